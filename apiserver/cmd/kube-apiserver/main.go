@@ -1,16 +1,15 @@
+// Command kube-apiserver is the Kubernetes API server with encryption at rest done by atrest.
 package main
 
 import (
 	"os"
 
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/component-base/cli"
-	_ "k8s.io/component-base/logs/json/register"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo"
-	_ "k8s.io/component-base/metrics/prometheus/version"
-	"k8s.io/kubernetes/cmd/kube-apiserver/app"
-	_ "go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/kube-atrest/atrest/apiserver/server"
 )
 
 func main() {
-	os.Exit(cli.Run(app.NewAPIServerCommand()))
+	os.Exit(cli.Run(server.NewCommand(genericapiserver.SetupSignalContext())))
 }

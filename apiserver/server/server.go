@@ -1,0 +1,99 @@
+// Package server is the full kube-apiserver with encryption at rest done by atrest, as a command and as a
+// function that another program runs inside itself.
+//
+// kube-apiserver's flags come in, a serving apiserver comes out. Everything but encryption is kube-apiserver's
+// own code, configured as its own command configures it; this package holds no copy of it. It reaches core,
+// custom and aggregated resources alike by wrapping the four places from which they get their storage.
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/component-base/version"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+
+	"github.com/kube-atrest/atrest"
+)
+
+// reloadHook is the name kube-apiserver gives the hook that reloads encryption.
+const reloadHook = "start-encryption-provider-config-automatic-reload"
+
+// Run serves until ctx ends, then drains and returns nil. An error means that the server could not be
+// configured or could not start; one about encryption names the file and the field.
+func Run(ctx context.Context, o *Options) error {
+	klog.InfoS("Starting kube-apiserver with encryption at rest by atrest", "version", version.Get())
+	config, err := newConfig(ctx, o)
+	if err != nil {
+		return err
+	}
+	// The plugins are needed until the last request is answered, which is after ctx ends.
+	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	encryption, err := o.Encryption.Start(following, config.KubeAPIs.ControlPlane.Generic.APIServerID)
+	if err != nil {
+		return err
+	}
+	if encryption != nil {
+		defer encryption.Close()
+		if err := encrypt(config, encryption); err != nil {
+			return err
+		}
+	}
+	return serve(ctx, config)
+}
+
+func newConfig(ctx context.Context, o *Options) (*app.Config, error) {
+	completed, err := o.Complete(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if errs := append(o.Validate(), completed.Validate()...); len(errs) > 0 {
+		return nil, utilerrors.NewAggregate(errs)
+	}
+	return app.NewConfig(completed)
+}
+
+// encrypt puts atrest between the servers and their storage, and its health and reload into the outermost
+// server, which is where kube-apiserver has them: on healthz and readyz, never on livez.
+func encrypt(config *app.Config, e *atrest.Encryption) error {
+	core := config.KubeAPIs.ControlPlane.Generic
+	core.RESTOptionsGetter = e.RESTOptions(core.RESTOptionsGetter)
+	extensions := config.ApiExtensions
+	extensions.GenericConfig.RESTOptionsGetter = e.RESTOptions(extensions.GenericConfig.RESTOptionsGetter)
+	extensions.ExtraConfig.CRDRESTOptionsGetter = e.RESTOptions(extensions.ExtraConfig.CRDRESTOptionsGetter)
+	outermost := config.Aggregator.GenericConfig
+	outermost.RESTOptionsGetter = e.RESTOptions(outermost.RESTOptionsGetter)
+
+	// The slices began as copies of the core server's: clipped, an append cannot reach into those.
+	outermost.HealthzChecks = append(slices.Clip(outermost.HealthzChecks), e.HealthChecker())
+	outermost.ReadyzChecks = append(slices.Clip(outermost.ReadyzChecks), e.HealthChecker())
+	return outermost.AddPostStartHook(reloadHook, func(hook genericapiserver.PostStartHookContext) error {
+		go func() {
+			if err := e.Run(hook.Context); err != nil {
+				klog.ErrorS(err, "Encryption configuration is no longer reloaded, restart the apiserver to apply further changes")
+			}
+		}()
+		return nil
+	})
+}
+
+func serve(ctx context.Context, config *app.Config) error {
+	completed, err := config.Complete()
+	if err != nil {
+		return err
+	}
+	chain, err := app.CreateServerChain(completed)
+	if err != nil {
+		return fmt.Errorf("create the chain of apiservers: %w", err)
+	}
+	prepared, err := chain.PrepareRun()
+	if err != nil {
+		return err
+	}
+	return prepared.Run(ctx)
+}
