@@ -1,0 +1,153 @@
+package envelope
+
+import (
+	"bytes"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kube-atrest/atrest/internal/stored"
+)
+
+// DefaultMaxDEKs is how many unwrapped DEKs a provider keeps, some 1.6 KiB each.
+const DefaultMaxDEKs = 4096
+
+// knownDEK is an unwrapped DEK that can open what was sealed under it.
+type knownDEK struct {
+	opener
+	keyID string
+}
+
+// entry leads from one encoding of a DEK source to its DEK. A source has a
+// canonical encoding, ours; other writers order fields and annotations in
+// other ways, and each way that is met becomes an entry of its own, an alias.
+type entry struct {
+	hash uint64
+	tail []byte
+	dek  *knownDEK
+	// used is set by a look-up and cleared by the hand of the clock.
+	used atomic.Bool
+}
+
+// shards is a power of two. A shard is searched from one end to the other, so
+// at the default bound it holds 16 entries on average.
+const shards = 256
+
+// cache holds the unwrapped DEKs of one provider, found by the encoded tail of
+// a stored object. It is bounded and does not expire: an outage of the plugin
+// must never cost a key that is in use. When it is full, the entry that was not
+// used for longest goes, to the precision of the CLOCK algorithm. What it holds
+// depends on the number of DEKs, never on the number of objects.
+//
+// Look-ups take no lock and allocate nothing: they read shards that are never
+// changed, only replaced. Safe for concurrent use.
+type cache struct {
+	seed   maphash.Seed
+	max    int
+	shards [shards]atomic.Pointer[[]*entry]
+
+	mu   sync.Mutex // held to change anything below, and any shard
+	ring []*entry   // all entries, in the order of the clock's hand
+	hand int
+}
+
+func newCache(max int) *cache { return &cache{seed: maphash.MakeSeed(), max: max} }
+
+// find gives the DEK of an encoded source, nil when it is not known.
+func (c *cache) find(tail []byte) *knownDEK {
+	h := maphash.Bytes(c.seed, tail)
+	shard := c.shards[h%shards].Load()
+	if shard == nil {
+		return nil
+	}
+	for _, e := range *shard {
+		if e.hash == h && bytes.Equal(e.tail, tail) {
+			if !e.used.Load() { // a read-mostly flag: no write to a shared line per look-up
+				e.used.Store(true)
+			}
+			return e.dek
+		}
+	}
+	return nil
+}
+
+// add remembers a DEK under an encoding of its source, which is copied.
+func (c *cache) add(tail []byte, dek *knownDEK) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.find(tail) != nil {
+		return
+	}
+	e := &entry{hash: maphash.Bytes(c.seed, tail), tail: slices.Clone(tail), dek: dek}
+	if len(c.ring) < c.max {
+		c.ring = append(c.ring, e)
+	} else {
+		c.replaceIdle(e)
+	}
+	c.edit(e.hash, func(s []*entry) []*entry { return append(s, e) })
+}
+
+// replaceIdle moves the hand on to an entry that was not used since it last
+// came by, and puts e in its place.
+func (c *cache) replaceIdle(e *entry) {
+	for c.ring[c.hand].used.Swap(false) {
+		c.hand = (c.hand + 1) % len(c.ring)
+	}
+	old := c.ring[c.hand]
+	c.ring[c.hand] = e
+	c.hand = (c.hand + 1) % len(c.ring)
+	c.edit(old.hash, func(s []*entry) []*entry {
+		return slices.DeleteFunc(s, func(x *entry) bool { return x == old })
+	})
+}
+
+// edit replaces the shard of hash by an edited copy.
+func (c *cache) edit(hash uint64, change func([]*entry) []*entry) {
+	var s []*entry
+	if p := c.shards[hash%shards].Load(); p != nil {
+		s = slices.Clone(*p)
+	}
+	s = change(s)
+	c.shards[hash%shards].Store(&s)
+}
+
+// len is how many entries there are.
+func (c *cache) len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.ring)
+}
+
+// maxAliases is the number of annotations up to which other encodings are remembered:
+// n annotations come in n! orders, and beyond a few they would drive the DEKs
+// themselves out of the cache. Objects with more are found by their canonical
+// encoding each time, which costs a parse and no call.
+const maxAliases = 3
+
+// findSource gives the DEK of a source that came in the encoding raw, and
+// remembers raw for the next time. A nil raw is not remembered.
+func (c *cache) findSource(s *stored.DEKSource, raw []byte) *knownDEK {
+	canonical := s.Tail()
+	dek := c.find(canonical)
+	if dek != nil {
+		c.alias(s, canonical, raw, dek)
+	}
+	return dek
+}
+
+// addSource remembers a DEK under its source's canonical encoding, and under raw.
+func (c *cache) addSource(s *stored.DEKSource, raw []byte, dek *knownDEK) {
+	canonical := s.Tail()
+	c.add(canonical, dek)
+	c.alias(s, canonical, raw, dek)
+}
+
+// alias remembers raw when it is the canonical encoding in another order. One
+// of another length holds fields unknown to us, which may differ from object
+// to object without end.
+func (c *cache) alias(s *stored.DEKSource, canonical, raw []byte, dek *knownDEK) {
+	if len(raw) == len(canonical) && len(s.Annotations) <= maxAliases {
+		c.add(raw, dek)
+	}
+}

@@ -1,0 +1,162 @@
+package envelope
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	kmsapi "k8s.io/kms/apis/v2"
+	"k8s.io/kms/pkg/util"
+)
+
+// DefaultTimeout bounds one call to a plugin, as in kube-apiserver.
+const DefaultTimeout = 3 * time.Second
+
+// maxAnswer bounds an answer of a plugin, in bytes: 1 KiB of ciphertext and
+// 32 KiB of annotations fit in it many times over.
+const maxAnswer = 256 << 10
+
+// reconnect is how soon a lost plugin is dialled again. Dialling a unix socket
+// costs next to nothing, and gRPC's own default of up to two minutes would
+// outlast the write window.
+var reconnect = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
+
+// Endpoint is where a plugin serves: unix:///path/to/socket, or
+// unix:///@name for an abstract socket.
+type Endpoint string
+
+// target is the endpoint in gRPC's words.
+func (e Endpoint) target() (string, error) {
+	path, err := util.ParseEndpoint(string(e))
+	if err != nil {
+		return "", err
+	}
+	if path == "" {
+		return "", fmt.Errorf("endpoint %q names no socket: write unix:///path/to/socket", string(e))
+	}
+	if path[0] == '@' {
+		return "unix-abstract:" + path[1:], nil
+	}
+	return "unix:" + path, nil
+}
+
+// Recorder is told of every call to a plugin when it has ended: its full gRPC
+// method, how long it took, and its error. It must not block.
+type Recorder func(method string, took time.Duration, err error)
+
+// client speaks KMS v2 over a unix socket. While nothing listens there calls
+// fail at once rather than wait for their timeout.
+type client struct {
+	conn    *grpc.ClientConn
+	api     kmsapi.KeyManagementServiceClient
+	timeout time.Duration
+	wake    chan struct{}
+	stop    context.CancelFunc
+	done    chan struct{}
+}
+
+var _ Plugin = (*client)(nil)
+
+// Dial makes the plugin at an endpoint. It does not wait for the plugin to be
+// there: the connection is made by the first call, and made again for as long
+// as the plugin is not closed. timeout bounds each call; recorder may be nil.
+func Dial(endpoint Endpoint, timeout time.Duration, recorder Recorder) (Plugin, error) {
+	target, err := endpoint.target()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient(target,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a unix socket is guarded by its file mode
+		grpc.WithAuthority("localhost"),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: timeout}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+		grpc.WithIdleTimeout(0),
+		grpc.WithUnaryInterceptor(record(recorder)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("endpoint %q: %w", string(endpoint), err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	c := &client{
+		conn: conn, api: kmsapi.NewKeyManagementServiceClient(conn), timeout: timeout,
+		wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
+	}
+	go c.watchConnection(ctx)
+	return c, nil
+}
+
+func record(r Recorder) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		start := time.Now()
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		if r != nil {
+			r(method, time.Since(start), err)
+		}
+		return err
+	}
+}
+
+// watchConnection wakes the poller when the connection comes up or breaks.
+func (c *client) watchConnection(ctx context.Context) {
+	defer close(c.done)
+	up := false
+	for state := c.conn.GetState(); c.conn.WaitForStateChange(ctx, state); {
+		state = c.conn.GetState()
+		if isUp := state == connectivity.Ready; isUp != up {
+			up = isUp
+			select {
+			case c.wake <- struct{}{}:
+			default:
+			}
+		}
+		if state == connectivity.Idle { // after a lost connection: do not wait for the next call
+			c.conn.Connect()
+		}
+	}
+}
+
+func (c *client) Wake() <-chan struct{} { return c.wake }
+
+func (c *client) Close() error {
+	c.stop()
+	<-c.done
+	return c.conn.Close()
+}
+
+func (c *client) Status(ctx context.Context) (Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	r, err := c.api.Status(ctx, &kmsapi.StatusRequest{})
+	if err != nil {
+		return Status{}, err
+	}
+	return Status{Version: r.GetVersion(), Healthz: r.GetHealthz(), KeyID: r.GetKeyId()}, nil
+}
+
+func (c *client) Encrypt(ctx context.Context, dek []byte) (Wrapped, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	r, err := c.api.Encrypt(ctx, &kmsapi.EncryptRequest{Plaintext: dek, Uid: string(uuid.NewUUID())})
+	if err != nil {
+		return Wrapped{}, err
+	}
+	return Wrapped{Ciphertext: r.GetCiphertext(), KeyID: r.GetKeyId(), Annotations: r.GetAnnotations()}, nil
+}
+
+func (c *client) Decrypt(ctx context.Context, w Wrapped) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	r, err := c.api.Decrypt(ctx, &kmsapi.DecryptRequest{
+		Ciphertext: w.Ciphertext, KeyId: w.KeyID, Annotations: w.Annotations, Uid: string(uuid.NewUUID()),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.GetPlaintext(), nil
+}

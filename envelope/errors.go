@@ -1,0 +1,78 @@
+package envelope
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kube-atrest/atrest/internal/stored"
+)
+
+// What a caller may want to tell apart. Each is wrapped with the provider, the
+// cause and what to do; a gRPC status that a plugin answered with stays
+// reachable by errors.As.
+var (
+	// ErrUnavailable: the plugin could not be asked, or refused. Nothing is
+	// wrong with the value, and the same call may succeed later.
+	ErrUnavailable = errors.New("KMS plugin is unavailable")
+	// ErrUnknownKEK: the plugin answered that it has no such KEK. It was
+	// destroyed, or belongs to another plugin.
+	ErrUnknownKEK = errors.New("KMS plugin does not know the KEK")
+	// ErrWritesStopped: the write window has closed, or never opened: no DEK
+	// may be used for writing until the plugin is healthy. Reads are not affected.
+	ErrWritesStopped = errors.New("writes have stopped")
+	// ErrCorrupt: the value cannot be a stored object, or does not open under
+	// its own DEK for its etcd key. Trying again does not help.
+	ErrCorrupt = stored.ErrCorrupt
+	// ErrClosed: the provider was closed; its configuration is no longer in use.
+	ErrClosed = errors.New("provider is closed")
+)
+
+// Problem is the class of what is wrong with a plugin, for metrics and for
+// choosing what to do. The empty Problem is none.
+type Problem string
+
+// The classes of [Problem].
+const (
+	Unreachable  Problem = "unreachable"  // nothing listens on the socket, or the connection broke
+	TimedOut     Problem = "timeout"      // no answer within the configured timeout
+	Denied       Problem = "denied"       // the plugin or the KMS behind it refused the caller
+	Throttled    Problem = "throttled"    // too many calls
+	KeyDisabled  Problem = "key_disabled" // the KEK cannot be used in its present state
+	Unhealthy    Problem = "unhealthy"    // Status says so itself
+	BadVersion   Problem = "version"      // Status speaks an unknown version of the API, or changed it
+	BadKeyID     Problem = "key_id"       // Status gave an empty or oversized key_id
+	BadAnswer    Problem = "answer"       // Encrypt's or Decrypt's answer cannot be used
+	Disagreement Problem = "disagreement" // Encrypt used another key_id than Status names
+	Failed       Problem = "error"        // any other error of a call
+)
+
+// problemOf classes the error of a call by its gRPC code.
+func problemOf(err error) Problem {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return TimedOut
+	}
+	switch status.Code(err) {
+	case codes.Unavailable:
+		return Unreachable
+	case codes.DeadlineExceeded:
+		return TimedOut
+	case codes.PermissionDenied, codes.Unauthenticated:
+		return Denied
+	case codes.ResourceExhausted:
+		return Throttled
+	case codes.FailedPrecondition:
+		return KeyDisabled
+	}
+	return Failed
+}
+
+// sentinelOf is what the error of a Decrypt call means to a caller.
+func sentinelOf(err error) error {
+	if status.Code(err) == codes.NotFound {
+		return ErrUnknownKEK
+	}
+	return ErrUnavailable
+}

@@ -1,0 +1,163 @@
+package envelope
+
+import (
+	"context"
+	"encoding/base64"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apiserver/pkg/storage/value"
+	testingclock "k8s.io/utils/clock/testing"
+)
+
+// faultyPlugin is a plugin in memory whose every answer a test can change. Its
+// wrapping is base64, that of the golden records.
+type faultyPlugin struct {
+	mu                           sync.Mutex
+	status                       Status
+	encryptKeyID                 string // instead of the status's, when set
+	annotations                  map[string][]byte
+	statusErr, encErr, decErr    error
+	statuses, encrypts, decrypts int
+	wrapped                      [][]byte      // what Encrypt was given
+	decrypting                   chan struct{} // when set, Decrypt waits for it
+	wake                         chan struct{}
+	closed                       bool
+}
+
+func newFaultyPlugin() *faultyPlugin {
+	return &faultyPlugin{status: Status{Version: "v2", Healthz: "ok", KeyID: "1"}, wake: make(chan struct{})}
+}
+
+func (f *faultyPlugin) set(change func(*faultyPlugin)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+}
+
+func (f *faultyPlugin) calls() (statuses, encrypts, decrypts int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.statuses, f.encrypts, f.decrypts
+}
+
+func (f *faultyPlugin) Status(context.Context) (Status, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.statuses++
+	return f.status, f.statusErr
+}
+
+func (f *faultyPlugin) Encrypt(_ context.Context, dek []byte) (Wrapped, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.encrypts++
+	f.wrapped = append(f.wrapped, append([]byte(nil), dek...))
+	keyID := f.status.KeyID
+	if f.encryptKeyID != "" {
+		keyID = f.encryptKeyID
+	}
+	return Wrapped{Ciphertext: []byte(base64.StdEncoding.EncodeToString(dek)), KeyID: keyID, Annotations: f.annotations}, f.encErr
+}
+
+func (f *faultyPlugin) Decrypt(ctx context.Context, w Wrapped) ([]byte, error) {
+	f.mu.Lock()
+	f.decrypts++
+	err, gate := f.decErr, f.decrypting
+	f.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return base64.StdEncoding.DecodeString(string(w.Ciphertext))
+}
+
+func (f *faultyPlugin) Wake() <-chan struct{} { return f.wake }
+
+func (f *faultyPlugin) Close() error {
+	f.set(func(f *faultyPlugin) { f.closed = true })
+	return nil
+}
+
+var errGone = status.Error(codes.Unavailable, "nobody listens")
+
+func (f *faultyPlugin) die() {
+	f.set(func(f *faultyPlugin) { f.statusErr, f.encErr, f.decErr = errGone, errGone, errGone })
+}
+func (f *faultyPlugin) live() {
+	f.set(func(f *faultyPlugin) { f.statusErr, f.encErr, f.decErr = nil, nil, nil })
+}
+
+// rig is a provider on a faulty plugin and a clock that stands still.
+type rig struct {
+	*Lease
+	t      *testing.T
+	plugin *faultyPlugin
+	clock  *testingclock.FakeClock
+}
+
+var testStart = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func newRig(t *testing.T, change ...func(*Options)) *rig {
+	return newRigOn(t, newFaultyPlugin(), change...)
+}
+
+func newRigOn(t *testing.T, plugin *faultyPlugin, change ...func(*Options)) *rig {
+	r := &rig{t: t, plugin: plugin, clock: testingclock.NewFakeClock(testStart)}
+	opts := Options{Clock: r.clock}
+	for _, c := range change {
+		c(&opts)
+	}
+	r.Lease = NewProvider("test", r.plugin, opts).LeaseToWrite()
+	t.Cleanup(r.End)
+	require.NoError(t, r.Probed(t.Context()))
+	return r
+}
+
+// pass lets time go by and, if that makes a probe due, waits for its end.
+func (r *rig) pass(d time.Duration) {
+	r.t.Helper()
+	r.settle()
+	before, _, _ := r.plugin.calls()
+	due := d >= r.writer.Load().pollAfter()
+	r.clock.Step(d)
+	if !due {
+		return
+	}
+	require.Eventually(r.t, func() bool { n, _, _ := r.plugin.calls(); return n > before }, 10*time.Second, 50*time.Microsecond)
+	r.settle()
+}
+
+// settle waits until the loop waits for its next poll.
+func (r *rig) settle() {
+	r.t.Helper()
+	require.Eventually(r.t, r.clock.HasWaiters, 10*time.Second, 50*time.Microsecond)
+}
+
+const testPrefix = "k8s:enc:kms:v2:test:"
+
+var testKey = value.DefaultContext("/registry/secrets/default/golden")
+
+func (r *rig) write(plaintext string) []byte {
+	r.t.Helper()
+	out, err := r.Seal(r.t.Context(), testPrefix, []byte(plaintext), testKey)
+	require.NoError(r.t, err)
+	return out[len(testPrefix):]
+}
+
+func (r *rig) read(payload []byte) (string, bool) {
+	r.t.Helper()
+	out, stale, err := r.Open(r.t.Context(), payload, testKey)
+	require.NoError(r.t, err)
+	return string(out), stale
+}

@@ -1,0 +1,94 @@
+package envelope
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+)
+
+// Health is what a provider knows of itself. It is a record of what was seen:
+// making one calls nobody.
+type Health struct {
+	// Writes tells whether the provider has to write, and so needs the
+	// plugin's Status and Encrypt. One that only reads needs Decrypt, and that
+	// only for a DEK it has not met.
+	Writes bool
+	// Problem is what is wrong, or empty; Err is its text and cause, and Since
+	// when it was first seen. For a healthy provider Since is when it became so.
+	Problem Problem
+	Err     error
+	Since   time.Time
+	// LastHealthy is when Status was last found healthy; zero if never.
+	LastHealthy time.Time
+	// WritesUntil is when writing stops unless Status is found healthy again;
+	// zero when nothing can be written.
+	WritesUntil time.Time
+	// KeyIDHash is [HashKeyID] of the key_id under which values are written.
+	KeyIDHash string
+	// DEKCreated is when the write DEK was made, and DEKWrites how many values
+	// it has sealed.
+	DEKCreated time.Time
+	DEKWrites  uint64
+	// CachedDEKs is how many unwrapped DEKs are held for reading.
+	CachedDEKs int
+	// Reads is how many values were opened since the provider was made.
+	Reads uint64
+}
+
+// Ready tells whether the provider can do all that it is there for.
+func (h *Health) Ready() bool { return h.Problem == "" || !h.Writes }
+
+// HashKeyID is how a key_id is shown: sha256:<hex>, as in kube-apiserver's
+// metrics. A key_id is chosen by the plugin, and may be anything.
+func HashKeyID(keyID string) string {
+	if keyID == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(keyID))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// trouble is a problem with its cause.
+type trouble struct {
+	problem Problem
+	err     error
+}
+
+func troublef(p Problem, format string, args ...any) *trouble {
+	return &trouble{problem: p, err: fmt.Errorf(format, args...)}
+}
+
+// condition is a trouble, or none, and since when it is so. It is immutable.
+type condition struct {
+	*trouble
+	since time.Time
+}
+
+// next is the condition after t was found at now: the time of a problem that
+// goes on, even with another text, is kept.
+func (c condition) next(t *trouble, now time.Time) condition {
+	same := (c.trouble == nil) == (t == nil)
+	if same && t != nil {
+		same = c.problem == t.problem
+	}
+	if same && !c.since.IsZero() {
+		return condition{trouble: t, since: c.since}
+	}
+	return condition{trouble: t, since: now}
+}
+
+// text is what is wrong, empty when nothing is.
+func (c condition) text() string {
+	if c.trouble == nil {
+		return ""
+	}
+	return c.err.Error()
+}
+
+func (c condition) into(h *Health) {
+	h.Since = c.since
+	if c.trouble != nil {
+		h.Problem, h.Err = c.problem, c.err
+	}
+}

@@ -1,0 +1,81 @@
+package envelope
+
+import (
+	"crypto/rand"
+	"io"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// The defaults of [Options], those of kube-apiserver and KEP-3299.
+const (
+	DefaultWriteWindow   = 3 * time.Minute
+	DefaultHealthyPoll   = 60 * time.Second
+	DefaultUnhealthyPoll = 10 * time.Second
+)
+
+// Options are how a provider works. The zero value of every field is its default.
+type Options struct {
+	// Mode is how values are sealed; default [Counter].
+	Mode WriteMode
+	// WriteWindow is how long writing goes on after Status was last healthy.
+	WriteWindow time.Duration
+	// HealthyPoll and UnhealthyPoll are the times between two calls of Status.
+	HealthyPoll, UnhealthyPoll time.Duration
+	// MaxWrites is how many values one DEK seals; default [DefaultMaxWrites].
+	MaxWrites uint64
+	// MaxDEKs is how many unwrapped DEKs are kept; default [DefaultMaxDEKs].
+	MaxDEKs int
+	// Clock and Random are the time and the randomness, by default the real
+	// ones. Random must be fit for keys.
+	Clock  clock.WithTicker
+	Random io.Reader
+	// Observer is told what happens; default nobody.
+	Observer Observer
+}
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.Mode, Counter)
+	setDefault(&o.WriteWindow, DefaultWriteWindow)
+	setDefault(&o.HealthyPoll, DefaultHealthyPoll)
+	setDefault(&o.UnhealthyPoll, DefaultUnhealthyPoll)
+	setDefault(&o.MaxWrites, DefaultMaxWrites)
+	setDefault(&o.MaxDEKs, DefaultMaxDEKs)
+	setDefault[clock.WithTicker](&o.Clock, clock.RealClock{})
+	setDefault[io.Reader](&o.Random, rand.Reader)
+	setDefault[Observer](&o.Observer, silent{})
+	return o
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Observer is told what happens beside the way of a value, for metrics and
+// logs. Its methods are called by several goroutines, must not block, and are
+// never given key material.
+type Observer interface {
+	// StatusSeen: Status answered with a usable key_id.
+	StatusSeen(keyID string)
+	// KeyIDRefused: Status answered with an empty or oversized key_id.
+	KeyIDRefused(err error)
+	// DEKMade: a DEK was generated and wrapped, or that failed.
+	DEKMade(reason string, took time.Duration, err error)
+	// DEKCached: a DEK was not in the cache and had to be unwrapped; now
+	// there are size of them.
+	DEKCached(size int)
+	// Changed: the provider's health became another.
+	Changed(h Health)
+}
+
+type silent struct{}
+
+func (silent) StatusSeen(string)                    {}
+func (silent) KeyIDRefused(error)                   {}
+func (silent) DEKMade(string, time.Duration, error) {}
+func (silent) DEKCached(int)                        {}
+func (silent) Changed(Health)                       {}

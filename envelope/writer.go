@@ -1,0 +1,321 @@
+package envelope
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/kube-atrest/atrest/internal/redact"
+	"github.com/kube-atrest/atrest/internal/stored"
+)
+
+// writeDEK is all that writing under one DEK needs, built whole and then only
+// used: whoever holds one can seal with it.
+type writeDEK struct {
+	sealer
+	keyID   string
+	tail    []byte // encoded source, as it ends every object sealed under it
+	opener  *knownDEK
+	created time.Time
+}
+
+// permit is the write DEK and until when it may be used. It is immutable: a
+// healthy Status replaces it by one that lasts longer.
+type permit struct {
+	dek   *writeDEK
+	until time.Time
+}
+
+// writer keeps the permit of one provider in step with its plugin's Status.
+// Its goroutine alone changes anything; any number of others read.
+type writer struct {
+	plugin   Plugin
+	opts     Options
+	remember func(*stored.DEKSource, *knownDEK)
+
+	permit    atomic.Pointer[permit]
+	condition atomic.Pointer[condition]
+	lastOK    atomic.Pointer[time.Time]
+
+	renewals chan chan error // writers that found their DEK used up
+	probed   chan struct{}   // closed when the first probe has ended
+	stop     context.CancelFunc
+	done     chan struct{}
+
+	// Of the goroutine alone.
+	version string      // of the API, pinned to the first that Status named
+	pending *pendingDEK // made, and wrapped under a key_id that Status did not name
+}
+
+// pendingDEK is a DEK that may not be used yet.
+type pendingDEK struct {
+	redact.As
+	secret [dekSize]byte
+	source stored.DEKSource
+}
+
+// startWriter begins to follow the plugin; close ends it. remember is given
+// each new DEK for reading.
+func startWriter(plugin Plugin, opts Options, remember func(*stored.DEKSource, *knownDEK)) *writer {
+	ctx, stop := context.WithCancel(context.Background())
+	w := &writer{
+		plugin: plugin, opts: opts, remember: remember,
+		renewals: make(chan chan error), probed: make(chan struct{}), stop: stop, done: make(chan struct{}),
+	}
+	w.condition.Store(&condition{
+		trouble: &trouble{problem: Unreachable, err: errors.New("the plugin has not answered yet")},
+		since:   opts.Clock.Now(),
+	})
+	go w.run(ctx)
+	return w
+}
+
+func (w *writer) close() {
+	w.stop()
+	<-w.done
+}
+
+// run probes the plugin: at the poll rate of its state, when its connection
+// comes up or breaks, and when a DEK is used up.
+func (w *writer) run(ctx context.Context) {
+	defer close(w.done)
+	w.probe(ctx)
+	close(w.probed)
+	for {
+		timer := w.opts.Clock.NewTimer(w.pollAfter())
+		var waiting chan error
+		select {
+		case <-ctx.Done():
+		case <-timer.C():
+		case <-w.plugin.Wake():
+		case waiting = <-w.renewals:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+		w.answer(waiting, w.probe(ctx))
+	}
+}
+
+// answer tells the outcome of a probe to the one who asked for it and to all
+// who came while it was under way.
+func (w *writer) answer(waiting chan error, outcome error) {
+	for waiting != nil {
+		waiting <- outcome
+		select {
+		case waiting = <-w.renewals:
+		default:
+			waiting = nil
+		}
+	}
+}
+
+func (w *writer) pollAfter() time.Duration {
+	if w.condition.Load().trouble == nil {
+		return w.opts.HealthyPoll
+	}
+	return w.opts.UnhealthyPoll
+}
+
+// probe asks the plugin how it is and brings the permit into line. Only a
+// plugin with nothing wrong at all prolongs it.
+func (w *writer) probe(ctx context.Context) error {
+	status, t := w.status(ctx)
+	now := w.opts.Clock.Now()
+	var dek *writeDEK
+	if t == nil {
+		dek, t = w.dekFor(ctx, status.KeyID)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err() // the provider is closing: what failed says nothing of the plugin
+	}
+	if t == nil {
+		w.permit.Store(&permit{dek: dek, until: now.Add(w.opts.WriteWindow)})
+		w.lastOK.Store(&now)
+	}
+	return w.conclude(t, now)
+}
+
+// conclude records what a probe found and tells the observer if it is new.
+func (w *writer) conclude(t *trouble, now time.Time) error {
+	before := *w.condition.Load()
+	after := before.next(t, now)
+	w.condition.Store(&after)
+	if after.text() != before.text() {
+		w.opts.Observer.Changed(w.health())
+	}
+	if t != nil {
+		return t.err
+	}
+	return nil
+}
+
+// status calls Status and finds what is wrong with the answer.
+func (w *writer) status(ctx context.Context) (Status, *trouble) {
+	s, err := w.plugin.Status(ctx)
+	if err != nil {
+		return s, &trouble{problem: problemOf(err), err: fmt.Errorf("status: %w", err)}
+	}
+	if err := stored.ValidateKeyID(s.KeyID); err != nil {
+		w.opts.Observer.KeyIDRefused(err)
+		return s, troublef(BadKeyID, "status: %w", err)
+	}
+	w.opts.Observer.StatusSeen(s.KeyID)
+	if s.Healthz != "ok" {
+		return s, troublef(Unhealthy, "status: the plugin reports healthz %.300q, not \"ok\"", s.Healthz)
+	}
+	return s, w.checkVersion(s.Version)
+}
+
+func (w *writer) checkVersion(v string) *trouble {
+	if v != "v2" && v != "v2beta1" {
+		return troublef(BadVersion, "status: the plugin speaks version %.100q of the KMS API, not v2 or v2beta1", v)
+	}
+	if w.version == "" {
+		w.version = v
+	}
+	if v != w.version {
+		return troublef(BadVersion, "status: the plugin changed its KMS API version from %s to %s; restart the apiserver if that is meant", w.version, v)
+	}
+	return nil
+}
+
+// dekFor is the DEK for writing under keyID: the present one as long as the
+// key_id stays and its budget lasts, else a fresh one.
+func (w *writer) dekFor(ctx context.Context, keyID string) (*writeDEK, *trouble) {
+	reason := "start"
+	if p := w.permit.Load(); p != nil {
+		switch {
+		case p.dek.keyID != keyID:
+			reason = "key_id"
+		case w.runningLow(p.dek):
+			reason = "used_up"
+		default:
+			return p.dek, nil
+		}
+	}
+	start := w.opts.Clock.Now()
+	dek, t := w.makeDEK(ctx, keyID)
+	var err error
+	if t != nil {
+		err = t.err
+	}
+	w.opts.Observer.DEKMade(reason, w.opts.Clock.Since(start), err)
+	return dek, t
+}
+
+// runningLow tells whether a DEK should be replaced while it still seals: in
+// the last eighth of its budget.
+func (w *writer) runningLow(d *writeDEK) bool { return d.uses().left() <= w.opts.MaxWrites/8 }
+
+// makeDEK wraps a fresh DEK and builds what writes under it. A DEK that the
+// plugin wrapped under another key_id than keyID stays pending and is used or
+// wrapped again next time: key_ids that do not settle cost no DEK each time.
+func (w *writer) makeDEK(ctx context.Context, keyID string) (*writeDEK, *trouble) {
+	if w.pending == nil {
+		w.pending = &pendingDEK{As: "DEK"}
+		if _, err := io.ReadFull(w.opts.Random, w.pending.secret[:]); err != nil {
+			w.pending = nil
+			return nil, troublef(Failed, "generate a DEK: %w", err)
+		}
+	}
+	if w.pending.source.KeyID != keyID {
+		if t := w.wrap(ctx, w.pending); t != nil {
+			return nil, t
+		}
+	}
+	if got := w.pending.source.KeyID; got != keyID {
+		return nil, troublef(Disagreement, "encrypt used key_id %s and status names %s: the plugin has not settled on one",
+			HashKeyID(got), HashKeyID(keyID))
+	}
+	dek, err := w.build(w.pending)
+	if err != nil {
+		return nil, troublef(Failed, "build the DEK: %w", err)
+	}
+	clear(w.pending.secret[:])
+	w.pending = nil
+	return dek, nil
+}
+
+func (w *writer) wrap(ctx context.Context, p *pendingDEK) *trouble {
+	p.source = stored.DEKSource{}
+	wrapped, err := w.plugin.Encrypt(ctx, p.secret[:])
+	if err != nil {
+		return &trouble{problem: problemOf(err), err: fmt.Errorf("encrypt: %w", err)}
+	}
+	if bytes.Contains(wrapped.Ciphertext, p.secret[:]) {
+		return troublef(BadAnswer, "encrypt: the plugin gave the DEK back in the clear")
+	}
+	source, err := stored.NewDEKSource(w.opts.Mode.sourceType(), wrapped.KeyID, wrapped.Ciphertext, wrapped.Annotations)
+	if err != nil {
+		return troublef(BadAnswer, "encrypt: the plugin's answer cannot be stored: %w", err)
+	}
+	p.source = source
+	return nil
+}
+
+func (w *writer) build(p *pendingDEK) (*writeDEK, error) {
+	tail := p.source.Tail()
+	sealer, err := w.opts.newSealer(p.secret[:], tail)
+	if err != nil {
+		return nil, err
+	}
+	open, err := newOpener(p.source.Type, p.secret[:])
+	if err != nil {
+		return nil, err
+	}
+	known := &knownDEK{opener: open, keyID: p.source.KeyID}
+	w.remember(&p.source, known)
+	return &writeDEK{sealer: sealer, keyID: p.source.KeyID, tail: tail, opener: known, created: w.opts.Clock.Now()}, nil
+}
+
+func (o *Options) newSealer(secret, tail []byte) (sealer, error) {
+	if o.Mode == Seed {
+		return newSeedSealer(secret, tail, o.Random, o.MaxWrites)
+	}
+	return newCounterSealer(secret, tail, o.Random, o.MaxWrites)
+}
+
+// renew waits for the goroutine to replace a DEK that is used up.
+func (w *writer) renew(ctx context.Context, used *writeDEK) error {
+	if p := w.permit.Load(); p.dek != used {
+		return nil
+	}
+	reply := make(chan error, 1)
+	select {
+	case w.renewals <- reply:
+	case <-w.done:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-reply:
+		return err
+	case <-w.done:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// health is the writing side of [Health].
+func (w *writer) health() Health {
+	h := Health{Writes: true}
+	w.condition.Load().into(&h)
+	if last := w.lastOK.Load(); last != nil {
+		h.LastHealthy = *last
+	}
+	if p := w.permit.Load(); p != nil {
+		h.WritesUntil = p.until
+		h.KeyIDHash = HashKeyID(p.dek.keyID)
+		h.DEKCreated = p.dek.created
+		h.DEKWrites = p.dek.uses().spent()
+	}
+	return h
+}

@@ -1,0 +1,267 @@
+package envelope
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func (r *rig) writeFails(fragments ...string) {
+	r.t.Helper()
+	_, err := r.Seal(r.t.Context(), testPrefix, []byte("x"), testKey)
+	require.ErrorIs(r.t, err, ErrWritesStopped)
+	for _, f := range fragments {
+		require.ErrorContains(r.t, err, f)
+	}
+}
+
+func TestOneDEKForAsLongAsTheKeyIDStays(t *testing.T) {
+	r := newRig(t)
+	first := r.write("a")
+	for range 10 {
+		r.pass(DefaultHealthyPoll)
+		r.write("b")
+	}
+	_, encrypts, _ := r.plugin.calls()
+	require.Equal(t, 1, encrypts)
+
+	r.plugin.set(func(f *faultyPlugin) { f.status.KeyID = "2" })
+	r.pass(DefaultHealthyPoll)
+	second := r.write("c")
+	_, encrypts, _ = r.plugin.calls()
+	require.Equal(t, 2, encrypts)
+	require.NotEqual(t, r.plugin.wrapped[0], r.plugin.wrapped[1], "another key_id, another DEK")
+
+	_, stale := r.read(first)
+	require.True(t, stale)
+	_, stale = r.read(second)
+	require.False(t, stale)
+}
+
+func TestPollRates(t *testing.T) {
+	r := newRig(t)
+	statuses := func() int { n, _, _ := r.plugin.calls(); return n }
+	require.Equal(t, 1, statuses())
+
+	r.pass(59 * time.Second)
+	require.Equal(t, 1, statuses(), "not before 60 s while healthy")
+	r.plugin.die()
+	r.clock.Step(time.Second)
+	require.Eventually(t, func() bool { return statuses() == 2 }, 10*time.Second, time.Millisecond)
+
+	r.pass(9 * time.Second)
+	require.Equal(t, 2, statuses(), "not before 10 s while unhealthy")
+	r.clock.Step(time.Second)
+	require.Eventually(t, func() bool { return statuses() == 3 }, 10*time.Second, time.Millisecond)
+}
+
+func TestABreakInTheConnectionIsLookedAtAtOnce(t *testing.T) {
+	r := newRig(t)
+	r.plugin.die()
+	r.plugin.wake <- struct{}{}
+	require.Eventually(t, func() bool { return r.Health().Problem == Unreachable }, 10*time.Second, time.Millisecond)
+	r.plugin.live()
+	r.plugin.wake <- struct{}{}
+	require.Eventually(t, func() bool { return r.Health().Problem == "" }, 10*time.Second, time.Millisecond)
+}
+
+// Writes end three minutes after the last healthy Status, to the nanosecond,
+// whatever it is that makes the plugin unhealthy; reads never do.
+func TestTheWriteWindow(t *testing.T) {
+	faults := map[Problem]func(*faultyPlugin){
+		Unreachable:  func(f *faultyPlugin) { f.statusErr = errGone },
+		TimedOut:     func(f *faultyPlugin) { f.statusErr = status.Error(codes.DeadlineExceeded, "slow") },
+		Denied:       func(f *faultyPlugin) { f.statusErr = status.Error(codes.PermissionDenied, "no") },
+		Throttled:    func(f *faultyPlugin) { f.statusErr = status.Error(codes.ResourceExhausted, "wait") },
+		KeyDisabled:  func(f *faultyPlugin) { f.statusErr = status.Error(codes.FailedPrecondition, "disabled") },
+		Failed:       func(f *faultyPlugin) { f.statusErr = errors.New("odd") },
+		Unhealthy:    func(f *faultyPlugin) { f.status.Healthz = "KMS is away" },
+		BadVersion:   func(f *faultyPlugin) { f.status.Version = "v3" },
+		BadKeyID:     func(f *faultyPlugin) { f.status.KeyID = "" },
+		Disagreement: func(f *faultyPlugin) { f.status.KeyID, f.encryptKeyID = "2", "3" },
+		BadAnswer:    func(f *faultyPlugin) { f.status.KeyID, f.annotations = "2", map[string][]byte{"not-a-domain": nil} },
+	}
+	for problem, fault := range faults {
+		t.Run(string(problem), func(t *testing.T) {
+			r := newRig(t)
+			before := r.write("before")
+			r.pass(DefaultHealthyPoll)
+			healthy := r.clock.Now()
+			r.plugin.set(fault)
+
+			r.pass(60 * time.Second)
+			h := r.Health()
+			require.Equal(t, problem, h.Problem)
+			require.Equal(t, healthy.Add(60*time.Second), h.Since)
+			require.Equal(t, healthy, h.LastHealthy)
+			require.Equal(t, healthy.Add(DefaultWriteWindow), h.WritesUntil)
+			require.False(t, h.Ready())
+
+			for r.clock.Since(healthy) < DefaultWriteWindow {
+				r.write("in the window")
+				r.pass(10 * time.Second)
+			}
+			require.Equal(t, DefaultWriteWindow, r.clock.Since(healthy))
+			r.write("at its last moment")
+			r.clock.Step(1)
+			r.writeFails("last healthy at", h.LastHealthy.Format(timeFormat))
+			r.read(before)
+
+			r.plugin.set(func(f *faultyPlugin) {
+				f.status, f.statusErr = Status{Version: "v2", Healthz: "ok", KeyID: "1"}, nil
+				f.encryptKeyID, f.annotations = "", nil
+			})
+			r.pass(DefaultUnhealthyPoll)
+			r.write("after")
+			require.Equal(t, r.clock.Now(), r.Health().Since)
+		})
+	}
+}
+
+func TestThePinnedVersionMustNotChange(t *testing.T) {
+	r := newRig(t)
+	r.plugin.set(func(f *faultyPlugin) { f.status.Version = "v2beta1" })
+	r.pass(DefaultHealthyPoll)
+	require.Equal(t, BadVersion, r.Health().Problem)
+}
+
+// A plugin whose Encrypt and Status do not agree is asked again and again, with
+// one DEK, until they do.
+func TestADisagreementCostsOneDEK(t *testing.T) {
+	r := newRig(t)
+	r.plugin.set(func(f *faultyPlugin) { f.status.KeyID, f.encryptKeyID = "2", "3" })
+	r.pass(DefaultHealthyPoll)
+	for range 5 {
+		r.pass(DefaultUnhealthyPoll)
+	}
+	require.Equal(t, Disagreement, r.Health().Problem)
+	require.Contains(t, r.Health().Err.Error(), HashKeyID("2"))
+
+	r.plugin.set(func(f *faultyPlugin) { f.status.KeyID = "3" })
+	r.pass(DefaultUnhealthyPoll)
+	require.Empty(t, r.Health().Problem)
+	require.Equal(t, HashKeyID("3"), r.Health().KeyIDHash)
+	for _, dek := range r.plugin.wrapped[2:] {
+		require.Equal(t, r.plugin.wrapped[1], dek)
+	}
+	got, _ := r.read(r.write("x"))
+	require.Equal(t, "x", got)
+}
+
+func TestAPluginThatWrapsNothingIsRefused(t *testing.T) {
+	p := &clearPlugin{newFaultyPlugin()}
+	l := NewProvider("test", p, Options{}).LeaseToWrite()
+	defer l.End()
+	require.NoError(t, l.Probed(t.Context()))
+	require.Equal(t, BadAnswer, l.Health().Problem)
+}
+
+type clearPlugin struct{ *faultyPlugin }
+
+func (p *clearPlugin) Encrypt(_ context.Context, dek []byte) (Wrapped, error) {
+	return Wrapped{Ciphertext: append([]byte("wrapped:"), dek...), KeyID: "1"}, nil
+}
+
+func TestWritesBeginWhenThePluginComes(t *testing.T) {
+	plugin := newFaultyPlugin()
+	plugin.die()
+	r := newRigOn(t, plugin)
+	h := r.Health()
+	require.True(t, h.WritesUntil.IsZero())
+	require.False(t, h.Ready())
+	r.writeFails(`kms provider "test"`, "never healthy", "nobody listens")
+
+	plugin.live()
+	r.pass(DefaultUnhealthyPoll)
+	r.write("x")
+}
+
+func TestAReaderNeedsDecryptAndNothingElse(t *testing.T) {
+	payload := newRig(t).write("value")
+
+	plugin := newFaultyPlugin()
+	plugin.set(func(f *faultyPlugin) { f.statusErr, f.encErr = errGone, errGone })
+	l := NewProvider("reader", plugin, Options{}).LeaseToRead()
+	defer l.End()
+	require.NoError(t, l.Probed(t.Context()))
+	got, stale, err := l.Open(t.Context(), payload, testKey)
+	require.NoError(t, err)
+	require.Equal(t, "value", string(got))
+	require.False(t, stale)
+
+	statuses, encrypts, decrypts := plugin.calls()
+	require.Equal(t, []int{0, 0, 1}, []int{statuses, encrypts, decrypts})
+	h := l.Health()
+	require.True(t, h.Ready())
+	require.Equal(t, 1, h.CachedDEKs)
+	require.Equal(t, uint64(1), h.Reads)
+	_, err = l.Seal(t.Context(), testPrefix, nil, testKey)
+	require.ErrorIs(t, err, ErrWritesStopped)
+}
+
+func TestADegradedReaderIsReady(t *testing.T) {
+	payload := newRig(t).write("value")
+	plugin := newFaultyPlugin()
+	plugin.die()
+	l := NewProvider("reader", plugin, Options{}).LeaseToRead()
+	defer l.End()
+	_, _, err := l.Open(t.Context(), payload, testKey)
+	require.ErrorIs(t, err, ErrUnavailable)
+	h := l.Health()
+	require.Equal(t, Unreachable, h.Problem)
+	require.True(t, h.Ready())
+}
+
+func TestRolesFollowTheLeases(t *testing.T) {
+	plugin := newFaultyPlugin()
+	p := NewProvider("test", plugin, Options{})
+	read := p.LeaseToRead()
+	write := p.LeaseToWrite()
+	require.NoError(t, p.Probed(t.Context()))
+	out, err := p.Seal(t.Context(), testPrefix, []byte("x"), testKey)
+	require.NoError(t, err)
+
+	again := p.LeaseToWrite()
+	write.End()
+	write.End()
+	require.True(t, p.Health().Writes, "somebody still writes")
+	_, encrypts, _ := plugin.calls()
+	require.Equal(t, 1, encrypts, "and shares the DEK")
+
+	again.End()
+	require.False(t, p.Health().Writes)
+	_, _, err = p.Open(t.Context(), out[len(testPrefix):], testKey)
+	require.NoError(t, err)
+	require.False(t, plugin.closed)
+
+	read.End()
+	require.True(t, plugin.closed)
+	fresh := newRig(t).write("x")
+	_, _, err = p.Open(t.Context(), fresh, testKey)
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+// What a test cannot see in the output of fmt must not be there in any verb.
+func TestNothingThatHoldsAKeyPrintsIt(t *testing.T) {
+	for _, mode := range []WriteMode{Counter, Seed} {
+		r := newRig(t, func(o *Options) { o.Mode = mode })
+		r.read(r.write("x"))
+		dek := r.plugin.wrapped[0]
+		for _, v := range []any{r.permit().dek, r.permit().dek.sealer, r.permit().dek.opener, *r.permit().dek.opener, &pendingDEK{secret: [dekSize]byte(dek)}, pendingDEK{secret: [dekSize]byte(dek)}} {
+			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d"} {
+				out := fmt.Sprintf(verb, v)
+				for _, form := range []string{"%s", "%x", "%d", "%v"} {
+					needle := strings.Trim(fmt.Sprintf(form, dek[:8]), "[]")
+					require.NotContains(t, out, needle, "%s of %T", verb, v)
+				}
+			}
+		}
+	}
+}
