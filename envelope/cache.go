@@ -26,8 +26,8 @@ type entry struct {
 	hash uint64
 	tail []byte
 	dek  *knownDEK
-	// used is set by a look-up and cleared by the hand of the clock.
-	used atomic.Bool
+	// used is the cache's age when the entry was last looked up.
+	used atomic.Uint64
 }
 
 // shards is a power of two. A shard is searched from one end to the other, so
@@ -36,8 +36,8 @@ const shards = 256
 
 // cache holds the unwrapped DEKs of one provider, found by the encoded tail of
 // a stored object. It is bounded and does not expire: an outage of the plugin
-// must never cost a key that is in use. When it is full, the entry that was not
-// used for longest goes, to the precision of the CLOCK algorithm. What it holds
+// must never cost a key that is in use. When it is full, the entry goes that was
+// used least recently, where time is counted in new entries. What it holds
 // depends on the number of DEKs, never on the number of objects.
 //
 // Look-ups take no lock and allocate nothing: they read shards that are never
@@ -46,10 +46,10 @@ type cache struct {
 	seed   maphash.Seed
 	max    int
 	shards [shards]atomic.Pointer[[]*entry]
+	age    atomic.Uint64 // how many entries were ever added
 
-	mu   sync.Mutex // held to change anything below, and any shard
-	ring []*entry   // all entries, in the order of the clock's hand
-	hand int
+	mu  sync.Mutex // held to change anything: all, age and the shards
+	all []*entry
 }
 
 func newCache(max int) *cache { return &cache{seed: maphash.MakeSeed(), max: max} }
@@ -63,8 +63,8 @@ func (c *cache) find(tail []byte) *knownDEK {
 	}
 	for _, e := range *shard {
 		if e.hash == h && bytes.Equal(e.tail, tail) {
-			if !e.used.Load() { // a read-mostly flag: no write to a shared line per look-up
-				e.used.Store(true)
+			if age := c.age.Load(); e.used.Load() != age { // no write to a shared line per look-up
+				e.used.Store(age)
 			}
 			return e.dek
 		}
@@ -80,23 +80,26 @@ func (c *cache) add(tail []byte, dek *knownDEK) {
 		return
 	}
 	e := &entry{hash: maphash.Bytes(c.seed, tail), tail: slices.Clone(tail), dek: dek}
-	if len(c.ring) < c.max {
-		c.ring = append(c.ring, e)
+	e.used.Store(c.age.Add(1))
+	if len(c.all) < c.max {
+		c.all = append(c.all, e)
 	} else {
-		c.replaceIdle(e)
+		c.replaceIdlest(e)
 	}
 	c.edit(e.hash, func(s []*entry) []*entry { return append(s, e) })
 }
 
-// replaceIdle moves the hand on to an entry that was not used since it last
-// came by, and puts e in its place.
-func (c *cache) replaceIdle(e *entry) {
-	for c.ring[c.hand].used.Swap(false) {
-		c.hand = (c.hand + 1) % len(c.ring)
+// replaceIdlest puts e in the place of the entry that was not used for longest.
+// It looks at all of them, which is little beside the call that e came from.
+func (c *cache) replaceIdlest(e *entry) {
+	idlest := 0
+	for i, x := range c.all {
+		if x.used.Load() < c.all[idlest].used.Load() {
+			idlest = i
+		}
 	}
-	old := c.ring[c.hand]
-	c.ring[c.hand] = e
-	c.hand = (c.hand + 1) % len(c.ring)
+	old := c.all[idlest]
+	c.all[idlest] = e
 	c.edit(old.hash, func(s []*entry) []*entry {
 		return slices.DeleteFunc(s, func(x *entry) bool { return x == old })
 	})
@@ -116,7 +119,7 @@ func (c *cache) edit(hash uint64, change func([]*entry) []*entry) {
 func (c *cache) len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.ring)
+	return len(c.all)
 }
 
 // maxAliases is the number of annotations up to which other encodings are remembered:

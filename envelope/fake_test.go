@@ -134,14 +134,14 @@ func (r *rig) pass(d time.Duration) {
 	if !due {
 		return
 	}
-	require.Eventually(r.t, func() bool { n, _, _ := r.plugin.calls(); return n > before }, 10*time.Second, 50*time.Microsecond)
+	require.Eventually(r.t, func() bool { n, _, _ := r.plugin.calls(); return n > before }, testWait, testTick)
 	r.settle()
 }
 
 // settle waits until the loop waits for its next poll.
 func (r *rig) settle() {
 	r.t.Helper()
-	require.Eventually(r.t, r.clock.HasWaiters, 10*time.Second, 50*time.Microsecond)
+	require.Eventually(r.t, r.clock.HasWaiters, testWait, testTick)
 }
 
 const testPrefix = "k8s:enc:kms:v2:test:"
@@ -161,3 +161,10 @@ func (r *rig) read(payload []byte) (string, bool) {
 	require.NoError(r.t, err)
 	return string(out), stale
 }
+
+// How long a test waits for another goroutine before it gives up, and how
+// often it looks.
+const (
+	testWait = 10 * time.Second
+	testTick = 50 * time.Microsecond
+)

@@ -54,22 +54,22 @@ func TestPollRates(t *testing.T) {
 	require.Equal(t, 1, statuses(), "not before 60 s while healthy")
 	r.plugin.die()
 	r.clock.Step(time.Second)
-	require.Eventually(t, func() bool { return statuses() == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return statuses() == 2 }, testWait, testTick)
 
 	r.pass(9 * time.Second)
 	require.Equal(t, 2, statuses(), "not before 10 s while unhealthy")
 	r.clock.Step(time.Second)
-	require.Eventually(t, func() bool { return statuses() == 3 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return statuses() == 3 }, testWait, testTick)
 }
 
 func TestABreakInTheConnectionIsLookedAtAtOnce(t *testing.T) {
 	r := newRig(t)
 	r.plugin.die()
 	r.plugin.wake <- struct{}{}
-	require.Eventually(t, func() bool { return r.Health().Problem == Unreachable }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.Health().Problem == Unreachable }, testWait, testTick)
 	r.plugin.live()
 	r.plugin.wake <- struct{}{}
-	require.Eventually(t, func() bool { return r.Health().Problem == "" }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.Health().Problem == "" }, testWait, testTick)
 }
 
 // Writes end three minutes after the last healthy Status, to the nanosecond,

@@ -1,0 +1,113 @@
+package envelope
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/internal/stored"
+)
+
+func tail(i int) []byte { return fmt.Appendf(nil, "tail %d", i) }
+
+func TestCacheKeepsWhatIsUsed(t *testing.T) {
+	c := newCache(10)
+	hot := &knownDEK{keyID: "hot"}
+	c.add([]byte("hot"), hot)
+	for i := range 1000 {
+		require.Same(t, hot, c.find([]byte("hot")))
+		c.add(tail(i), &knownDEK{keyID: fmt.Sprint(i)})
+		require.NotNil(t, c.find(tail(i)))
+		require.LessOrEqual(t, c.len(), 10)
+	}
+	require.Nil(t, c.find(tail(0)))
+	entries := 0
+	for i := range c.shards {
+		if s := c.shards[i].Load(); s != nil {
+			entries += len(*s)
+		}
+	}
+	require.Equal(t, 10, entries, "what was evicted is gone from the shards too")
+}
+
+func TestCacheUnderConcurrentUse(t *testing.T) {
+	c := newCache(50)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i := range 2000 {
+				c.add(tail(i%200), &knownDEK{keyID: fmt.Sprint(i % 200)})
+				if dek := c.find(tail(i % 97)); dek != nil {
+					require.Equal(t, fmt.Sprint(i%97), dek.keyID)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, 50, c.len())
+}
+
+// Each part of a DEK source tells one DEK from another: plugins may answer with
+// a constant ciphertext and keep the real one in an annotation.
+func TestCacheTellsSourcesApart(t *testing.T) {
+	base := stored.DEKSource{KeyID: "1", EncryptedDEK: []byte("dek"), Annotations: []stored.Annotation{{Key: "a.b", Value: []byte("v")}}}
+	sources := map[string]stored.DEKSource{"base": base}
+	vary := func(name string, change func(*stored.DEKSource)) {
+		s := base
+		change(&s)
+		sources[name] = s
+	}
+	vary("type", func(s *stored.DEKSource) { s.Type = stored.SourceSeed })
+	vary("key_id", func(s *stored.DEKSource) { s.KeyID = "2" })
+	vary("encrypted DEK", func(s *stored.DEKSource) { s.EncryptedDEK = []byte("kek") })
+	vary("no annotation", func(s *stored.DEKSource) { s.Annotations = nil })
+	vary("annotation key", func(s *stored.DEKSource) { s.Annotations = []stored.Annotation{{Key: "a.c", Value: []byte("v")}} })
+	vary("annotation value", func(s *stored.DEKSource) { s.Annotations = []stored.Annotation{{Key: "a.b", Value: []byte("w")}} })
+	vary("boundary", func(s *stored.DEKSource) { s.KeyID, s.EncryptedDEK = "1d", []byte("ek") })
+
+	c := newCache(100)
+	for name, s := range sources {
+		require.Nil(t, c.findSource(&s, nil), name)
+		c.addSource(&s, nil, &knownDEK{keyID: name})
+	}
+	for name, s := range sources {
+		require.Equal(t, name, c.findSource(&s, nil).keyID)
+	}
+}
+
+// Objects of one DEK that differ in what we do not know must not fill the cache.
+func TestCacheRemembersOtherOrdersButNotOtherFields(t *testing.T) {
+	s := stored.DEKSource{KeyID: "1", EncryptedDEK: []byte("dek")}
+	c := newCache(100)
+	c.addSource(&s, nil, &knownDEK{})
+	reordered := append([]byte("\x1a\x03dek"), "\x12\x011"...)
+	require.NotNil(t, c.findSource(&s, reordered))
+	require.NotNil(t, c.find(reordered))
+	for i := range 50 {
+		c.findSource(&s, append(s.Tail(), fmt.Sprintf("\x7a\x02%02d", i)...))
+	}
+	require.Equal(t, 2, c.len())
+}
+
+// Memory must depend on the number of DEKs alone.
+func TestWritesAndReadsLeaveNothingBehind(t *testing.T) {
+	r := newRig(t)
+	live := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	use := func(n int) {
+		for range n {
+			r.read(r.write("value"))
+		}
+	}
+	use(1000)
+	before := live()
+	use(100_000)
+	require.Less(t, int64(live())-int64(before), int64(200_000), "under 2 bytes a write")
+}

@@ -1,0 +1,331 @@
+package envelope
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2"
+	"k8s.io/kms/pkg/service"
+
+	"github.com/kube-atrest/atrest/internal/stored"
+)
+
+// reader is a provider that only reads, on a healthy base64 plugin.
+func reader(t *testing.T, change ...func(*Options)) (*Lease, *faultyPlugin) {
+	plugin := newFaultyPlugin()
+	opts := Options{}
+	for _, c := range change {
+		c(&opts)
+	}
+	l := NewProvider("reader", plugin, opts).LeaseToRead()
+	t.Cleanup(l.End)
+	return l, plugin
+}
+
+func TestGoldenRecords(t *testing.T) {
+	raw, err := os.ReadFile("../internal/stored/testdata/golden.json")
+	require.NoError(t, err)
+	var records []struct{ Name, Provider, AAD, PlaintextHex, StoredHex string }
+	require.NoError(t, json.Unmarshal(raw, &records))
+	l, _ := reader(t)
+	read := 0
+	for _, r := range records {
+		if r.Provider != "kms-v2" {
+			continue
+		}
+		t.Run(r.Name, func(t *testing.T) {
+			read++
+			value_, err := hex.DecodeString(r.StoredHex)
+			require.NoError(t, err)
+			_, name, ok := stored.Identify(value_)
+			require.True(t, ok)
+			payload := value_[len(stored.KMSv2.PrefixFor(name)):]
+			for range 2 { // cold, then from the cache
+				got, stale, err := l.Open(t.Context(), payload, value.DefaultContext(r.AAD))
+				require.NoError(t, err)
+				require.False(t, stale)
+				require.Equal(t, r.PlaintextHex, hex.EncodeToString(got))
+			}
+			_, _, err = l.Open(t.Context(), payload, value.DefaultContext(r.AAD+"x"))
+			require.ErrorIs(t, err, ErrCorrupt)
+		})
+	}
+	require.GreaterOrEqual(t, read, 4, "the golden file holds KMS v2 records")
+}
+
+// serviceOf makes a faulty plugin what kube-apiserver's own transformer asks.
+type serviceOf struct{ *faultyPlugin }
+
+func (s serviceOf) Status(ctx context.Context) (*service.StatusResponse, error) {
+	r, err := s.faultyPlugin.Status(ctx)
+	return &service.StatusResponse{Version: r.Version, Healthz: r.Healthz, KeyID: r.KeyID}, err
+}
+
+func (s serviceOf) Encrypt(ctx context.Context, _ string, data []byte) (*service.EncryptResponse, error) {
+	r, err := s.faultyPlugin.Encrypt(ctx, data)
+	return &service.EncryptResponse{Ciphertext: r.Ciphertext, KeyID: r.KeyID, Annotations: r.Annotations}, err
+}
+
+func (s serviceOf) Decrypt(ctx context.Context, _ string, r *service.DecryptRequest) ([]byte, error) {
+	return s.faultyPlugin.Decrypt(ctx, Wrapped{Ciphertext: r.Ciphertext, KeyID: r.KeyID, Annotations: r.Annotations})
+}
+
+// theirs is kube-apiserver's own KMS v2 transformer over a plugin.
+func theirs(t *testing.T, plugin *faultyPlugin, seed bool) value.Transformer {
+	tr, enc, key, err := kmsv2.GenerateTransformer(t.Context(), "uid", serviceOf{plugin}, seed)
+	require.NoError(t, err)
+	return kmsv2.NewEnvelopeTransformer(serviceOf{plugin}, "test", func() (kmsv2.State, error) {
+		return kmsv2.State{
+			Transformer: tr, EncryptedObjectKeyID: enc.KeyID, EncryptedObjectEncryptedDEKSource: enc.EncryptedDEKSource,
+			EncryptedObjectEncryptedDEKSourceType: enc.EncryptedDEKSourceType, EncryptedObjectAnnotations: enc.Annotations,
+			UID: "uid", ExpirationTimestamp: testStart.AddDate(100, 0, 0), CacheKey: key,
+		}, nil
+	}, "apiserver")
+}
+
+func annotations(n int) map[string][]byte {
+	m := map[string][]byte{}
+	for i := range n {
+		m[fmt.Sprintf("a%d.example.com", i)] = fmt.Appendf(nil, "value %d", i)
+	}
+	return m
+}
+
+// What either writes the other reads, in both modes.
+func TestKubeAPIServerReadsWhatIsWrittenHereAndTheOtherWayRound(t *testing.T) {
+	for _, mode := range []WriteMode{Counter, Seed} {
+		for n := range 4 {
+			t.Run(fmt.Sprintf("%s with %d annotations", mode, n), func(t *testing.T) {
+				plugin := newFaultyPlugin()
+				plugin.annotations = annotations(n)
+				ours := NewProvider("test", plugin, Options{Mode: mode}).LeaseToWrite()
+				defer ours.End()
+				require.NoError(t, ours.Probed(t.Context()))
+				kube := theirs(t, plugin, mode == Seed)
+				for _, size := range []int{0, 1, 15, 16, 17, 1 << 10, 64 << 10, 3 << 19} {
+					plaintext := bytes.Repeat([]byte{7}, size)
+
+					out, err := ours.Seal(t.Context(), testPrefix, plaintext, testKey)
+					require.NoError(t, err)
+					require.Equal(t, cap(out), len(out), "sized exactly")
+					got, stale, err := kube.TransformFromStorage(t.Context(), out[len(testPrefix):], testKey)
+					require.NoError(t, err)
+					require.False(t, stale)
+					require.True(t, bytes.Equal(plaintext, got))
+
+					for range 8 { // their annotations come in a random order
+						out, err = kube.TransformToStorage(t.Context(), plaintext, testKey)
+						require.NoError(t, err)
+						got, stale, err = ours.Open(t.Context(), out, testKey)
+						require.NoError(t, err)
+						require.False(t, stale)
+						require.True(t, bytes.Equal(plaintext, got))
+					}
+				}
+				_, _, decrypts := plugin.calls()
+				require.LessOrEqual(t, decrypts, 2, "one unwrapping on each side")
+			})
+		}
+	}
+}
+
+func TestManyReadersOfOneColdDEKAskOnce(t *testing.T) {
+	payload := newRig(t).write("value")
+	l, plugin := reader(t)
+	plugin.decrypting = make(chan struct{})
+	var wg sync.WaitGroup
+	for range 200 {
+		wg.Go(func() {
+			got, _, err := l.Open(t.Context(), payload, testKey)
+			require.NoError(t, err)
+			require.Equal(t, "value", string(got))
+		})
+	}
+	close(plugin.decrypting)
+	wg.Wait()
+	_, _, decrypts := plugin.calls()
+	require.Equal(t, 1, decrypts)
+}
+
+// The reader who happened to come first may go away: the rest still get their DEK.
+func TestAReaderThatGivesUpDoesNotEndTheCall(t *testing.T) {
+	payload := newRig(t).write("value")
+	l, plugin := reader(t)
+	plugin.decrypting = make(chan struct{})
+	ctx, giveUp := context.WithCancel(t.Context())
+	gone := make(chan error)
+	go func() {
+		_, _, err := l.Open(ctx, payload, testKey)
+		gone <- err
+	}()
+	require.Eventually(t, func() bool { _, _, n := plugin.calls(); return n == 1 }, testWait, testTick)
+	giveUp()
+	err := <-gone
+	require.ErrorIs(t, err, ErrUnavailable)
+	require.ErrorIs(t, err, context.Canceled)
+
+	close(plugin.decrypting)
+	_, _, err = l.Open(t.Context(), payload, testKey)
+	require.NoError(t, err)
+	_, _, decrypts := plugin.calls()
+	require.Equal(t, 1, decrypts)
+}
+
+// An outage, an unknown key and a damaged value are three things to a caller.
+func TestWhatFailsIsTold(t *testing.T) {
+	payload := newRig(t).write("value")
+	for err, want := range map[error]error{
+		errGone: ErrUnavailable,
+		status.Error(codes.NotFound, "destroyed"):  ErrUnknownKEK,
+		status.Error(codes.PermissionDenied, "no"): ErrUnavailable,
+		fmt.Errorf("odd"):                          ErrUnavailable,
+	} {
+		l, plugin := reader(t)
+		plugin.decErr = err
+		_, _, got := l.Open(t.Context(), payload, testKey)
+		require.ErrorIs(t, got, want)
+		require.ErrorIs(t, got, err)
+		require.Equal(t, status.Code(err), status.Code(got), "the code is there for the metric")
+		require.ErrorContains(t, got, `kms provider "reader"`)
+	}
+
+	l, plugin := reader(t)
+	_, tail, _ := stored.Split(payload)
+	short := append(stored.AppendDataHead(nil, 5), append([]byte("short"), tail...)...)
+	for _, p := range [][]byte{nil, {}, {0xff}, payload[:20], short, flip(payload, 20)} {
+		_, _, got := l.Open(t.Context(), p, testKey)
+		require.ErrorIs(t, got, ErrCorrupt)
+	}
+	plugin.decErr = nil
+	garbage := bytes.Replace(payload, tail[5:30], bytes.Repeat([]byte{'A'}, 25), 1)
+	_, _, got := l.Open(t.Context(), garbage, testKey)
+	require.Error(t, got)
+}
+
+func flip(b []byte, i int) []byte {
+	b = bytes.Clone(b)
+	b[i] ^= 1
+	return b
+}
+
+func TestWhateverThePluginUnwrapsNothingPanics(t *testing.T) {
+	for _, mode := range []WriteMode{Counter, Seed} {
+		payload := newRig(t, func(o *Options) { o.Mode = mode }).write("value")
+		for _, n := range []int{0, 1, 16, 24, 31, 32, 33, 64, 4096} {
+			p := &garbagePlugin{faultyPlugin: newFaultyPlugin(), answer: make([]byte, n)}
+			l := NewProvider("test", p, Options{}).LeaseToRead()
+			_, _, err := l.Open(t.Context(), payload, testKey)
+			require.ErrorIs(t, err, ErrCorrupt)
+			l.End()
+		}
+	}
+}
+
+type garbagePlugin struct {
+	*faultyPlugin
+	answer []byte
+}
+
+func (p *garbagePlugin) Decrypt(context.Context, Wrapped) ([]byte, error) {
+	return bytes.Clone(p.answer), nil
+}
+
+// Every damage of a record is an error, whatever the plugin makes of it.
+func TestEveryDamageIsNoticed(t *testing.T) {
+	for _, mode := range []WriteMode{Counter, Seed} {
+		r := newRig(t, func(o *Options) { o.Mode = mode })
+		payload := r.write("value")
+		l, _ := reader(t)
+		data, _, _ := stored.Split(payload)
+		dataEnd := stored.SizeData(len(data))
+		for i := range payload {
+			_, _, err := l.Open(t.Context(), payload[:i], testKey)
+			require.Error(t, err, "cut at %d", i)
+			for bit := range 8 {
+				damaged := bytes.Clone(payload)
+				damaged[i] ^= 1 << bit
+				got, _, err := l.Open(t.Context(), damaged, testKey)
+				if err == nil { // a change of the tail may unwrap to the same DEK: base64 knows no key_id
+					require.Equal(t, "value", string(got))
+					require.Greater(t, i, dataEnd, "flip of bit %d of byte %d", bit, i)
+				}
+			}
+		}
+	}
+}
+
+func TestInputIsNeitherChangedNorKept(t *testing.T) {
+	r := newRig(t)
+	plaintext := []byte("value")
+	out, err := r.Seal(t.Context(), testPrefix, plaintext, testKey)
+	require.NoError(t, err)
+	require.Equal(t, "value", string(plaintext))
+	clear(plaintext)
+
+	l, _ := reader(t)
+	payload := bytes.Clone(out[len(testPrefix):])
+	for range 2 {
+		got, _, err := l.Open(t.Context(), payload, testKey)
+		require.NoError(t, err)
+		require.Equal(t, "value", string(got))
+		require.Equal(t, out[len(testPrefix):], payload)
+	}
+	clear(payload)
+	require.NotNil(t, l.cache.find(r.permit().dek.tail), "the cache keeps its own copy")
+}
+
+func TestTheHotPathAllocatesItsResultAndNothingElse(t *testing.T) {
+	plaintext := make([]byte, 1<<10)
+	var testKey value.Context = bytesContext("/registry/secrets/default/golden")
+	for mode, limits := range map[WriteMode][2]float64{Counter: {1, 1}, Seed: {4, 4}} {
+		r := newRig(t, func(o *Options) { o.Mode = mode; o.Clock = nil })
+		var out []byte
+		var err error
+		require.LessOrEqual(t, testing.AllocsPerRun(200, func() { out, err = r.Seal(t.Context(), testPrefix, plaintext, testKey) }), limits[0], "%s write", mode)
+		require.NoError(t, err)
+		payload := out[len(testPrefix):]
+		require.LessOrEqual(t, testing.AllocsPerRun(200, func() { _, _, err = r.Open(t.Context(), payload, testKey) }), limits[1], "%s read", mode)
+		require.NoError(t, err)
+		l, _ := reader(t)
+		require.LessOrEqual(t, testing.AllocsPerRun(200, func() { _, _, err = l.Open(t.Context(), payload, testKey) }), limits[1], "%s read from the cache", mode)
+		require.NoError(t, err)
+	}
+}
+
+// bytesContext is an etcd key that does not have to be converted: what the
+// caller's context allocates is not the provider's.
+type bytesContext []byte
+
+func (c bytesContext) AuthenticatedData() []byte { return c }
+
+func TestCheckWriteMode(t *testing.T) {
+	require.NoError(t, CheckWriteMode(Counter))
+	require.NoError(t, CheckWriteMode(Seed))
+	require.ErrorContains(t, CheckWriteMode("both"), `use "counter" or "seed"`)
+}
+
+func TestEndpoints(t *testing.T) {
+	for endpoint, want := range map[Endpoint]string{
+		"unix:///run/kms.sock": "unix:/run/kms.sock", "unix:///@kms": "unix-abstract:kms",
+	} {
+		got, err := endpoint.target()
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	for _, endpoint := range []Endpoint{"", "unix://", "tcp://127.0.0.1:1", "%zz"} {
+		_, err := Dial(endpoint, DefaultTimeout, nil)
+		require.Error(t, err, endpoint)
+		require.False(t, strings.Contains(err.Error(), "\n"))
+	}
+}
