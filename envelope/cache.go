@@ -17,6 +17,12 @@ const DefaultMaxDEKs = 4096
 type knownDEK struct {
 	opener
 	keyID string
+	// reads is how many values were opened, and sealed counts those that were
+	// sealed if this process made the DEK, else it is nil.
+	reads  atomic.Uint64
+	sealed *budget
+	// What [Provider.Usage] has told of them already.
+	toldReads, toldWrites uint64
 }
 
 // entry leads from one encoding of a DEK source to its DEK. A source has a
@@ -113,6 +119,17 @@ func (c *cache) edit(hash uint64, change func([]*entry) []*entry) {
 	}
 	s = change(s)
 	c.shards[hash%shards].Store(&s)
+}
+
+// deks are all that are held, each once.
+func (c *cache) deks() map[*knownDEK]struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	deks := make(map[*knownDEK]struct{}, len(c.all))
+	for _, e := range c.all {
+		deks[e.dek] = struct{}{}
+	}
+	return deks
 }
 
 // len is how many entries there are.

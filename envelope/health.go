@@ -32,8 +32,10 @@ type Health struct {
 	DEKWrites  uint64
 	// CachedDEKs is how many unwrapped DEKs are held for reading.
 	CachedDEKs int
-	// Reads is how many values were opened since the provider was made.
-	Reads uint64
+	// Reads is how many values were opened since the provider was made, and
+	// LastRead when the last was, both as of the last call of [Provider.Usage].
+	Reads    uint64
+	LastRead time.Time
 }
 
 // Ready tells whether the provider can do all that it is there for.

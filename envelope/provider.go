@@ -25,7 +25,7 @@ type Provider struct {
 
 	cache   *cache
 	unwraps singleflight.Group
-	reads   atomic.Uint64
+	usage   usage
 	reading atomic.Pointer[condition] // what the last Decrypt call came to
 
 	writer atomic.Pointer[writer] // nil while nothing is written
@@ -83,7 +83,7 @@ func (p *Provider) openWith(dek *knownDEK, w *permit, data []byte, at value.Cont
 	if err != nil {
 		return nil, false, p.errorf("%w: sealed under key_id %s: %w", ErrCorrupt, HashKeyID(dek.keyID), err)
 	}
-	p.reads.Add(1)
+	dek.reads.Add(1)
 	return plaintext, w != nil && w.dek.keyID != dek.keyID, nil
 }
 
@@ -231,6 +231,6 @@ func (p *Provider) Health() Health {
 		p.reading.Load().into(&h)
 	}
 	h.CachedDEKs = p.cache.len()
-	h.Reads = p.reads.Load()
+	h.Reads, h.LastRead = p.usage.reads()
 	return h
 }

@@ -269,7 +269,7 @@ func (w *writer) build(p *pendingDEK) (*writeDEK, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := &knownDEK{opener: open, keyID: p.source.KeyID}
+	known := &knownDEK{opener: open, keyID: p.source.KeyID, sealed: sealer.uses()}
 	w.remember(&p.source, known)
 	return &writeDEK{sealer: sealer, keyID: p.source.KeyID, tail: tail, opener: known, created: w.opts.Clock.Now()}, nil
 }

@@ -198,12 +198,30 @@ func TestAReaderNeedsDecryptAndNothingElse(t *testing.T) {
 
 	statuses, encrypts, decrypts := plugin.calls()
 	require.Equal(t, []int{0, 0, 1}, []int{statuses, encrypts, decrypts})
+	require.Equal(t, map[string]Use{"1": {Reads: 1}}, l.Usage())
 	h := l.Health()
 	require.True(t, h.Ready())
 	require.Equal(t, 1, h.CachedDEKs)
 	require.Equal(t, uint64(1), h.Reads)
 	_, err = l.Seal(t.Context(), testPrefix, nil, testKey)
 	require.ErrorIs(t, err, ErrWritesStopped)
+}
+
+func TestUsageIsToldOnce(t *testing.T) {
+	r := newRig(t)
+	first := r.write("a")
+	for range 3 {
+		r.read(first)
+	}
+	r.plugin.set(func(f *faultyPlugin) { f.status.KeyID = "2" })
+	r.pass(DefaultHealthyPoll)
+	r.write("b")
+	require.Equal(t, map[string]Use{"1": {Writes: 1, Reads: 3}, "2": {Writes: 1}}, r.Usage())
+	require.Empty(t, r.Usage())
+	r.read(first)
+	require.Equal(t, map[string]Use{"1": {Reads: 1}}, r.Usage())
+	require.Equal(t, uint64(4), r.Health().Reads)
+	require.Equal(t, r.clock.Now(), r.Health().LastRead)
 }
 
 func TestADegradedReaderIsReady(t *testing.T) {
@@ -254,7 +272,7 @@ func TestNothingThatHoldsAKeyPrintsIt(t *testing.T) {
 		r := newRig(t, func(o *Options) { o.Mode = mode })
 		r.read(r.write("x"))
 		dek := r.plugin.wrapped[0]
-		for _, v := range []any{r.permit().dek, r.permit().dek.sealer, r.permit().dek.opener, *r.permit().dek.opener, &pendingDEK{secret: [dekSize]byte(dek)}, pendingDEK{secret: [dekSize]byte(dek)}} {
+		for _, v := range []any{r.permit().dek, r.permit().dek.sealer, r.permit().dek.opener, r.permit().dek.opener.opener, &pendingDEK{secret: [dekSize]byte(dek)}, pendingDEK{secret: [dekSize]byte(dek)}} {
 			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d"} {
 				out := fmt.Sprintf(verb, v)
 				for _, form := range []string{"%s", "%x", "%d", "%v"} {

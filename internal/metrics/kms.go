@@ -1,0 +1,133 @@
+package metrics
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"k8s.io/apiserver/pkg/storage/value"
+	envelopemetrics "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/metrics"
+	"k8s.io/component-base/metrics"
+
+	"github.com/kube-atrest/atrest/internal/stored"
+)
+
+// New metrics, for what kube-apiserver does not tell.
+var kmsMetrics = sync.OnceValue(func() (m struct {
+	healthy     *metrics.GaugeVec
+	problem     *metrics.GaugeVec
+	writesUntil *metrics.GaugeVec
+	lastHealthy *metrics.GaugeVec
+	deksMade    *metrics.CounterVec
+}) {
+	envelopemetrics.RegisterMetrics()
+	m.healthy = gauge("kms_provider_healthy",
+		"Whether nothing is known to be wrong with the KMS plugin of the provider (1) or something is (0).", "provider_name")
+	m.problem = gauge("kms_provider_problem",
+		"1 for the class of what is wrong with the KMS plugin of the provider; absent when nothing is.", "provider_name", "problem")
+	m.writesUntil = gauge("kms_writes_until_timestamp_seconds",
+		"When writing with the KMS provider stops unless its plugin is found healthy again; 0 when it has stopped or not begun.", "provider_name")
+	m.lastHealthy = gauge("kms_last_healthy_timestamp_seconds",
+		"When the Status of the KMS plugin was last healthy; 0 if never.", "provider_name")
+	m.deksMade = metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "atrest", Name: "kms_deks_made_total",
+		Help:           "Data encryption keys made for writing, by reason: start, key_id (the plugin's changed) or used_up.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"provider_name", "reason"})
+	m.deksMade = adopt(m.deksMade)
+	return m
+})
+
+func gauge(name, help string, labels ...string) *metrics.GaugeVec {
+	return adopt(metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Namespace: "atrest", Name: name, Help: help, StabilityLevel: metrics.ALPHA,
+	}, labels))
+}
+
+// KMS records what happens at one KMS provider.
+type KMS struct {
+	Provider    string
+	APIServerID string
+}
+
+// Call records a call to the plugin; method is its full gRPC name.
+func (k KMS) Call(method string, took time.Duration, err error) {
+	kmsMetrics()
+	envelopemetrics.RecordKMSOperationLatency(k.Provider, method, took, err)
+}
+
+// StatusKeyID records that Status named keyID.
+func (k KMS) StatusKeyID(keyID string) {
+	kmsMetrics()
+	envelopemetrics.RecordKeyIDFromStatus(k.Provider, keyID, k.APIServerID)
+}
+
+// KeyIDRefused records a key_id of Status that cannot be used.
+func (k KMS) KeyIDRefused(err error) {
+	kmsMetrics()
+	code := "empty"
+	if errors.Is(err, stored.ErrKeyIDTooLong) {
+		code = "too_long"
+	}
+	envelopemetrics.RecordInvalidKeyIDFromStatus(k.Provider, code)
+}
+
+// DEKMade records that a DEK was generated and wrapped, or that it failed.
+func (k KMS) DEKMade(reason string, took time.Duration, err error) {
+	value.RecordDataKeyGeneration(time.Now().Add(-took), err)
+	if err == nil {
+		kmsMetrics().deksMade.WithLabelValues(k.Provider, reason).Inc()
+	}
+}
+
+// CacheMiss records that a DEK had to be unwrapped; the cache then holds size.
+func (k KMS) CacheMiss(size int) {
+	kmsMetrics()
+	value.RecordCacheMiss()
+	envelopemetrics.RecordDekSourceCacheSize(k.Provider, size)
+}
+
+// KeyIDUsed records n operations under keyID since the last record. It takes a
+// lock that the whole process shares: never call it per operation.
+func (k KMS) KeyIDUsed(d Direction, keyID string, n uint64) {
+	if n == 0 {
+		return
+	}
+	kmsMetrics()
+	envelopemetrics.RecordKeyID(string(d), k.Provider, keyID, k.APIServerID)
+	envelopemetrics.KeyIDHashTotal.WithLabelValues(string(d), k.Provider, hash(keyID), hash(k.APIServerID)).Add(float64(n - 1))
+}
+
+// Condition records the state of the provider; problem is empty when it has none.
+func (k KMS) Condition(problem string, writesUntil, lastHealthy time.Time) {
+	m := kmsMetrics()
+	m.healthy.WithLabelValues(k.Provider).Set(boolean(problem == ""))
+	m.writesUntil.WithLabelValues(k.Provider).Set(unix(writesUntil))
+	m.lastHealthy.WithLabelValues(k.Provider).Set(unix(lastHealthy))
+	m.problem.DeletePartialMatch(map[string]string{"provider_name": k.Provider})
+	if problem != "" {
+		m.problem.WithLabelValues(k.Provider, problem).Set(1)
+	}
+}
+
+// Forget removes the condition of a provider that is no longer configured.
+func (k KMS) Forget() {
+	m := kmsMetrics()
+	for _, vec := range []*metrics.GaugeVec{m.healthy, m.problem, m.writesUntil, m.lastHealthy} {
+		vec.DeletePartialMatch(map[string]string{"provider_name": k.Provider})
+	}
+}
+
+func boolean(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func unix(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}
