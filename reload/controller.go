@@ -1,0 +1,223 @@
+package reload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Build makes a generation from a content of the file: complete and checked,
+// or an error. An error with a method Retryable() bool that returns true means
+// that the same content may succeed later: it is tried again at each poll.
+//
+// Build bounds its own waiting and ends when ctx does; until then the file is
+// not looked at. Its errors must not hold key material, nor anything that
+// differs each time, such as a duration: a new text is a new failure.
+type Build func(ctx context.Context, content []byte) (Generation, error)
+
+// Config is what a [Controller] works with. Path, Hash, Build and Set are
+// required.
+type Config struct {
+	// Path leads to the file.
+	Path string
+	// Hash is that of the content in use (see [Hash]).
+	Hash string
+	// Build is called by one goroutine only.
+	Build Build
+	// Set is where generations are swapped. The controller does not close it.
+	Set *Set
+
+	// Poll is the longest time between two looks at the file. An outcome
+	// that lasts so long counts even if the file is open for writing, and
+	// only then a file that cannot be read counts as a failure. Default 10 s.
+	Poll time.Duration
+	// Quiet is how long the file must be still after its last event, with
+	// the same content before and after and nobody (as far as the system can
+	// tell) having it open for writing. It may not exceed Poll. Default 40 ms.
+	// For a change without an event it is a tenth of Poll, if that is longer.
+	Quiet time.Duration
+	// Clock is the real clock by default.
+	Clock clock.WithTicker
+	// Notifier is [FSNotify] by default.
+	Notifier Notifier
+	// Hooks report what happens.
+	Hooks Hooks
+}
+
+// The defaults of [Config].
+const (
+	DefaultPoll  = 10 * time.Second
+	DefaultQuiet = 40 * time.Millisecond
+)
+
+func (c Config) complete() (Config, error) {
+	if c.Path == "" || c.Hash == "" || c.Build == nil || c.Set == nil {
+		return c, errors.New("reload: Path, Hash, Build and Set are required")
+	}
+	if c.Poll == 0 {
+		c.Poll = DefaultPoll
+	}
+	if c.Quiet == 0 {
+		c.Quiet = min(DefaultQuiet, c.Poll)
+	}
+	if c.Quiet < 0 || c.Poll < c.Quiet {
+		return c, fmt.Errorf("reload: want 0 < quiet <= poll, got quiet %v and poll %v", c.Quiet, c.Poll)
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if c.Notifier == nil {
+		c.Notifier = FSNotify{}
+	}
+	var err error
+	c.Path, err = filepath.Abs(c.Path)
+	return c, err
+}
+
+// Controller keeps a [Set] in step with a file. Status may be called at any
+// time by anyone, Run once.
+type Controller struct {
+	config   Config
+	settling settling
+	status   atomic.Pointer[Status] // stored by the goroutine of Run
+	watching watching
+}
+
+// NewController returns a controller, or an error that names what is wrong with
+// config. It does nothing before Run.
+func NewController(config Config) (*Controller, error) {
+	config, err := config.complete()
+	if err != nil {
+		return nil, err
+	}
+	c := &Controller{
+		config: config,
+		settling: settling{
+			announced:   config.Quiet,
+			unannounced: max(config.Quiet, config.Poll/10),
+			patience:    config.Poll,
+		},
+	}
+	c.status.Store(&Status{Hash: config.Hash, LoadedAt: config.Clock.Now()})
+	return c, nil
+}
+
+// Status returns what is known now.
+func (c *Controller) Status() Status { return *c.status.Load() }
+
+// reason is why the file is looked at.
+type reason int
+
+const (
+	polled reason = iota // at each poll
+	told                 // an event came
+	due                  // an earlier look asked for it
+)
+
+// Run follows the file until ctx is done. When it returns, nothing that it
+// started is left.
+func (c *Controller) Run(ctx context.Context) {
+	poll := c.config.Clock.NewTicker(c.config.Poll)
+	defer poll.Stop()
+	defer c.watching.end()
+	again := alarm{clock: c.config.Clock}
+	defer again.stop()
+
+	again.set(c.look(ctx, due))
+	for ctx.Err() == nil {
+		why := due
+		select {
+		case <-ctx.Done():
+			return
+		case <-poll.C():
+			why = polled
+		case _, ok := <-c.watching.events:
+			why = told
+			if !ok {
+				c.watching.end()
+			}
+		case <-again.ring():
+		}
+		again.set(c.look(ctx, why))
+	}
+}
+
+// look looks at the file once, acts if what it saw counts, and returns when to
+// look again before the next poll; zero for not.
+func (c *Controller) look(ctx context.Context, why reason) time.Duration {
+	c.watch(ctx)
+	l, last := lookAt(c.config.Path), c.settling.last
+	if why == polled && !l.sameOutcome(last) {
+		// No event told, so the watched folders may not be the right ones any
+		// more: something may have been mounted over them.
+		c.watching.end()
+		c.watch(ctx)
+	}
+	wait := c.settling.saw(l, why == told, c.config.Clock.Now())
+	if wait == 0 {
+		c.act(ctx, l, why)
+	}
+	return wait
+}
+
+// act brings the Set in step with a look that counts. Most often it is already.
+func (c *Controller) act(ctx context.Context, l look, why reason) {
+	status := c.Status()
+	switch {
+	case l.err != nil:
+		c.failed(status, "", l.err)
+	case l.hash == status.Hash:
+		c.cleared(status)
+	case l.hash == status.FailedHash && (!status.Retrying || why != polled):
+	default:
+		c.load(ctx, l)
+	}
+}
+
+func (c *Controller) load(ctx context.Context, l look) {
+	status := c.Status()
+	status.LastAttempt = c.config.Clock.Now()
+	next, err := c.config.Build(ctx, l.content)
+	if err != nil {
+		if ctx.Err() == nil {
+			c.failed(status, l.hash, err)
+		}
+		return
+	}
+	c.config.Set.Swap(next)
+	status = Status{
+		Hash:        l.hash,
+		LoadedAt:    c.config.Clock.Now(),
+		LastAttempt: status.LastAttempt,
+		WatchError:  status.WatchError,
+	}
+	c.status.Store(&status)
+	call(c.config.Hooks.Loaded, status)
+}
+
+func (c *Controller) failed(status Status, hash string, cause error) {
+	err := fmt.Errorf("the encryption config at %s is not in use, the one before it stays: %w", c.config.Path, cause)
+	known := status.LastError != nil && status.FailedHash == hash && status.LastError.Error() == err.Error()
+	status.LastError, status.FailedHash, status.Retrying = err, hash, retryable(cause)
+	if !known {
+		status.FailedSince = c.config.Clock.Now()
+	}
+	c.status.Store(&status)
+	if !known {
+		call(c.config.Hooks.Failed, status)
+	}
+}
+
+func (c *Controller) cleared(status Status) {
+	if status.LastError == nil {
+		return
+	}
+	status.LastError, status.FailedHash, status.FailedSince, status.Retrying = nil, "", time.Time{}, false
+	c.status.Store(&status)
+	call(c.config.Hooks.Cleared, status)
+}

@@ -1,0 +1,57 @@
+package reload
+
+import (
+	"errors"
+	"time"
+)
+
+// Status is what a [Controller] knows at one moment: a value, not to be
+// changed. It holds no content, but LastError has what Build put into it.
+type Status struct {
+	// Hash is that of the content in use (see [Hash]), taken into use at
+	// LoadedAt. For the first one that is when the controller was made.
+	Hash     string
+	LoadedAt time.Time
+	// LastAttempt is when a content was last built, with or without success;
+	// zero if none was yet.
+	LastAttempt time.Time
+	// LastError is why the file is not in use; nil while it is. FailedSince is
+	// when it was first reported with this text. FailedHash is the content
+	// that could not be built, empty if the file could not be read.
+	LastError   error
+	FailedSince time.Time
+	FailedHash  string
+	// Retrying tells that FailedHash is tried again at each poll.
+	Retrying bool
+	// WatchError is why there are no file events, so that a change is seen
+	// by the poll alone; nil while there are.
+	WatchError error
+}
+
+// Hooks are called by the goroutine of [Controller.Run], which waits for them:
+// they must be quick. A nil hook is not called.
+type Hooks struct {
+	// Loaded follows each swap.
+	Loaded func(Status)
+	// Failed is called once for each content that cannot be used, and for a
+	// file that cannot be read: not again for the same content or, if that is
+	// tried again, the same text of the error.
+	Failed func(Status)
+	// Cleared is called when, after a failure, the file holds the content in
+	// use again.
+	Cleared func(Status)
+}
+
+// call leaves out a hook that is nil.
+func call(hook func(Status), status Status) {
+	if hook != nil {
+		hook(status)
+	}
+}
+
+// retryable tells whether err, or what it wraps, says that the same content may
+// succeed later, as when a plugin is away: it has Retryable() bool.
+func retryable(err error) bool {
+	var r interface{ Retryable() bool }
+	return errors.As(err, &r) && r.Retryable()
+}
