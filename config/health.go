@@ -1,0 +1,59 @@
+package config
+
+import (
+	"slices"
+
+	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/metrics"
+)
+
+// PluginHealth is the health of one KMS plugin with its place in the file.
+type PluginHealth struct {
+	envelope.Health
+	// Names are those of the providers on the plugin.
+	Names []string
+	// Endpoint is the plugin's, as the file has it.
+	Endpoint string
+	// WritesFor are the resources that are written with the plugin, as the
+	// file names them.
+	WritesFor []string
+}
+
+// Health is what is known of every KMS plugin, in the order of the file.
+// Nobody is asked.
+func (t *Transformers) Health() []PluginHealth {
+	var all []PluginHealth
+	for _, u := range t.plugins {
+		all = append(all, PluginHealth{
+			Health:    u.read.Health(),
+			Names:     u.names(),
+			Endpoint:  u.providers[0].KMS().Endpoint,
+			WritesFor: t.writtenWith(u),
+		})
+	}
+	return all
+}
+
+func (t *Transformers) writtenWith(u *pluginUse) []string {
+	var resources []string
+	for _, rule := range t.configuration.Rules() {
+		if slices.Contains(u.providers, rule.Providers[0]) {
+			resources = append(resources, nameOf(rule.Resource))
+		}
+	}
+	return resources
+}
+
+// Record brings the metrics in line with the use and the health of the plugins.
+// It is for one caller, every few seconds.
+func (t *Transformers) Record() {
+	for _, u := range t.plugins {
+		kms := u.observer.kms.Load()
+		for keyID, use := range u.read.Usage() {
+			kms.KeyIDUsed(metrics.ToStorage, keyID, use.Writes)
+			kms.KeyIDUsed(metrics.FromStorage, keyID, use.Reads)
+		}
+		h := u.read.Health()
+		kms.Condition(string(h.Problem), h.WritesUntil, h.LastHealthy)
+	}
+}

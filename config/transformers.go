@@ -1,0 +1,117 @@
+package config
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/metrics"
+	"github.com/kube-atrest/atrest/transformer"
+)
+
+// Transformers are the built providers of one file. They do not change, but
+// for what KMS providers do by themselves. Safe for concurrent use.
+type Transformers struct {
+	configuration *Configuration
+	entries       map[*Provider][]transformer.Entry
+	plugins       []*pluginUse // in the order of their first mention
+	retire, close sync.Once
+}
+
+var _ value.ResourceTransformers = (*Transformers)(nil)
+
+// pluginID tells plugins apart: names only choose the stored prefix.
+type pluginID struct {
+	socket  string
+	timeout time.Duration
+}
+
+// pluginUse is what one file has of a plugin.
+type pluginUse struct {
+	id          pluginID
+	providers   []*Provider // that name it, in the order of the file
+	observer    *observer
+	read        *envelope.Lease
+	write       *envelope.Lease // nil when none of the providers writes
+	wroteBefore bool            // it was written with by the file before, too
+}
+
+// use is what t has of a plugin; nil if it does not name it, or t is nil.
+func (t *Transformers) use(id pluginID) *pluginUse {
+	if t == nil {
+		return nil
+	}
+	i := slices.IndexFunc(t.plugins, func(u *pluginUse) bool { return u.id == id })
+	if i < 0 {
+		return nil
+	}
+	return t.plugins[i]
+}
+
+// startWriting begins to follow the plugin if one of its providers writes.
+func (u *pluginUse) startWriting() {
+	if slices.ContainsFunc(u.providers, (*Provider).Writes) {
+		u.write = u.read.LeaseToWrite()
+	}
+}
+
+func (u *pluginUse) names() []string {
+	var names []string
+	for _, p := range u.providers {
+		names = append(names, p.KMS().Name)
+	}
+	return names
+}
+
+// Configuration is what the transformers were built from.
+func (t *Transformers) Configuration() *Configuration { return t.configuration }
+
+// TransformerForResource makes the transformer of a resource: its own rule, its
+// group's, the one for everything, or identity.
+func (t *Transformers) TransformerForResource(resource schema.GroupResource) value.Transformer {
+	providers := t.configuration.For(resource)
+	if providers == nil {
+		return transformer.NewChain(resource, []transformer.Entry{{Label: metrics.PrefixIdentity, Provider: transformer.Identity()}})
+	}
+	var entries []transformer.Entry
+	for _, p := range providers {
+		entries = append(entries, t.entries[p]...)
+	}
+	return transformer.NewChain(resource, entries)
+}
+
+// Activate tells the transformers that they are in use from now on: the shared
+// plugins go by the names of this file.
+func (t *Transformers) Activate() {
+	for _, u := range t.plugins {
+		u.observer.rename(u.providers[0].KMS().Name)
+	}
+}
+
+// Retire tells the transformers that they were replaced. They can still be
+// read with, but no more written with unless the next ones write with the same
+// plugin.
+func (t *Transformers) Retire() {
+	t.retire.Do(func() {
+		for _, u := range t.plugins {
+			if u.write != nil {
+				u.write.End()
+			}
+		}
+	})
+}
+
+// Close ends the use of all plugins and waits for calls under way. Those that
+// nobody else uses are disconnected.
+func (t *Transformers) Close() {
+	t.Retire()
+	t.close.Do(func() {
+		for _, u := range t.plugins {
+			u.read.End()
+		}
+	})
+}

@@ -1,0 +1,209 @@
+package atrest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apiserver/pkg/features"
+	apihealthz "k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/storage/value"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/healthz"
+	"github.com/kube-atrest/atrest/internal/metrics"
+	"github.com/kube-atrest/atrest/reload"
+	"github.com/kube-atrest/atrest/transformer"
+)
+
+// Encryption is the encryption at rest of one apiserver while it runs. Safe for
+// concurrent use.
+type Encryption struct {
+	options     Options
+	apiServerID string
+	logger      klog.Logger
+	clock       clock.WithTicker
+	hash        string
+
+	set   *reload.Set // of *config.Transformers
+	stop  context.CancelFunc
+	ended sync.WaitGroup
+	close sync.Once
+}
+
+// recordEvery is how often the use and the health of KMS plugins go into the
+// metrics.
+const recordEvery = 5 * time.Second
+
+// Start reads the file, makes its providers and begins to follow its KMS
+// plugins. It waits until each plugin that is written with was asked once, so
+// that a server starts able to write if its plugins are there; if they are not
+// it starts all the same, and is not ready until they come. A file that cannot
+// be used is an error that names the file, the field and the remedy. apiServerID
+// names the server in metrics.
+//
+// Without a file it returns nil: nothing is to be encrypted. The caller closes
+// what it got. ctx bounds the start, not what was started.
+func (o *Options) Start(ctx context.Context, apiServerID string) (*Encryption, error) {
+	if errs := o.Validate(); len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if o.ConfigFile == "" {
+		return nil, nil
+	}
+	e := &Encryption{options: *o, apiServerID: apiServerID, logger: klog.FromContext(ctx), clock: o.KMS.Clock}
+	if e.clock == nil {
+		e.clock = clock.RealClock{}
+	}
+	content, err := reload.Read(o.ConfigFile)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", flagConfigFile, err)
+	}
+	first, err := e.build(content, nil)
+	if err != nil {
+		return nil, err
+	}
+	var away *config.NotReady
+	if err := first.Ready(ctx); err != nil && !errors.As(err, &away) {
+		first.Close()
+		return nil, fmt.Errorf("waiting for the KMS plugins of %q: %w", o.ConfigFile, err)
+	}
+	e.begin(first)
+	return e, nil
+}
+
+// begin takes first into use.
+func (e *Encryption) begin(first *config.Transformers) {
+	e.hash = first.Configuration().Hash()
+	e.set = reload.NewSet(first, reload.SetOptions{Clock: e.clock, Unreadable: unreadable})
+	metrics.Reload{APIServerID: e.apiServerID}.Started(e.hash)
+
+	ctx, stop := context.WithCancel(context.Background())
+	e.stop = stop
+	e.ended.Go(func() { e.record(ctx) })
+}
+
+// inUse are the transformers in use.
+func (e *Encryption) inUse() *config.Transformers { return e.set.Current().(*config.Transformers) }
+
+// unreadable tells whether a read failed for want of a provider, which the
+// configuration before may have had.
+func unreadable(err error) bool { return errors.Is(err, transformer.ErrNoProvider) }
+
+// build makes the transformers of a content of the file.
+func (e *Encryption) build(content []byte, previous *config.Transformers) (*config.Transformers, error) {
+	parsed, err := config.Parse(content, config.Options{
+		File: e.options.ConfigFile, Reload: e.options.AutomaticReload,
+		KMSv1: utilfeature.DefaultFeatureGate.Enabled(features.KMSv1),
+	})
+	if err != nil {
+		return nil, err
+	}
+	o := e.options.buildOptions(e.apiServerID)
+	o.Logger = e.logger
+	built, err := config.Build(parsed, previous, o)
+	if err != nil {
+		return nil, fmt.Errorf("encryption provider configuration file %q: %w", e.options.ConfigFile, err)
+	}
+	return built, nil
+}
+
+// ResourceTransformers are the transformers of every resource, always those of
+// the configuration in use.
+func (e *Encryption) ResourceTransformers() value.ResourceTransformers { return e.set }
+
+// HealthChecker is the check kms-providers, for healthz and readyz and not for
+// livez: a restart mends no plugin.
+func (e *Encryption) HealthChecker() apihealthz.HealthChecker {
+	return healthz.New(e.clock, e.health)
+}
+
+func (e *Encryption) health() []healthz.Provider {
+	var all []healthz.Provider
+	for _, p := range e.inUse().Health() {
+		all = append(all, healthz.Provider{
+			Names: p.Names, Endpoint: p.Endpoint, Writes: p.WritesFor,
+			Problem: string(p.Problem), Cause: p.Err, Since: p.Since, WritesUntil: p.WritesUntil,
+		})
+	}
+	return all
+}
+
+// Run follows the file until ctx ends, if automatic reload is on. Call it once,
+// from a hook that runs after the server has started.
+func (e *Encryption) Run(ctx context.Context) error {
+	if !e.options.AutomaticReload {
+		<-ctx.Done()
+		return nil
+	}
+	controller, err := reload.NewController(reload.Config{
+		Path: e.options.ConfigFile, Hash: e.hash, Set: e.set, Clock: e.clock,
+		Build: e.next, Hooks: e.hooks(),
+	})
+	if err != nil {
+		return err
+	}
+	controller.Run(ctx)
+	return nil
+}
+
+// next builds the generation that is to replace the current one.
+func (e *Encryption) next(ctx context.Context, content []byte) (reload.Generation, error) {
+	built, err := e.build(content, e.inUse())
+	if err != nil {
+		return nil, err
+	}
+	if err := built.Ready(ctx); err != nil {
+		built.Close()
+		return nil, err
+	}
+	return built, nil
+}
+
+func (e *Encryption) hooks() reload.Hooks {
+	m := metrics.Reload{APIServerID: e.apiServerID}
+	return reload.Hooks{
+		Loaded: func(s reload.Status) {
+			e.inUse().Activate()
+			m.Succeeded(s.Hash)
+			e.logger.Info("Reloaded the encryption configuration", "file", e.options.ConfigFile, "hash", s.Hash)
+		},
+		Failed: func(s reload.Status) {
+			m.Failed()
+			e.logger.Error(s.LastError, "Kept the encryption configuration in use", "file", e.options.ConfigFile,
+				"hash", s.Hash, "refusedHash", s.FailedHash, "retrying", s.Retrying)
+		},
+		Cleared: func(s reload.Status) {
+			e.logger.Info("The encryption configuration file holds what is in use again", "file", e.options.ConfigFile, "hash", s.Hash)
+		},
+	}
+}
+
+// record keeps the metrics of the plugins in step until ctx ends.
+func (e *Encryption) record(ctx context.Context) {
+	ticker := e.clock.NewTicker(recordEvery)
+	defer ticker.Stop()
+	for {
+		e.inUse().Record()
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+	}
+}
+
+// Close ends everything. Call it when Run has returned and the server has
+// answered its last request: reads and writes that come later fail.
+func (e *Encryption) Close() {
+	e.close.Do(func() {
+		e.stop()
+		e.ended.Wait()
+		e.set.Close()
+	})
+}
