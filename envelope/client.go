@@ -102,22 +102,29 @@ func record(r Recorder) grpc.UnaryClientInterceptor {
 	}
 }
 
-// watchConnection wakes the poller when the connection comes up or breaks.
+// watchConnection wakes the poller when the connection breaks and when it comes
+// back, and keeps on dialling in between.
 func (c *client) watchConnection(ctx context.Context) {
 	defer close(c.done)
-	up := false
+	up, broken := false, false
 	for state := c.conn.GetState(); c.conn.WaitForStateChange(ctx, state); {
 		state = c.conn.GetState()
-		if isUp := state == connectivity.Ready; isUp != up {
-			up = isUp
-			select {
-			case c.wake <- struct{}{}:
-			default:
-			}
+		wasUp, wasBroken := up, broken
+		up = state == connectivity.Ready
+		broken = !up && (broken || wasUp || state == connectivity.TransientFailure)
+		if broken != wasBroken && (wasUp || up) {
+			c.signal()
 		}
-		if state == connectivity.Idle { // after a lost connection: do not wait for the next call
+		if state == connectivity.Idle {
 			c.conn.Connect()
 		}
+	}
+}
+
+func (c *client) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
 	}
 }
 
