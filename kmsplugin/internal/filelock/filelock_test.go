@@ -1,0 +1,95 @@
+package filelock
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestASecondHolderIsRefusedUntilTheFirstReleases(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+
+	first, err := TryAcquire(path)
+	require.NoError(t, err)
+	_, err = TryAcquire(path)
+	require.ErrorIs(t, err, ErrHeld)
+
+	require.NoError(t, first.Release())
+	second, err := TryAcquire(path)
+	require.NoError(t, err)
+	require.NoError(t, second.Release())
+}
+
+func TestReleaseLeavesNothingBehind(t *testing.T) {
+	folder := t.TempDir()
+	lock, err := TryAcquire(filepath.Join(folder, "lock"))
+	require.NoError(t, err)
+	require.NoError(t, lock.Release())
+
+	left, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestALockFileLeftByACrashIsTakenOver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+
+	lock, err := TryAcquire(path)
+	require.NoError(t, err)
+	require.NoError(t, lock.Release())
+}
+
+func TestALockWhoseFileWasReplacedIsNotTaken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	file, err := os.Create(path)
+	require.NoError(t, err)
+	defer file.Close()
+	require.True(t, isAt(path, file))
+
+	require.NoError(t, os.Remove(path))
+	require.False(t, isAt(path, file), "the file is gone")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.False(t, isAt(path, file), "another file took its name")
+}
+
+func TestASymbolicLinkIsRefused(t *testing.T) {
+	folder := t.TempDir()
+	target := filepath.Join(folder, "target")
+	require.NoError(t, os.Symlink(target, filepath.Join(folder, "lock")))
+
+	_, err := TryAcquire(filepath.Join(folder, "lock"))
+	require.Error(t, err)
+	require.NoFileExists(t, target)
+}
+
+func TestOnlyOneHoldsTheLockAtATime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	const workers, rounds = 8, 200
+	var inside, crowded atomic.Int64
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for done := 0; done < rounds; {
+				lock, err := TryAcquire(path)
+				if err != nil {
+					continue
+				}
+				if inside.Add(1) != 1 {
+					crowded.Add(1)
+				}
+				runtime.Gosched() // lets the others come in, if they can
+				inside.Add(-1)
+				done++
+				_ = lock.Release()
+			}
+		})
+	}
+	all.Wait()
+	require.Zero(t, crowded.Load(), "two held the lock at once")
+}

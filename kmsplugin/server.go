@@ -1,0 +1,158 @@
+package kmsplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
+	kmsapi "k8s.io/kms/apis/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// maxRequest bounds a request in bytes: all limits of a Decrypt request
+	// together, and as much again for protobuf's own bytes.
+	maxRequest = 2 * (MaxCiphertext + MaxKeyID + MaxAnnotations + MaxUID)
+	// maxHeaders bounds a request's headers in bytes, maxCalls the calls
+	// running at once on one connection.
+	maxHeaders = 16 * 1024
+	maxCalls   = 1024
+	// handshakeTimeout is how long a peer may stay connected without speaking
+	// HTTP/2.
+	handshakeTimeout = time.Minute
+	// defaultStopTimeout is longer than the 3 s an apiserver gives a call.
+	defaultStopTimeout = 5 * time.Second
+)
+
+// An Option changes one setting of [Listen].
+type Option func(*settings)
+
+type settings struct {
+	stopTimeout time.Duration
+	clock       clock.Clock
+}
+
+// WithStopTimeout sets how long calls that are running when the server is told
+// to stop may go on: 5 s by default. Zero cuts them off at once.
+func WithStopTimeout(timeout time.Duration) Option {
+	return func(s *settings) { s.stopTimeout = timeout }
+}
+
+// WithClock sets the clock that measures the stop timeout.
+func WithClock(clock clock.Clock) Option {
+	return func(s *settings) { s.clock = clock }
+}
+
+// A Server serves one [Service] on one socket. [Listen] makes it, [Server.Serve]
+// runs it once, to its end.
+type Server struct {
+	settings
+	endpoint string
+	socket   *socket
+	grpc     *grpc.Server
+	served   atomic.Bool
+}
+
+// Listen binds the socket at endpoint, so that from its return on clients can
+// connect and wait for [Server.Serve], which must follow.
+//
+// The endpoint is unix:///path or, on Linux, unix:///@name for an abstract
+// socket. A socket file has mode 0600, so only its owner and root may connect;
+// an abstract socket admits the same two by the peer's credentials. The parent
+// folder must exist. A socket file that nobody listens on, as a crash leaves
+// it, is replaced; a live one is an error that wraps [ErrSocketInUse]; anything
+// else at the path is an error and stays. While the server lives, an empty file
+// path.lock keeps other servers of this kit away.
+//
+// Log lines go to the logger in ctx (klog.NewContext); ctx bounds only the look
+// for a live server.
+func Listen(ctx context.Context, endpoint string, service Service, options ...Option) (*Server, error) {
+	if service == nil {
+		return nil, errors.New("kmsplugin: no service to serve")
+	}
+	name, err := parseEndpoint(endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("kmsplugin: endpoint %q: %w", endpoint, err)
+	}
+	socket, err := bind(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("kmsplugin: endpoint %q: %w", endpoint, err)
+	}
+	s := &Server{
+		settings: settings{stopTimeout: defaultStopTimeout, clock: clock.RealClock{}},
+		endpoint: endpoint,
+		socket:   socket,
+		grpc:     newGRPC(service, klog.FromContext(ctx).WithValues("endpoint", endpoint)),
+	}
+	for _, option := range options {
+		option(&s.settings)
+	}
+	return s, nil
+}
+
+func newGRPC(service Service, logger klog.Logger) *grpc.Server {
+	server := grpc.NewServer(
+		grpc.UnaryInterceptor(guard{logger: logger}.intercept),
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(maxCalls),
+		grpc.ConnectionTimeout(handshakeTimeout),
+	)
+	kmsapi.RegisterKeyManagementServiceServer(server, &adapter{service: service})
+	return server
+}
+
+// Endpoint is the endpoint given to [Listen], for an EncryptionConfiguration.
+func (s *Server) Endpoint() string { return s.endpoint }
+
+// Serve answers calls until ctx ends, then removes the socket, lets running
+// calls finish for the stop timeout and cancels those that are left. It returns
+// nil if every call could finish, and an error if calls were cut off or if
+// accepting connections failed. A call that was cut off may still be on its way
+// out of the Service. With a ctx that has already ended Serve only releases the
+// socket. A second call is an error.
+func (s *Server) Serve(ctx context.Context) error {
+	if !s.served.CompareAndSwap(false, true) {
+		return fmt.Errorf("kmsplugin: endpoint %q: Serve was called before: call Listen again", s.endpoint)
+	}
+	serving := make(chan error, 1)
+	go func() {
+		defer close(serving)
+		serving <- s.grpc.Serve(s.socket)
+	}()
+	var accepting error
+	select {
+	case <-ctx.Done():
+	case accepting = <-serving:
+	}
+	if err := errors.Join(accepting, s.stop(serving), s.socket.release()); err != nil {
+		return fmt.Errorf("kmsplugin: endpoint %q: %w", s.endpoint, err)
+	}
+	return nil
+}
+
+func (s *Server) stop(serving <-chan error) error {
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		s.grpc.GracefulStop()
+		for range serving { // until Serve has returned
+		}
+	}()
+	timer := s.clock.NewTimer(s.stopTimeout)
+	defer timer.Stop()
+	select {
+	case <-drained:
+		return nil
+	case <-timer.C():
+	}
+	// Without its connection a call's ctx ends, and gRPC with the last call.
+	// Nothing waits for that, as a Service may ignore its ctx; grpc.Server.Stop
+	// would, behind the lock that GracefulStop holds meanwhile.
+	s.socket.cut()
+	return fmt.Errorf("calls or connections were still open after %s and were cut off", s.stopTimeout)
+}

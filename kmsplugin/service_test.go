@@ -1,0 +1,273 @@
+package kmsplugin_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+	kmsapi "k8s.io/kms/apis/v2"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
+)
+
+// scripted answers what the test wants it to.
+type scripted struct {
+	status  func(context.Context) (kmsplugin.Status, error)
+	encrypt func(context.Context, []byte) (kmsplugin.Sealed, error)
+	decrypt func(context.Context, kmsplugin.Sealed) ([]byte, error)
+}
+
+func (s scripted) Status(ctx context.Context) (kmsplugin.Status, error) { return s.status(ctx) }
+
+func (s scripted) Encrypt(ctx context.Context, _ string, plaintext []byte) (kmsplugin.Sealed, error) {
+	return s.encrypt(ctx, plaintext)
+}
+
+func (s scripted) Decrypt(ctx context.Context, _ string, sealed kmsplugin.Sealed) ([]byte, error) {
+	return s.decrypt(ctx, sealed)
+}
+
+// answering is a service that is well and gives these answers to every call.
+func answering(sealed kmsplugin.Sealed, plaintext []byte, err error) scripted {
+	return scripted{
+		status: func(context.Context) (kmsplugin.Status, error) {
+			return kmsplugin.Status{Healthz: kmsplugin.Healthy, KeyID: sealed.KeyID}, err
+		},
+		encrypt: func(context.Context, []byte) (kmsplugin.Sealed, error) { return sealed, err },
+		decrypt: func(context.Context, kmsplugin.Sealed) ([]byte, error) { return plaintext, err },
+	}
+}
+
+func dial(t *testing.T, service kmsplugin.Service) kmsapi.KeyManagementServiceClient {
+	t.Helper()
+	endpoint := plugintest.Endpoint(t)
+	plugintest.Serve(t, endpoint, service)
+	return plugintest.Dial(t, endpoint)
+}
+
+func sealed(change func(*kmsplugin.Sealed)) kmsplugin.Sealed {
+	s := kmsplugin.Sealed{Ciphertext: []byte("wrapped"), KeyID: "key-1"}
+	change(&s)
+	return s
+}
+
+// limits are wrapped keys at and beyond every limit; "" means within.
+var limits = []struct {
+	name    string
+	sealed  kmsplugin.Sealed
+	problem string
+}{
+	{"plain", sealed(func(*kmsplugin.Sealed) {}), ""},
+	{"longest", sealed(func(s *kmsplugin.Sealed) {
+		s.Ciphertext = bytes.Repeat([]byte{1}, kmsplugin.MaxCiphertext)
+		s.KeyID = strings.Repeat("k", kmsplugin.MaxKeyID)
+		s.Annotations = map[string][]byte{"a.example": bytes.Repeat([]byte{1}, kmsplugin.MaxAnnotations-len("a.example"))}
+	}), ""},
+	{"no ciphertext", sealed(func(s *kmsplugin.Sealed) { s.Ciphertext = nil }), "ciphertext is empty"},
+	{"long ciphertext", sealed(func(s *kmsplugin.Sealed) { s.Ciphertext = make([]byte, 1025) }), "ciphertext is 1025 bytes"},
+	{"no key_id", sealed(func(s *kmsplugin.Sealed) { s.KeyID = "" }), "key_id is empty"},
+	{"long key_id", sealed(func(s *kmsplugin.Sealed) { s.KeyID = strings.Repeat("k", 1025) }), "key_id is 1025 bytes"},
+	{"long annotations", sealed(func(s *kmsplugin.Sealed) {
+		s.Annotations = map[string][]byte{"a.example": make([]byte, 20000), "b.example": make([]byte, 20000)}
+	}), "annotations are 40018 bytes"},
+	{"annotation without a domain", sealed(func(s *kmsplugin.Sealed) {
+		s.Annotations = map[string][]byte{"version": []byte("1")}
+	}), `annotation name "version" is not a fully qualified domain name`},
+	{"annotation in upper case", sealed(func(s *kmsplugin.Sealed) {
+		s.Annotations = map[string][]byte{"Version.example": nil}
+	}), "not a fully qualified domain name"},
+}
+
+func TestAnswersOutsideTheLimitsAreNotSent(t *testing.T) {
+	for _, test := range limits {
+		t.Run(test.name, func(t *testing.T) {
+			client := dial(t, answering(test.sealed, []byte("dek"), nil))
+			answer, err := client.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte("dek"), Uid: "u"})
+			if test.problem == "" {
+				require.NoError(t, err)
+				require.Equal(t, test.sealed.Ciphertext, answer.Ciphertext)
+				require.Equal(t, test.sealed.KeyID, answer.KeyId)
+				require.True(t, maps.EqualFunc(test.sealed.Annotations, answer.Annotations, bytes.Equal))
+				return
+			}
+			require.Equal(t, codes.Internal, status.Code(err))
+			require.ErrorContains(t, err, test.problem)
+		})
+	}
+}
+
+func TestRequestsOutsideTheLimitsDoNotReachTheService(t *testing.T) {
+	for _, test := range limits {
+		t.Run(test.name, func(t *testing.T) {
+			reached := false
+			service := answering(test.sealed, []byte("dek"), nil)
+			service.decrypt = func(_ context.Context, got kmsplugin.Sealed) ([]byte, error) {
+				reached = true
+				if got.KeyID != test.sealed.KeyID || !bytes.Equal(got.Ciphertext, test.sealed.Ciphertext) {
+					return nil, errors.New("not what was sent")
+				}
+				return []byte("dek"), nil
+			}
+			answer, err := dial(t, service).Decrypt(t.Context(), &kmsapi.DecryptRequest{
+				Ciphertext: test.sealed.Ciphertext, KeyId: test.sealed.KeyID, Annotations: test.sealed.Annotations, Uid: "u",
+			})
+			require.Equal(t, test.problem == "", reached)
+			if test.problem == "" {
+				require.NoError(t, err)
+				require.Equal(t, []byte("dek"), answer.Plaintext)
+				return
+			}
+			require.Equal(t, codes.InvalidArgument, status.Code(err))
+			require.ErrorContains(t, err, test.problem)
+		})
+	}
+}
+
+func TestPlaintextAndUIDAreBounded(t *testing.T) {
+	huge := make([]byte, kmsplugin.MaxPlaintext+1)
+	client := dial(t, answering(limits[0].sealed, huge, nil))
+
+	for name, request := range map[string]*kmsapi.EncryptRequest{
+		"plaintext is empty":     {},
+		"plaintext is 513 bytes": {Plaintext: huge},
+		"uid is 257 bytes":       {Plaintext: []byte("dek"), Uid: strings.Repeat("u", 257)},
+	} {
+		_, err := client.Encrypt(t.Context(), request)
+		require.Equal(t, codes.InvalidArgument, status.Code(err))
+		require.ErrorContains(t, err, name)
+	}
+
+	_, err := client.Decrypt(t.Context(), &kmsapi.DecryptRequest{Ciphertext: []byte("c"), KeyId: "k"})
+	require.Equal(t, codes.Internal, status.Code(err))
+	require.ErrorContains(t, err, "plaintext is 513 bytes")
+}
+
+func TestAnOversizedRequestIsRefusedUnread(t *testing.T) {
+	client := dial(t, answering(limits[0].sealed, []byte("dek"), nil))
+	_, err := client.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: make([]byte, 1<<20)})
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+}
+
+func TestStatusIsCheckedAndNamesTheAPIVersion(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		status  kmsplugin.Status
+		problem string
+	}{
+		{"healthy", kmsplugin.Status{Healthz: "ok", KeyID: "key-1"}, ""},
+		{"unwell with a key", kmsplugin.Status{Healthz: "HSM is offline", KeyID: "key-1"}, ""},
+		{"unwell before any key", kmsplugin.Status{Healthz: "HSM is offline"}, ""},
+		{"healthy without a key", kmsplugin.Status{Healthz: "ok"}, "key_id is empty"},
+		{"says nothing", kmsplugin.Status{KeyID: "key-1"}, "healthz text is empty"},
+		{"says too much", kmsplugin.Status{Healthz: strings.Repeat("x", 1025), KeyID: "key-1"}, "healthz text is 1025 bytes"},
+		{"says gibberish", kmsplugin.Status{Healthz: "\xff", KeyID: "key-1"}, "healthz text is not valid UTF-8"},
+		{"long key", kmsplugin.Status{Healthz: "ok", KeyID: strings.Repeat("k", 1025)}, "key_id is 1025 bytes"},
+		{"binary key", kmsplugin.Status{Healthz: "ok", KeyID: "\xff"}, "key_id is not valid UTF-8"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			client := dial(t, scripted{status: func(context.Context) (kmsplugin.Status, error) { return test.status, nil }})
+			answer, err := client.Status(t.Context(), &kmsapi.StatusRequest{})
+			if test.problem == "" {
+				require.NoError(t, err)
+				require.Equal(t, "v2", answer.Version)
+				require.Equal(t, test.status, kmsplugin.Status{Healthz: answer.Healthz, KeyID: answer.KeyId})
+				return
+			}
+			require.Equal(t, codes.Internal, status.Code(err))
+			require.ErrorContains(t, err, test.problem)
+		})
+	}
+}
+
+func TestErrorsBecomeTheCodesThatTheContractNames(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		code codes.Code
+	}{
+		{fmt.Errorf("file: %w", kmsplugin.ErrUnknownKey), codes.NotFound},
+		{fmt.Errorf("tag: %w", kmsplugin.ErrInvalid), codes.InvalidArgument},
+		{fmt.Errorf("HSM: %w", kmsplugin.ErrUnavailable), codes.Unavailable},
+		{fmt.Errorf("waiting: %w", context.DeadlineExceeded), codes.DeadlineExceeded},
+		{fmt.Errorf("waiting: %w", context.Canceled), codes.Canceled},
+		{fmt.Errorf("remote: %w", status.Error(codes.PermissionDenied, "no")), codes.PermissionDenied},
+		{fmt.Errorf("%w: %w", kmsplugin.ErrUnavailable, status.Error(codes.PermissionDenied, "no")), codes.Unavailable},
+		{errors.New("anything else"), codes.Unknown},
+	} {
+		t.Run(test.err.Error(), func(t *testing.T) {
+			client := dial(t, answering(kmsplugin.Sealed{}, nil, test.err))
+			_, fromStatus := client.Status(t.Context(), &kmsapi.StatusRequest{})
+			_, fromEncrypt := client.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte("dek")})
+			_, fromDecrypt := client.Decrypt(t.Context(), &kmsapi.DecryptRequest{Ciphertext: []byte("c"), KeyId: "k"})
+			for _, err := range []error{fromStatus, fromEncrypt, fromDecrypt} {
+				require.Equal(t, test.code, status.Code(err))
+				require.Contains(t, status.Convert(err).Message(), test.err.Error())
+			}
+		})
+	}
+}
+
+func TestAPanicIsAnErrorOfThatCallAndTellsNoSecret(t *testing.T) {
+	var log bytes.Buffer // read only after the server has stopped
+	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+	service := answering(limits[0].sealed, []byte("dek"), nil)
+	service.encrypt = func(context.Context, []byte) (kmsplugin.Sealed, error) { panic("secret-key-bytes") }
+	service.decrypt = func(_ context.Context, s kmsplugin.Sealed) ([]byte, error) {
+		return s.Ciphertext[:len(s.Ciphertext)+cap(s.Ciphertext)], nil
+	}
+	endpoint := plugintest.Endpoint(t)
+	server, err := kmsplugin.Listen(ctx, endpoint, service)
+	require.NoError(t, err)
+	stopping, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(stopping) }()
+	client := plugintest.Dial(t, endpoint)
+
+	_, err = client.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte("dek"), Uid: "uid-7"})
+	require.Equal(t, codes.Internal, status.Code(err))
+	require.ErrorContains(t, err, "panicked in /v2.KeyManagementService/Encrypt")
+	require.NotContains(t, err.Error(), "secret-key-bytes")
+	_, err = client.Decrypt(t.Context(), &kmsapi.DecryptRequest{Ciphertext: []byte("c"), KeyId: "k"})
+	require.Equal(t, codes.Internal, status.Code(err))
+	_, err = client.Status(t.Context(), &kmsapi.StatusRequest{})
+	require.NoError(t, err, "the server goes on")
+
+	stop()
+	require.NoError(t, <-ended)
+	require.Contains(t, log.String(), "uid-7")
+	require.Contains(t, log.String(), "a value of type string")
+	require.Contains(t, log.String(), "TestAPanicIsAnErrorOfThatCall", "where it happened")
+	require.Contains(t, log.String(), "slice bounds out of range")
+	require.NotContains(t, log.String(), "secret-key-bytes")
+}
+
+func TestTheServiceSeesThatTheCallerHasGone(t *testing.T) {
+	service := answering(limits[0].sealed, nil, nil)
+	reached, ended := make(chan struct{}), make(chan struct{})
+	service.encrypt = func(ctx context.Context, _ []byte) (kmsplugin.Sealed, error) {
+		close(reached)
+		<-ctx.Done()
+		close(ended)
+		return kmsplugin.Sealed{}, ctx.Err()
+	}
+	client := dial(t, service)
+	ctx, cancel := context.WithCancel(t.Context())
+	called := make(chan error, 1)
+	go func() {
+		_, err := client.Encrypt(ctx, &kmsapi.EncryptRequest{Plaintext: []byte("dek")})
+		called <- err
+	}()
+	<-reached
+	cancel()
+	require.Equal(t, codes.Canceled, status.Code(<-called))
+	<-ended
+}

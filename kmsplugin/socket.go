@@ -1,0 +1,254 @@
+package kmsplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"k8s.io/klog/v2"
+
+	"github.com/kube-atrest/atrest/kmsplugin/internal/filelock"
+)
+
+// ErrSocketInUse is returned by [Listen] when another server has the socket.
+var ErrSocketInUse = errors.New("socket is in use")
+
+// A socket is a bound unix socket, and for a socket file also the lock that
+// keeps other servers off its path from before the bind until release.
+type socket struct {
+	*net.UnixListener
+	name   string
+	admit  func(*net.UnixConn) error
+	file   os.FileInfo    // nil if abstract
+	lock   *filelock.Lock // nil if abstract
+	logger klog.Logger
+
+	closing sync.Once
+	mu      sync.Mutex
+	open    map[*conn]struct{} // nil once cut
+}
+
+// bind makes the socket called name, as parseEndpoint returns it.
+func bind(ctx context.Context, name string) (*socket, error) {
+	if isAbstract(name) {
+		return bindAbstract(ctx, name)
+	}
+	return bindFile(ctx, name)
+}
+
+func bindAbstract(ctx context.Context, name string) (*socket, error) {
+	if !abstractSockets {
+		return nil, fmt.Errorf("abstract socket %s: only Linux has them: use a path", name)
+	}
+	listener, err := listen(ctx, name)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%w: another process serves on %s: stop it or choose another name", ErrSocketInUse, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &socket{
+		UnixListener: listener, name: name, admit: checkPeer,
+		logger: klog.FromContext(ctx), open: map[*conn]struct{}{},
+	}, nil
+}
+
+// bindFile takes the lock first. Two servers that start at the same time would
+// otherwise both find the same dead file, and the slower one would remove the
+// socket that the faster one has just made.
+func bindFile(ctx context.Context, path string) (*socket, error) {
+	if err := checkFolder(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	lock, err := filelock.TryAcquire(path + ".lock")
+	if errors.Is(err, filelock.ErrHeld) {
+		return nil, fmt.Errorf("%w: another server holds %s.lock: stop it or choose another path", ErrSocketInUse, path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	listener, file, err := replaceDead(ctx, path)
+	if err != nil {
+		return nil, errors.Join(err, lock.Release())
+	}
+	return &socket{
+		UnixListener: listener, name: path, file: file, lock: lock,
+		admit:  func(*net.UnixConn) error { return nil }, // mode 0600 has done it
+		logger: klog.FromContext(ctx), open: map[*conn]struct{}{},
+	}, nil
+}
+
+func checkFolder(folder string) error {
+	info, err := os.Stat(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("folder %s does not exist: create it first, mkdir -p -m 0700 %s", folder, folder)
+	}
+	if err != nil {
+		return fmt.Errorf("folder of the socket: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a folder: choose another path for the socket", folder)
+	}
+	return nil
+}
+
+func replaceDead(ctx context.Context, path string) (*net.UnixListener, os.FileInfo, error) {
+	if err := removeDead(ctx, path); err != nil {
+		return nil, nil, err
+	}
+	listener, err := listen(ctx, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	// The file is ours to remove, and by hand: the listener's own removal
+	// would take away whatever is at the path by then.
+	listener.SetUnlinkOnClose(false)
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("mode of the socket: %w", err), listener.Close())
+	}
+	file, err := os.Lstat(path)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("socket just made: %w", err), listener.Close())
+	}
+	return listener, file, nil
+}
+
+// removeDead removes a socket file that nobody listens on, and nothing else.
+func removeDead(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("socket file: %w", err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s exists and is not a socket (%s): move it away or choose another path", path, info.Mode())
+	}
+	alive, err := isAlive(ctx, path)
+	if err != nil {
+		return fmt.Errorf("cannot tell whether %s is in use: %w: stop its owner and remove it, or choose another path", path, err)
+	}
+	if alive {
+		return fmt.Errorf("%w: another process accepts connections on %s: stop it or choose another path", ErrSocketInUse, path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("dead socket file: %w", err)
+	}
+	return nil
+}
+
+func isAlive(ctx context.Context, path string) (bool, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
+		return true, conn.Close()
+	case errors.Is(err, syscall.EAGAIN): // somebody listens, with a full backlog
+		return true, nil
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	}
+	return false, err
+}
+
+func listen(ctx context.Context, name string) (*net.UnixListener, error) {
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		// On Linux the mode of the unbound socket becomes the mode of its file,
+		// which is thus never open to others, not even before the chmod. Where
+		// that is not so the call fails, and the chmod is what there is.
+		return raw.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) })
+	}}
+	listener, err := config.Listen(ctx, "unix", name)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return listener.(*net.UnixListener), nil
+}
+
+// Accept returns the next connection that is allowed in.
+func (s *socket) Accept() (net.Conn, error) {
+	for {
+		accepted, err := s.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		if err := s.admit(accepted); err != nil {
+			s.logger.Error(err, "connection refused", "socket", s.name)
+			accepted.Close()
+			continue
+		}
+		return s.track(accepted), nil
+	}
+}
+
+// Close makes the socket disappear: newcomers find nothing, connections stay.
+func (s *socket) Close() error {
+	var err error
+	s.closing.Do(func() {
+		err = errors.Join(s.removeFile(), s.UnixListener.Close())
+	})
+	return err
+}
+
+func (s *socket) removeFile() error {
+	if s.file == nil {
+		return nil
+	}
+	current, err := os.Lstat(s.name)
+	if err != nil || !os.SameFile(s.file, current) {
+		return nil // removed or replaced by somebody else
+	}
+	return os.Remove(s.name)
+}
+
+// release closes the socket and lets the next server have its path.
+func (s *socket) release() error {
+	err := s.Close()
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Release())
+	}
+	return err
+}
+
+// A conn is known to its socket until it is closed.
+type conn struct {
+	net.Conn
+	socket *socket
+}
+
+func (s *socket) track(accepted net.Conn) *conn {
+	c := &conn{Conn: accepted, socket: s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		accepted.Close() // came in while cut was on its way
+		return c
+	}
+	s.open[c] = struct{}{}
+	return c
+}
+
+func (c *conn) Close() error {
+	c.socket.mu.Lock()
+	delete(c.socket.open, c)
+	c.socket.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// cut closes every connection, and any that still comes in. gRPC alone cannot: it waits, even when told to
+// stop at once, for peers that connected and never said a word.
+func (s *socket) cut() {
+	s.mu.Lock()
+	open := s.open
+	s.open = nil
+	s.mu.Unlock()
+	for c := range open {
+		c.Conn.Close()
+	}
+}
