@@ -3,6 +3,8 @@ package envelope
 import (
 	"context"
 	"fmt"
+	"net"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,17 +23,20 @@ const DefaultTimeout = 3 * time.Second
 // 32 KiB of annotations fit in it many times over.
 const maxAnswer = 256 << 10
 
-// reconnect is how soon a lost plugin is dialled again. Dialling a unix socket
-// costs next to nothing, and gRPC's own default of up to two minutes would
-// outlast the write window.
-var reconnect = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
+// knockEvery is how often a lost plugin's socket is tried. That costs next to
+// nothing, while gRPC's own attempts each leave a line in the log.
+const knockEvery = time.Second
+
+// reconnect is how soon gRPC by itself dials a lost plugin again, which is
+// sooner when its socket is found to answer.
+var reconnect = backoff.Config{BaseDelay: 10 * time.Second, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Minute}
 
 // Endpoint is where a plugin serves: unix:///path/to/socket, or
 // unix:///@name for an abstract socket.
 type Endpoint string
 
-// target is the endpoint in gRPC's words.
-func (e Endpoint) target() (string, error) {
+// socket is the endpoint as a unix address.
+func (e Endpoint) socket() (string, error) {
 	path, err := util.ParseEndpoint(string(e))
 	if err != nil {
 		return "", err
@@ -39,10 +44,15 @@ func (e Endpoint) target() (string, error) {
 	if path == "" {
 		return "", fmt.Errorf("endpoint %q names no socket: write unix:///path/to/socket", string(e))
 	}
-	if path[0] == '@' {
-		return "unix-abstract:" + path[1:], nil
+	return path, nil
+}
+
+// target is a unix address in gRPC's words.
+func target(socket string) string {
+	if name, abstract := strings.CutPrefix(socket, "@"); abstract {
+		return "unix-abstract:" + name
 	}
-	return "unix:" + path, nil
+	return "unix:" + socket
 }
 
 // Recorder is told of every call to a plugin when it has ended: its full gRPC
@@ -52,6 +62,7 @@ type Recorder func(method string, took time.Duration, err error)
 // client speaks KMS v2 over a unix socket. While nothing listens there calls
 // fail at once rather than wait for their timeout.
 type client struct {
+	socket  string
 	conn    *grpc.ClientConn
 	api     kmsapi.KeyManagementServiceClient
 	timeout time.Duration
@@ -66,11 +77,11 @@ var _ Plugin = (*client)(nil)
 // there: the connection is made by the first call, and made again for as long
 // as the plugin is not closed. timeout bounds each call; recorder may be nil.
 func Dial(endpoint Endpoint, timeout time.Duration, recorder Recorder) (Plugin, error) {
-	target, err := endpoint.target()
+	socket, err := endpoint.socket()
 	if err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient(target,
+	conn, err := grpc.NewClient(target(socket),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a unix socket is guarded by its file mode
 		grpc.WithAuthority("localhost"),
 		grpc.WithDisableServiceConfig(),
@@ -84,7 +95,7 @@ func Dial(endpoint Endpoint, timeout time.Duration, recorder Recorder) (Plugin, 
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	c := &client{
-		conn: conn, api: kmsapi.NewKeyManagementServiceClient(conn), timeout: timeout,
+		socket: socket, conn: conn, api: kmsapi.NewKeyManagementServiceClient(conn), timeout: timeout,
 		wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
 	}
 	go c.watchConnection(ctx)
@@ -103,22 +114,45 @@ func record(r Recorder) grpc.UnaryClientInterceptor {
 }
 
 // watchConnection wakes the poller when the connection breaks and when it comes
-// back, and keeps on dialling in between.
+// back. In between it knocks at the socket.
 func (c *client) watchConnection(ctx context.Context) {
 	defer close(c.done)
 	up, broken := false, false
-	for state := c.conn.GetState(); c.conn.WaitForStateChange(ctx, state); {
-		state = c.conn.GetState()
+	for state := c.conn.GetState(); ctx.Err() == nil; state = c.conn.GetState() {
 		wasUp, wasBroken := up, broken
 		up = state == connectivity.Ready
 		broken = !up && (broken || wasUp || state == connectivity.TransientFailure)
 		if broken != wasBroken && (wasUp || up) {
 			c.signal()
 		}
-		if state == connectivity.Idle {
+		if broken && state == connectivity.Idle {
 			c.conn.Connect()
 		}
+		c.waitForChange(ctx, state, broken)
 	}
+}
+
+// waitForChange waits until the connection leaves state. While it is broken it
+// has gRPC dial again as soon as somebody listens.
+func (c *client) waitForChange(ctx context.Context, state connectivity.State, broken bool) {
+	if !broken {
+		c.conn.WaitForStateChange(ctx, state)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, knockEvery)
+	defer cancel()
+	if !c.conn.WaitForStateChange(ctx, state) && c.somebodyListens() {
+		c.conn.ResetConnectBackoff()
+	}
+}
+
+func (c *client) somebodyListens() bool {
+	conn, err := net.DialTimeout("unix", c.socket, knockEvery)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
 }
 
 func (c *client) signal() {

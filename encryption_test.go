@@ -1,0 +1,228 @@
+package atrest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/internal/faultplugin"
+)
+
+var (
+	secrets    = schema.GroupResource{Resource: "secrets"}
+	configmaps = schema.GroupResource{Resource: "configmaps"}
+	at         = value.DefaultContext("/registry/secrets/default/x")
+)
+
+// configuration is a file that encrypts resources with a plugin.
+func configuration(p *faultplugin.Plugin, resources string) string {
+	return fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [%s]
+  providers:
+  - kms: {apiVersion: v2, name: test, endpoint: %q}
+  - identity: {}
+`, resources, p.Endpoint())
+}
+
+func place(t *testing.T, content string) (path string, put func(string)) {
+	path = filepath.Join(t.TempDir(), "encryption.yaml")
+	put = func(content string) {
+		require.NoError(t, os.WriteFile(path+".new", []byte(content), 0o600))
+		require.NoError(t, os.Rename(path+".new", path))
+	}
+	put(content)
+	return path, put
+}
+
+func start(t *testing.T, o *atrest.Options) *atrest.Encryption {
+	e, err := o.Start(t.Context(), "test-apiserver")
+	require.NoError(t, err)
+	t.Cleanup(e.Close)
+	return e
+}
+
+func optionsFor(path string) *atrest.Options {
+	o := atrest.NewOptions()
+	o.ConfigFile, o.AutomaticReload = path, true
+	return o
+}
+
+func follow(t *testing.T, e *atrest.Encryption) {
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+}
+
+func stored(t *testing.T, e *atrest.Encryption, r schema.GroupResource) string {
+	out, err := e.ResourceTransformers().TransformerForResource(r).TransformToStorage(t.Context(), []byte("plain"), at)
+	require.NoError(t, err)
+	return string(out)
+}
+
+func TestAChangeOfTheFileTakesEffectInTransformersHandedOutBefore(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, put := place(t, configuration(p, "secrets"))
+	e := start(t, optionsFor(path))
+	follow(t, e)
+	handed := e.ResourceTransformers().TransformerForResource(configmaps)
+	require.Equal(t, "plain", stored(t, e, configmaps))
+
+	put(configuration(p, "secrets, configmaps"))
+	require.Eventually(t, func() bool {
+		out, err := handed.TransformToStorage(t.Context(), []byte("plain"), at)
+		return err == nil && strings.HasPrefix(string(out), "k8s:enc:kms:v2:test:")
+	}, 30*time.Second, time.Millisecond)
+	require.Equal(t, faultplugin.Calls{Status: 1, Encrypt: 1}, p.Calls(), "the plugin did not notice")
+}
+
+func TestABadChangeLeavesEverythingAsItIsAndIsCountedOnce(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, put := place(t, configuration(p, "secrets"))
+	e := start(t, optionsFor(path))
+	follow(t, e)
+	failures := func() float64 {
+		return counter(t, "apiserver_encryption_config_controller_automatic_reloads_total", "failure")
+	}
+	before := failures()
+	put("kind: [")
+	require.Eventually(t, func() bool { return failures() == before+1 }, 30*time.Second, time.Millisecond)
+	require.Contains(t, stored(t, e, secrets), "k8s:enc:kms:v2:test:")
+	require.Equal(t, "plain", stored(t, e, configmaps))
+}
+
+func counter(t *testing.T, name, status string) float64 {
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	sum := 0.0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && testutil.LabelsMatch(m, map[string]string{"status": status}) {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+func TestStartWithoutThePluginAndReadyWhenItComes(t *testing.T) {
+	p := faultplugin.New(t)
+	path, _ := place(t, configuration(p, "secrets"))
+	e := start(t, optionsFor(path))
+	check := e.HealthChecker()
+	require.Equal(t, "kms-providers", check.Name())
+	err := check.Check(httptest.NewRequest("GET", "/", nil))
+	require.ErrorContains(t, err, `kms provider "test" (writes secrets): not ready, unreachable`)
+	require.ErrorContains(t, err, p.Endpoint())
+	_, err = e.ResourceTransformers().TransformerForResource(secrets).TransformToStorage(t.Context(), nil, at)
+	require.ErrorContains(t, err, "no DEK yet")
+
+	p.Serve()
+	require.Eventually(t, func() bool { return check.Check(nil) == nil }, 30*time.Second, time.Millisecond)
+	stored(t, e, secrets)
+}
+
+func TestAFileThatCannotBeUsedEndsTheStartWithOneErrorThatHelps(t *testing.T) {
+	const secret = "c2VjcmV0IGlzIHNlY3VyZQ=="
+	for content, fragments := range map[string][]string{
+		"": {"is empty"},
+		"kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [secrets]\n  providers:\n  - aesgcm: {keys: [{name: k, secret: " + secret + "}]}\n    secretbox: {keys: [{name: k, secret: " + secret + "}]}\n": {"resources[0].providers[0]", "more than one"},
+		"kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [Secrets]\n  providers:\n  - identity: {}\n":                                                                                                    {"resources[0].resources[0]", "capital letters"},
+	} {
+		path, _ := place(t, content)
+		_, err := optionsFor(path).Start(t.Context(), "")
+		for _, f := range append(fragments, path) {
+			require.ErrorContains(t, err, f)
+		}
+		require.NotContains(t, err.Error(), "\n")
+		require.NotContains(t, err.Error(), secret)
+		require.NotContains(t, err.Error(), "secret is secure")
+	}
+	_, err := optionsFor("/nowhere/encryption.yaml").Start(t.Context(), "")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, err, "/nowhere/encryption.yaml")
+}
+
+func TestWithoutAFileNothingIsEncrypted(t *testing.T) {
+	e, err := atrest.NewOptions().Start(t.Context(), "")
+	require.NoError(t, err)
+	require.Nil(t, e)
+	config := newServerConfig()
+	require.NoError(t, atrest.NewOptions().ApplyTo(config))
+	require.Nil(t, config.ResourceTransformers)
+	require.Empty(t, config.PostStartHooks)
+}
+
+func TestValidate(t *testing.T) {
+	o := atrest.NewOptions()
+	require.Empty(t, o.Validate())
+	o.AutomaticReload, o.DEKSource = true, "both"
+	err := errors.Join(o.Validate()...)
+	require.ErrorContains(t, err, "--encryption-provider-config-automatic-reload is set without --encryption-provider-config")
+	require.ErrorContains(t, err, `--encryption-kms-dek-source: unknown write mode "both": use "counter" or "seed"`)
+}
+
+// The flags may stand beside those of EtcdOptions, which has two of the same
+// names: the values must arrive here and not there.
+func TestFlagsTakeTheirPlaceInASetThatHasThem(t *testing.T) {
+	etcd, o := options.NewEtcdOptions(storagebackend.NewDefaultConfig("/registry", nil)), atrest.NewOptions()
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	etcd.AddFlags(fs)
+	o.AddFlags(fs)
+	require.NoError(t, fs.Parse([]string{"--encryption-provider-config=f", "--encryption-provider-config-automatic-reload", "--encryption-kms-dek-source", "seed"}))
+	require.Equal(t, "f", o.ConfigFile)
+	require.True(t, o.AutomaticReload)
+	require.Equal(t, "seed", o.DEKSource)
+	require.Empty(t, etcd.EncryptionProviderConfigFilepath)
+	require.False(t, etcd.EncryptionProviderConfigAutomaticReload)
+	require.Contains(t, fs.FlagUsages(), "encryption-kms-dek-source")
+}
+
+func newServerConfig() *server.Config {
+	return server.NewConfig(serializer.NewCodecFactory(runtime.NewScheme()))
+}
+
+func TestApplyToLinksTransformersCheckAndHook(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, _ := place(t, configuration(p, "secrets"))
+	config := newServerConfig()
+	before := len(config.LivezChecks)
+	require.NoError(t, optionsFor(path).ApplyTo(config))
+	require.NotNil(t, config.ResourceTransformers)
+	last := func(checks []string) string { return checks[len(checks)-1] }
+	var healthz, readyz []string
+	for _, c := range config.HealthzChecks {
+		healthz = append(healthz, c.Name())
+	}
+	for _, c := range config.ReadyzChecks {
+		readyz = append(readyz, c.Name())
+	}
+	require.Equal(t, "kms-providers", last(healthz))
+	require.Equal(t, "kms-providers", last(readyz))
+	require.Len(t, config.LivezChecks, before, "a restart mends no plugin")
+	require.Contains(t, config.PostStartHooks, "start-encryption-provider-config-automatic-reload")
+}
