@@ -43,7 +43,8 @@ func check(file *apiserver.EncryptionConfiguration, o Options) ([]entry, []error
 		c.report(field.Required(root, "at least one resources is required: name what to encrypt, and the providers"))
 	}
 	if pairs := pairsIn(file.Resources); pairs > maxPairs {
-		c.report(field.TooMany(root, pairs, maxPairs).WithOrigin(originPairs))
+		c.report(field.Invalid(root, pairs, fmt.Sprintf("the entries have more than %d pairs of a resource and a provider: "+
+			"name groups of resources by a wildcard", maxPairs)).WithOrigin(originPairs))
 	}
 	entries := make([]entry, 0, len(file.Resources))
 	for i, in := range file.Resources {

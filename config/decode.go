@@ -85,7 +85,11 @@ func hint(text string) string {
 	switch {
 	case strings.HasPrefix(text, "time: "):
 		return ": write the timeout of a kms provider as in 3s or 500ms"
-	case strings.HasPrefix(text, "json: cannot unmarshal") && strings.HasSuffix(text, "of type string"):
+	case strings.Contains(text, "of type struct"):
+		return ": " + expected
+	case strings.Contains(text, "of type []"):
+		return ": make it a list"
+	case strings.HasSuffix(text, "of type string"):
 		return ": put the value in quotes"
 	case strings.Contains(text, "tab character"):
 		return ": indent with spaces"
@@ -159,6 +163,7 @@ func scrub(text string) string {
 		_, value, _ := strings.Cut(text, " duration ")
 		text = "time: invalid duration " + value
 	}
+	text, _, _ = strings.Cut(text, " of type struct {") // followed by Go source
 	text = afterSecret.ReplaceAllString(text, "secret:"+redacted)
 	text = longWord.ReplaceAllStringFunc(text, func(word string) string {
 		if typeNames[word] {

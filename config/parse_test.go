@@ -148,6 +148,9 @@ func TestRules(t *testing.T) {
 			`strict decoding error: duplicate field "resources[0].providers[0].identity"`},
 		{"number for a secret", aescbc + "[{name: a, secret: 123456}]}}]\n", `cannot be decoded: json: cannot unmarshal number into Go struct field Key.resources.providers.aescbc.keys.secret of type string: put the value in quotes`},
 		{"no duration", kms + "{apiVersion: v2, name: a, endpoint: 'unix:///x', timeout: soon}}]\n", `time: invalid duration "soon": write the timeout of a kms provider as in 3s or 500ms`},
+		{"bool for a name", aescbc + "[{name: yes, secret: " + good16 + "}]}}]\n", `cannot unmarshal bool into Go struct field Key.resources.providers.aescbc.keys.name of type string: put the value in quotes`},
+		{"no list", entry + "secrets" + identity, `cannot unmarshal string into Go struct field ResourceConfiguration.resources.resources of type []string: make it a list`},
+		{"list at the top", "- a\n", `cannot be decoded: couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value: write kind:`},
 		{"tab", head + "\tresources: []\n", `found a tab character that violates indentation: indent with spaces`},
 		{"list for a key", entry + "[secrets]\n  providers: [{? [a] : b}]\n", `a mapping has a key that is not a plain word`},
 		{"text after JSON", `{"kind": "EncryptionConfig"} {}`, `invalid character '{' after top-level value`},
@@ -186,9 +189,9 @@ func TestMasking(t *testing.T) {
 		{"secrets, '*.apps'", "'*.*'", ""},
 		{"secrets", "secrets", ""},
 		{"'*.apps'", "'*.'", ""},
-		{"'*.'", "secrets", `resources[1].resources[0]: Invalid value: "secrets": resource "secrets" is masked by earlier rule "*." (resources[0].resources[0])`},
+		{"'*.'", "secrets", `resources[1].resources[0]: Invalid value: "secrets": resource "secrets" is masked by earlier rule "*." (resources[0].resources[0]): move this entry before that one`},
 		{"pods, '*.apps'", "secrets, deployments.apps", `resources[1].resources[1]: Invalid value: "deployments.apps": resource "deployments.apps" is masked by earlier rule "*.apps" (resources[0].resources[1])`},
-		{"'*.apps'", "'*.apps'", `resource "*.apps" is masked by earlier rule "*.apps"`},
+		{"'*.apps'", "'*.apps'", `resource "*.apps" is masked by earlier rule "*.apps" (resources[0].resources[0]): join the two entries`},
 		{"'*.*'", "pandas.bears", `resource "pandas.bears" is masked by earlier rule "*.*"`},
 		{"'*.*'", "'*.'", `resource "*." is masked by earlier rule "*.*"`},
 		{"'*.*'", "'*.*'", `resource "*.*" is masked by earlier rule "*.*"`},
@@ -254,7 +257,7 @@ func TestSize(t *testing.T) {
 func TestAFileThatWouldGrowIsRefused(t *testing.T) {
 	names := strings.Repeat("'',", 2000)
 	_, err := Parse([]byte(head+"resources: [{resources: ["+names+"], providers: ["+strings.Repeat("{},", 1000)+"]}]"), Options{})
-	require.ErrorContains(t, err, "resources: Too many: 2000000: must have at most 1048576 items")
+	require.ErrorContains(t, err, "resources: Invalid value: 2000000: the entries have more than 1048576 pairs of a resource and a provider")
 	require.Less(t, len(err.Error()), 10_000, "the error is not bounded")
 	require.ErrorContains(t, err, "more")
 }

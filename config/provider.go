@@ -64,7 +64,7 @@ func (p *Provider) Writes() bool { return p.writes }
 // String names the provider and its place.
 func (p *Provider) String() string {
 	if p.kms.Name != "" {
-		return fmt.Sprintf("%s %q at %s", p.kind, p.kms.Name, p.path)
+		return fmt.Sprintf("%s %q at %s", p.kind, shorten(p.kms.Name, maxValue), p.path)
 	}
 	return fmt.Sprintf("%s at %s", p.kind, p.path)
 }

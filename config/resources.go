@@ -77,9 +77,13 @@ func (c *checker) overlap(in []string, at *field.Path) {
 func (c *checker) masked(m mention, at *field.Path) {
 	for _, wildcard := range []schema.GroupResource{{Group: m.resource.Group, Resource: "*"}, everything} {
 		if path, ok := c.wildcards[wildcard]; ok {
-			name := nameOf(m.resource)
-			c.report(field.Invalid(at, name, fmt.Sprintf("resource %q is masked by earlier rule %q (%s): put the wildcard's entry last",
-				name, nameOf(wildcard), path)).WithOrigin(originMasked))
+			name := shorten(nameOf(m.resource), maxValue)
+			remedy := "move this entry before that one"
+			if m.resource == wildcard {
+				remedy = "join the two entries"
+			}
+			c.report(field.Invalid(at, name, fmt.Sprintf("resource %q is masked by earlier rule %q (%s): %s",
+				name, nameOf(wildcard), path, remedy)).WithOrigin(originMasked))
 			return
 		}
 	}
