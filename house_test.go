@@ -1,0 +1,204 @@
+package atrest_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// module is the path of this module, under which those of the workspace are.
+const module = "github.com/kube-atrest/atrest"
+
+// room is a folder and what its code, tests aside, may import.
+type room struct {
+	uses  []string // folders of the project
+	never []string // packages from outside
+}
+
+// rooms is the house: every folder with Go code is in one. What ends in "/..."
+// has all that is below it too. An arrow that is not here is either a
+// mistake or a change of the design, which CONTRIBUTING.md then has to follow.
+var rooms = map[string]room{
+	".": {uses: []string{"config", "healthz", "reload", "envelope", "transformer", "internal/metrics"}},
+
+	"config":  {uses: []string{"envelope", "transformer", "internal/metrics", "internal/stored"}, never: []string{"os", "net/http", "github.com/fsnotify/fsnotify"}},
+	"reload":  {never: []string{"k8s.io/apiserver/pkg/apis/...", "google.golang.org/grpc/..."}},
+	"healthz": {never: []string{"os", "google.golang.org/grpc/..."}},
+
+	"envelope":    {uses: []string{"internal/redact", "internal/stored"}, never: []string{"os", "net/http", "k8s.io/klog/..."}},
+	"transformer": {uses: []string{"internal/metrics", "internal/stored"}, never: []string{"os", "net/...", "k8s.io/klog/..."}},
+
+	"internal/metrics":     {uses: []string{"internal/stored"}},
+	"internal/redact":      {},
+	"internal/stored":      {},
+	"internal/faultplugin": {},
+
+	"kmsplugin/...": {uses: []string{"kmsplugin/..."}, never: []string{"k8s.io/apiserver/..."}},
+	"bench/...":     {uses: []string{"..."}},
+	"apiserver/...": {uses: []string{".", "config/...", "envelope/...", "transformer/...", "reload/...", "healthz/...",
+		"internal/...", "kmsplugin/...", "apiserver/..."}},
+}
+
+// belowConfig know of apiservers how a value is transformed, and no more.
+var belowConfig = []string{"envelope", "transformer", "internal/..."}
+
+func TestImportsPointDownwards(t *testing.T) {
+	require.Empty(t, strayArrows(importsOf(project(t))))
+}
+
+func TestEveryRoomIsInUse(t *testing.T) {
+	imports := importsOf(project(t))
+	for name := range rooms {
+		used := slices.ContainsFunc(slices.Collect(maps.Keys(imports)), func(folder string) bool { return within(folder, name) })
+		require.True(t, used, "no Go code in %s: take it out of the rooms", name)
+	}
+}
+
+func TestStrayArrowsAreFound(t *testing.T) {
+	for name, imports := range map[string]map[string][]string{
+		"reload may not import envelope":                          {"reload": {module + "/envelope"}},
+		"config may not import the root package":                  {"config": {module}},
+		"envelope may not import kmsplugin/keyfile":               {"envelope": {module + "/kmsplugin/keyfile"}},
+		"apiserver/e2e may not import bench":                      {"apiserver/e2e": {module + "/bench"}},
+		"envelope may not import net/http":                        {"envelope": {"net/http"}},
+		"envelope may not import k8s.io/apiserver/pkg/server":     {"envelope": {"k8s.io/apiserver/pkg/server"}},
+		"internal/stored may not import k8s.io/apiserver/pkg/x":   {"internal/stored": {"k8s.io/apiserver/pkg/x"}},
+		"attic has no room: give it one, with what it may import": {"attic": {"fmt"}},
+	} {
+		require.Equal(t, []string{name}, strayArrows(imports))
+	}
+}
+
+// strayArrows says which imports, by folder, the rooms do not have.
+func strayArrows(imports map[string][]string) []string {
+	var stray []string
+	for _, folder := range slices.Sorted(maps.Keys(imports)) {
+		r, ok := roomOf(folder)
+		if !ok {
+			stray = append(stray, folder+" has no room: give it one, with what it may import")
+			continue
+		}
+		for _, path := range imports[folder] {
+			if !r.mayImport(path) || !mayKnow(folder, path) {
+				stray = append(stray, fmt.Sprintf("%s may not import %s", shown(folder), shown(path)))
+			}
+		}
+	}
+	return stray
+}
+
+func roomOf(folder string) (room, bool) {
+	for name, r := range rooms {
+		if within(folder, name) {
+			return r, true
+		}
+	}
+	return room{}, false
+}
+
+func (r room) mayImport(path string) bool {
+	if folder, ours := folderOf(path); ours {
+		return slices.ContainsFunc(r.uses, func(pattern string) bool { return within(folder, pattern) })
+	}
+	return !slices.ContainsFunc(r.never, func(pattern string) bool { return within(path, pattern) })
+}
+
+// mayKnow tells whether folder may import a package of k8s.io/apiserver.
+func mayKnow(folder, path string) bool {
+	below := slices.ContainsFunc(belowConfig, func(pattern string) bool { return within(folder, pattern) })
+	switch {
+	case !below || !within(path, "k8s.io/apiserver/..."):
+		return true
+	case path == "k8s.io/apiserver/pkg/storage/value":
+		return true
+	}
+	return folder == "internal/metrics" && strings.HasSuffix(path, "/metrics")
+}
+
+// folderOf is the folder of one of the project's packages.
+func folderOf(importPath string) (string, bool) {
+	if importPath == module {
+		return ".", true
+	}
+	return strings.CutPrefix(importPath, module+"/")
+}
+
+func shown(path string) string {
+	switch folder, ours := folderOf(path); {
+	case folder == ".":
+		return "the root package"
+	case ours:
+		return folder
+	}
+	return path
+}
+
+// within tells whether a path is the one that pattern names, or below it if
+// pattern ends in "/...".
+func within(path, pattern string) bool {
+	parent, tree := strings.CutSuffix(pattern, "...")
+	return path == strings.TrimSuffix(parent, "/") || tree && strings.HasPrefix(path, parent)
+}
+
+// source is the Go code in a folder, tests aside.
+type source struct {
+	folder string
+	files  []*ast.File
+}
+
+// project is all Go code of the workspace, whatever system it is for.
+func project(t *testing.T) []source {
+	t.Helper()
+	folders := map[string][]*ast.File{}
+	require.NoError(t, filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if name != "." && strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		folder := path.Dir(filepath.ToSlash(name))
+		folders[folder] = append(folders[folder], file)
+		return err
+	}))
+	require.Contains(t, folders, ".")
+	var all []source
+	for _, folder := range slices.Sorted(maps.Keys(folders)) {
+		all = append(all, source{folder, folders[folder]})
+	}
+	return all
+}
+
+func importsOf(sources []source) map[string][]string {
+	imports := map[string][]string{}
+	for _, s := range sources {
+		imports[s.folder] = nil
+		for _, file := range s.files {
+			for _, spec := range file.Imports {
+				path, _ := strconv.Unquote(spec.Path.Value) // the parser has unquoted it before
+				imports[s.folder] = append(imports[s.folder], path)
+			}
+		}
+		slices.Sort(imports[s.folder])
+		imports[s.folder] = slices.Compact(imports[s.folder])
+	}
+	return imports
+}
