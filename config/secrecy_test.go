@@ -181,6 +181,16 @@ func TestTheSearchForKeysFindsThem(t *testing.T) {
 	}
 }
 
+// TestAValueAfterSecretIsNeverShown is about what is too short or too odd to
+// look like a key, but is one to whoever wrote it there.
+func TestAValueAfterSecretIsNeverShown(t *testing.T) {
+	for _, value := range []string{"hunter2", "my pass: word", "päss", "Secret:hunter2"} {
+		_, err := Parse([]byte(head+"resources: [{resources: [secrets], providers: [{aescbc: {keys: [{name: a, 'secret:"+value+"': }]}}]}]\n"), Options{})
+		require.ErrorContains(t, err, `unknown field "resources[0].providers[0].aescbc.keys[0].secret:[redacted]"`)
+		require.NotContains(t, err.Error(), value)
+	}
+}
+
 func TestKeysFormatAsTheirName(t *testing.T) {
 	key := newKey("first", []byte("0123456789012345"))
 	require.Equal(t, `key "first" [redacted]`, fmt.Sprint(key))
