@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/features"
@@ -30,15 +31,18 @@ type Encryption struct {
 	clock       clock.WithTicker
 	hash        string
 
-	set   *reload.Set // of *config.Transformers
-	stop  context.CancelFunc
-	ended sync.WaitGroup
-	close sync.Once
+	set        *reload.Set                       // of *config.Transformers
+	controller atomic.Pointer[reload.Controller] // nil before Run
+	stop       context.CancelFunc
+	ended      sync.WaitGroup
+	close      sync.Once
+
+	tending sync.Mutex // held by the one who tends the transformers in use
 }
 
-// recordEvery is how often the use and the health of KMS plugins go into the
+// tendEvery is how often the use and the health of KMS plugins go into the
 // metrics.
-const recordEvery = 5 * time.Second
+const tendEvery = 5 * time.Second
 
 // Start reads the file, makes its providers and begins to follow its KMS
 // plugins. It waits until each plugin that is written with was asked once, so
@@ -66,7 +70,7 @@ func (o *Options) Start(ctx context.Context, apiServerID string) (*Encryption, e
 	}
 	first, err := e.build(content, nil)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--%s=%s: %w", flagConfigFile, o.ConfigFile, err)
 	}
 	var away *config.NotReady
 	if err := first.Ready(ctx); err != nil && !errors.As(err, &away) {
@@ -82,14 +86,25 @@ func (e *Encryption) begin(first *config.Transformers) {
 	e.hash = first.Configuration().Hash()
 	e.set = reload.NewSet(first, reload.SetOptions{Clock: e.clock, Unreadable: unreadable})
 	metrics.Reload{APIServerID: e.apiServerID}.Started(e.hash)
+	e.warn(first.Configuration())
 
 	ctx, stop := context.WithCancel(context.Background())
 	e.stop = stop
-	e.ended.Go(func() { e.record(ctx) })
+	e.ended.Go(func() { e.tend(ctx) })
 }
 
 // inUse are the transformers in use.
 func (e *Encryption) inUse() *config.Transformers { return e.set.Current().(*config.Transformers) }
+
+// warn tells of what works in a configuration and is seldom meant.
+func (e *Encryption) warn(c *config.Configuration) {
+	counts := map[string]int{}
+	for _, w := range c.Warnings() {
+		counts[string(w.Kind)]++
+		e.logger.Info("Warning about the encryption configuration", "field", w.Path, "kind", w.Kind, "warning", w.Message)
+	}
+	metrics.ConfigWarnings(counts)
+}
 
 // unreadable tells whether a read failed for want of a provider, which the
 // configuration before may have had.
@@ -98,19 +113,15 @@ func unreadable(err error) bool { return errors.Is(err, transformer.ErrNoProvide
 // build makes the transformers of a content of the file.
 func (e *Encryption) build(content []byte, previous *config.Transformers) (*config.Transformers, error) {
 	parsed, err := config.Parse(content, config.Options{
-		File: e.options.ConfigFile, Reload: e.options.AutomaticReload,
-		KMSv1: utilfeature.DefaultFeatureGate.Enabled(features.KMSv1),
+		Reload: e.options.AutomaticReload,
+		KMSv1:  utilfeature.DefaultFeatureGate.Enabled(features.KMSv1),
 	})
 	if err != nil {
 		return nil, err
 	}
 	o := e.options.buildOptions(e.apiServerID)
 	o.Logger = e.logger
-	built, err := config.Build(parsed, previous, o)
-	if err != nil {
-		return nil, fmt.Errorf("encryption provider configuration file %q: %w", e.options.ConfigFile, err)
-	}
-	return built, nil
+	return config.Build(parsed, previous, o)
 }
 
 // ResourceTransformers are the transformers of every resource, always those of
@@ -134,62 +145,14 @@ func (e *Encryption) health() []healthz.Provider {
 	return all
 }
 
-// Run follows the file until ctx ends, if automatic reload is on. Call it once,
-// from a hook that runs after the server has started.
-func (e *Encryption) Run(ctx context.Context) error {
-	if !e.options.AutomaticReload {
-		<-ctx.Done()
-		return nil
-	}
-	controller, err := reload.NewController(reload.Config{
-		Path: e.options.ConfigFile, Hash: e.hash, Set: e.set, Clock: e.clock,
-		Build: e.next, Hooks: e.hooks(),
-	})
-	if err != nil {
-		return err
-	}
-	controller.Run(ctx)
-	return nil
-}
-
-// next builds the generation that is to replace the current one.
-func (e *Encryption) next(ctx context.Context, content []byte) (reload.Generation, error) {
-	built, err := e.build(content, e.inUse())
-	if err != nil {
-		return nil, err
-	}
-	if err := built.Ready(ctx); err != nil {
-		built.Close()
-		return nil, err
-	}
-	return built, nil
-}
-
-func (e *Encryption) hooks() reload.Hooks {
-	m := metrics.Reload{APIServerID: e.apiServerID}
-	return reload.Hooks{
-		Loaded: func(s reload.Status) {
-			e.inUse().Activate()
-			m.Succeeded(s.Hash)
-			e.logger.Info("Reloaded the encryption configuration", "file", e.options.ConfigFile, "hash", s.Hash)
-		},
-		Failed: func(s reload.Status) {
-			m.Failed()
-			e.logger.Error(s.LastError, "Kept the encryption configuration in use", "file", e.options.ConfigFile,
-				"hash", s.Hash, "refusedHash", s.FailedHash, "retrying", s.Retrying)
-		},
-		Cleared: func(s reload.Status) {
-			e.logger.Info("The encryption configuration file holds what is in use again", "file", e.options.ConfigFile, "hash", s.Hash)
-		},
-	}
-}
-
-// record keeps the metrics of the plugins in step until ctx ends.
-func (e *Encryption) record(ctx context.Context) {
-	ticker := e.clock.NewTicker(recordEvery)
+// tend tends the transformers in use until ctx ends.
+func (e *Encryption) tend(ctx context.Context) {
+	ticker := e.clock.NewTicker(tendEvery)
 	defer ticker.Stop()
 	for {
-		e.inUse().Record()
+		e.tending.Lock()
+		e.inUse().Tend(e.clock.Now())
+		e.tending.Unlock()
 		select {
 		case <-ctx.Done():
 			return

@@ -58,20 +58,27 @@ func Build(c *Configuration, previous *Transformers, o BuildOptions) (*Transform
 func (t *Transformers) build(p *Provider, previous *Transformers, o BuildOptions) ([]transformer.Entry, error) {
 	switch p.Kind() {
 	case Identity:
-		return []transformer.Entry{{Label: metrics.PrefixIdentity, Provider: transformer.Identity()}}, nil
+		e := identityEntry()
+		e.Reads = t.localUse(means{name: string(Identity)}, previous)
+		return []transformer.Entry{e}, nil
 	case AESGCM:
-		return keyEntries(p, stored.AESGCM, transformer.NewAESGCM)
+		return t.keyEntries(p, previous, transformer.NewAESGCM)
 	case AESCBC:
-		return keyEntries(p, stored.AESCBC, transformer.NewAESCBC)
+		return t.keyEntries(p, previous, transformer.NewAESCBC)
 	case Secretbox:
-		return keyEntries(p, stored.Secretbox, transformer.NewSecretbox)
+		return t.keyEntries(p, previous, transformer.NewSecretbox)
 	case KMSv2:
 		return t.kmsEntries(p, previous, o)
 	}
 	return nil, fmt.Errorf("%s providers cannot be built", p.Kind())
 }
 
-func keyEntries(p *Provider, f stored.Format, make func([]byte) (transformer.Provider, error)) ([]transformer.Entry, error) {
+func identityEntry() transformer.Entry {
+	return transformer.Entry{Label: metrics.PrefixIdentity, Provider: transformer.Identity()}
+}
+
+func (t *Transformers) keyEntries(p *Provider, previous *Transformers, make func([]byte) (transformer.Provider, error)) ([]transformer.Entry, error) {
+	format, _ := p.Kind().format()
 	var entries []transformer.Entry
 	for i, key := range p.Keys() {
 		secret := key.Secret()
@@ -80,7 +87,10 @@ func keyEntries(p *Provider, f stored.Format, make func([]byte) (transformer.Pro
 		if err != nil {
 			return nil, fmt.Errorf("keys[%d]: %w", i, err)
 		}
-		entries = append(entries, transformer.Entry{Prefix: f.PrefixFor(key.Name), Label: f.Prefix, Provider: built})
+		entries = append(entries, transformer.Entry{
+			Prefix: format.PrefixFor(key.Name), Label: format.Prefix, Provider: built,
+			Reads: t.localUse(meansOfKey(p.Kind(), key), previous),
+		})
 	}
 	return entries, nil
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"slices"
+	"time"
 
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/metrics"
@@ -44,16 +45,25 @@ func (t *Transformers) writtenWith(u *pluginUse) []string {
 	return resources
 }
 
-// Record brings the metrics in line with the use and the health of the plugins.
-// It is for one caller, every few seconds.
-func (t *Transformers) Record() {
+// Tend drops DEKs of the maximum age and brings the metrics in line with the
+// use and the health of the plugins as of now. It is for one caller at a time,
+// every few seconds; [Transformers.Removed] counts as one.
+func (t *Transformers) Tend(now time.Time) {
 	for _, u := range t.plugins {
-		kms := u.observer.kms.Load()
-		for keyID, use := range u.read.Usage() {
-			kms.KeyIDUsed(metrics.ToStorage, keyID, use.Writes)
-			kms.KeyIDUsed(metrics.FromStorage, keyID, use.Reads)
-		}
-		h := u.read.Health()
-		kms.Condition(string(h.Problem), h.WritesUntil, h.LastHealthy)
+		u.read.DropAged()
+		u.tend()
 	}
+	for _, u := range t.locals {
+		u.tend(now)
+	}
+}
+
+func (u *pluginUse) tend() {
+	kms := u.observer.kms.Load()
+	for keyID, use := range u.read.Usage() {
+		kms.KeyIDUsed(metrics.ToStorage, keyID, use.Writes)
+		kms.KeyIDUsed(metrics.FromStorage, keyID, use.Reads)
+	}
+	h := u.read.Health()
+	kms.Condition(string(h.Problem), h.WritesUntil, h.LastHealthy)
 }

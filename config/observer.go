@@ -50,7 +50,13 @@ func (o *observer) DEKMade(reason string, took time.Duration, err error) {
 	}
 }
 
-func (o *observer) DEKCached(size int) { o.kms.Load().CacheMiss(size) }
+func (o *observer) DEKUnwrapped(size int) {
+	kms := o.kms.Load()
+	kms.CacheMiss()
+	kms.CacheSize(size)
+}
+
+func (o *observer) DEKsDropped(size int) { o.kms.Load().CacheSize(size) }
 
 func (o *observer) Changed(h envelope.Health) {
 	name := o.kms.Load().Provider

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/kube-atrest/atrest/envelope"
-	"github.com/kube-atrest/atrest/internal/metrics"
 	"github.com/kube-atrest/atrest/transformer"
 )
 
@@ -19,6 +18,7 @@ type Transformers struct {
 	configuration *Configuration
 	entries       map[*Provider][]transformer.Entry
 	plugins       []*pluginUse // in the order of their first mention
+	locals        []*localUse
 	retire, close sync.Once
 }
 
@@ -75,7 +75,7 @@ func (t *Transformers) Configuration() *Configuration { return t.configuration }
 func (t *Transformers) TransformerForResource(resource schema.GroupResource) value.Transformer {
 	providers := t.configuration.For(resource)
 	if providers == nil {
-		return transformer.NewChain(resource, []transformer.Entry{{Label: metrics.PrefixIdentity, Provider: transformer.Identity()}})
+		return transformer.NewChain(resource, []transformer.Entry{identityEntry()})
 	}
 	var entries []transformer.Entry
 	for _, p := range providers {

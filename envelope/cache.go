@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/kube-atrest/atrest/internal/stored"
 )
@@ -17,6 +18,7 @@ const DefaultMaxDEKs = 4096
 type knownDEK struct {
 	opener
 	keyID string
+	since time.Time // when it was unwrapped or made
 	// reads is how many values were opened, and sealed counts those that were
 	// sealed if this process made the DEK, else it is nil.
 	reads  atomic.Uint64
@@ -104,11 +106,31 @@ func (c *cache) replaceIdlest(e *entry) {
 			idlest = i
 		}
 	}
-	old := c.all[idlest]
+	c.unlist(c.all[idlest])
 	c.all[idlest] = e
-	c.edit(old.hash, func(s []*entry) []*entry {
-		return slices.DeleteFunc(s, func(x *entry) bool { return x == old })
+}
+
+// unlist takes e out of its shard.
+func (c *cache) unlist(e *entry) {
+	c.edit(e.hash, func(s []*entry) []*entry {
+		return slices.DeleteFunc(s, func(x *entry) bool { return x == e })
 	})
+}
+
+// dropBefore drops the DEKs that were unwrapped before a time, and tells whether
+// there were any.
+func (c *cache) dropBefore(t time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	had := len(c.all)
+	c.all = slices.DeleteFunc(c.all, func(e *entry) bool {
+		old := e.dek.since.Before(t)
+		if old {
+			c.unlist(e)
+		}
+		return old
+	})
+	return len(c.all) < had
 }
 
 // edit replaces the shard of hash by an edited copy.

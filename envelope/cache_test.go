@@ -5,8 +5,10 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/internal/stored"
 )
@@ -110,4 +112,34 @@ func TestWritesAndReadsLeaveNothingBehind(t *testing.T) {
 	before := live()
 	use(100_000)
 	require.Less(t, int64(live())-int64(before), int64(200_000), "under 2 bytes a write")
+}
+
+func TestADEKOfMaximumAgeIsUnwrappedAgain(t *testing.T) {
+	payload := newRig(t).write("value")
+	clock := testingclock.NewFakeClock(testStart)
+	l, plugin := reader(t, func(o *Options) { o.MaxDEKAge, o.Clock = time.Hour, clock })
+	open := func() int {
+		_, _, err := l.Open(t.Context(), payload, testKey)
+		require.NoError(t, err)
+		_, _, decrypts := plugin.calls()
+		return decrypts
+	}
+	require.Equal(t, 1, open())
+	clock.Step(time.Hour)
+	l.DropAged()
+	require.Equal(t, 1, open(), "not before its time")
+	clock.Step(1)
+	l.DropAged()
+	require.Zero(t, l.Health().CachedDEKs)
+	require.Equal(t, 2, open())
+}
+
+func TestTheWriteDEKDoesNotAge(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.MaxDEKAge = time.Minute })
+	payload := r.write("value")
+	r.pass(2 * time.Minute)
+	r.DropAged()
+	r.plugin.die()
+	r.read(payload)
+	r.read(r.write("value"))
 }

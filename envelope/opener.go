@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kube-atrest/atrest/internal/erase"
 	"github.com/kube-atrest/atrest/internal/redact"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
@@ -26,7 +27,9 @@ func newOpener(t stored.SourceType, secret []byte) (opener, error) {
 		}
 		return &seedOpener{As: "seed", seed: s}, nil
 	}
-	aead, err := newGCM(secret)
+	var aead cipher.AEAD
+	var err error
+	erase.Do(func() { aead, err = newGCM(secret) })
 	if err != nil {
 		return nil, fmt.Errorf("DEK: %w", err)
 	}

@@ -27,6 +27,11 @@ type Options struct {
 	MaxWrites uint64
 	// MaxDEKs is how many unwrapped DEKs are kept; default [DefaultMaxDEKs].
 	MaxDEKs int
+	// MaxDEKAge is how long an unwrapped DEK is kept for reading, used or not;
+	// default 0, without end, so that an outage of the plugin costs no key that
+	// was in use. A DEK that is dropped has to be unwrapped again by the next
+	// read under it. See [Provider.DropAged].
+	MaxDEKAge time.Duration
 	// Clock and Random are the time and the randomness, by default the real
 	// ones. Random must be fit for keys.
 	Clock  clock.WithTicker
@@ -65,9 +70,11 @@ type Observer interface {
 	KeyIDRefused(err error)
 	// DEKMade: a DEK was generated and wrapped, or that failed.
 	DEKMade(reason string, took time.Duration, err error)
-	// DEKCached: a DEK was not in the cache and had to be unwrapped; now
-	// there are size of them.
-	DEKCached(size int)
+	// DEKUnwrapped: a DEK was not in the cache and the plugin unwrapped it.
+	// Now size of them are held.
+	DEKUnwrapped(size int)
+	// DEKsDropped: DEKs of the maximum age were dropped. Now size are held.
+	DEKsDropped(size int)
 	// Changed: the provider's health became another.
 	Changed(h Health)
 }
@@ -77,5 +84,6 @@ type silent struct{}
 func (silent) StatusSeen(string)                    {}
 func (silent) KeyIDRefused(error)                   {}
 func (silent) DEKMade(string, time.Duration, error) {}
-func (silent) DEKCached(int)                        {}
+func (silent) DEKUnwrapped(int)                     {}
+func (silent) DEKsDropped(int)                      {}
 func (silent) Changed(Health)                       {}

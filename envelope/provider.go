@@ -152,9 +152,9 @@ func (p *Provider) callDecrypt(ctx context.Context, s *stored.DEKSource, raw []b
 		return nil, p.errorf("%w: for key_id %s the plugin gave what is no key: %w", ErrCorrupt, HashKeyID(s.KeyID), err)
 	}
 	p.readingFound(nil)
-	dek := &knownDEK{opener: open, keyID: s.KeyID}
+	dek := &knownDEK{opener: open, keyID: s.KeyID, since: p.opts.Clock.Now()}
 	p.cache.addSource(s, raw, dek)
-	p.opts.Observer.DEKCached(p.cache.len())
+	p.opts.Observer.DEKUnwrapped(p.cache.len())
 	return dek, nil
 }
 
@@ -220,6 +220,20 @@ const timeFormat = "2006-01-02T15:04:05Z07:00"
 
 func (p *Provider) errorf(format string, args ...any) error {
 	return fmt.Errorf("kms provider %q: "+format, append([]any{p.name}, args...)...)
+}
+
+// DropAged drops the DEKs that were unwrapped longer than [Options.MaxDEKAge]
+// ago, but for the one that is written with. Nothing does so by itself: call it
+// every few seconds. In a program built with GOEXPERIMENT=runtimesecret the
+// memory of a dropped DEK is overwritten when its last reader is done; without
+// that, only the seeds' is, because the expanded key of a cipher is out of reach.
+func (p *Provider) DropAged() {
+	if p.opts.MaxDEKAge <= 0 {
+		return
+	}
+	if p.cache.dropBefore(p.opts.Clock.Now().Add(-p.opts.MaxDEKAge)) {
+		p.opts.Observer.DEKsDropped(p.cache.len())
+	}
 }
 
 // Health is what the provider knows of itself now.

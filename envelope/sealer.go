@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/kube-atrest/atrest/internal/erase"
 	"github.com/kube-atrest/atrest/internal/redact"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
@@ -82,11 +83,7 @@ type counterSealer struct {
 }
 
 func newCounterSealer(dek, tail []byte, random io.Reader, max uint64) (*counterSealer, error) {
-	block, err := aes.NewCipher(dek)
-	if err != nil {
-		return nil, err
-	}
-	aead, err := cipher.NewGCM(block)
+	aead, err := newCountedGCM(dek)
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +92,17 @@ func newCounterSealer(dek, tail []byte, random io.Reader, max uint64) (*counterS
 		return nil, err
 	}
 	return &counterSealer{As: "DEK", aead: aead, nonces: n, tail: tail}, nil
+}
+
+// newCountedGCM is AES-GCM that takes its nonce from the caller.
+func newCountedGCM(dek []byte) (aead cipher.AEAD, err error) {
+	erase.Do(func() {
+		var block cipher.Block
+		if block, err = aes.NewCipher(dek); err == nil {
+			aead, err = cipher.NewGCM(block)
+		}
+	})
+	return aead, err
 }
 
 func (s *counterSealer) seal(prefix string, plaintext, aad []byte) ([]byte, error) {

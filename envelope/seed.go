@@ -9,6 +9,7 @@ import (
 	"hash"
 	"sync"
 
+	"github.com/kube-atrest/atrest/internal/erase"
 	"github.com/kube-atrest/atrest/internal/redact"
 )
 
@@ -39,6 +40,7 @@ func newSeed(secret []byte) (*seed, error) {
 	}
 	own := append([]byte(nil), secret...)
 	s := &seed{As: "seed"}
+	erase.With(s, own)
 	s.macs.New = func() any { return &mac{As: "seed", Hash: hmac.New(sha256.New, own)} }
 	return s, nil
 }

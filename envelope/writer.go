@@ -17,10 +17,9 @@ import (
 // used: whoever holds one can seal with it.
 type writeDEK struct {
 	sealer
-	keyID   string
-	tail    []byte // encoded source, as it ends every object sealed under it
-	opener  *knownDEK
-	created time.Time
+	keyID  string
+	tail   []byte // encoded source, as it ends every object sealed under it
+	opener *knownDEK
 }
 
 // permit is the write DEK and until when it may be used. It is immutable: a
@@ -269,9 +268,9 @@ func (w *writer) build(p *pendingDEK) (*writeDEK, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := &knownDEK{opener: open, keyID: p.source.KeyID, sealed: sealer.uses()}
+	known := &knownDEK{opener: open, keyID: p.source.KeyID, since: w.opts.Clock.Now(), sealed: sealer.uses()}
 	w.remember(&p.source, known)
-	return &writeDEK{sealer: sealer, keyID: p.source.KeyID, tail: tail, opener: known, created: w.opts.Clock.Now()}, nil
+	return &writeDEK{sealer: sealer, keyID: p.source.KeyID, tail: tail, opener: known}, nil
 }
 
 func (o *Options) newSealer(secret, tail []byte) (sealer, error) {
@@ -314,7 +313,7 @@ func (w *writer) health() Health {
 	if p := w.permit.Load(); p != nil {
 		h.WritesUntil = p.until
 		h.KeyIDHash = HashKeyID(p.dek.keyID)
-		h.DEKCreated = p.dek.created
+		h.DEKCreated = p.dek.opener.since
 		h.DEKWrites = p.dek.uses().spent()
 	}
 	return h

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,6 +24,8 @@ type Entry struct {
 	Label string
 	// Provider seals and opens the payload.
 	Provider Provider
+	// Reads counts the values that the entry opened, if it is set.
+	Reads *atomic.Uint64
 }
 
 // Chain is the transformer of one resource. It writes with its first entry and
@@ -48,6 +51,7 @@ type link struct {
 	prefix   string
 	provider Provider
 	read     *metrics.Operation
+	reads    *atomic.Uint64
 }
 
 func (l *link) matches(data []byte) bool {
@@ -66,6 +70,7 @@ func NewChain(resource schema.GroupResource, entries []Entry) *Chain {
 		c.links[i] = link{
 			prefix:   e.Prefix,
 			provider: e.Provider,
+			reads:    e.Reads,
 			read:     metrics.NewOperation(resource, metrics.FromStorage, e.Label),
 		}
 	}
@@ -105,6 +110,9 @@ func (c *Chain) TransformFromStorage(ctx context.Context, data []byte, at value.
 		out, stale, err := l.provider.Open(ctx, data[len(l.prefix):], at)
 		if err == nil {
 			l.read.Record(start, nil)
+			if l.reads != nil {
+				l.reads.Add(1)
+			}
 			return out, stale || i != 0, nil
 		}
 		if l.prefix == "" {

@@ -80,11 +80,13 @@ func (k KMS) DEKMade(reason string, took time.Duration, err error) {
 	}
 }
 
-// CacheMiss records that a DEK had to be unwrapped; the cache then holds size.
-func (k KMS) CacheMiss(size int) {
+// CacheMiss records that a DEK was not held and had to be unwrapped.
+func (k KMS) CacheMiss() { value.RecordCacheMiss() }
+
+// CacheSize records how many DEKs are held.
+func (k KMS) CacheSize(n int) {
 	kmsMetrics()
-	value.RecordCacheMiss()
-	envelopemetrics.RecordDekSourceCacheSize(k.Provider, size)
+	envelopemetrics.RecordDekSourceCacheSize(k.Provider, n)
 }
 
 // KeyIDUsed records n operations under keyID since the last record. It takes a

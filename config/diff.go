@@ -1,0 +1,118 @@
+package config
+
+import (
+	"crypto/subtle"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/internal/redact"
+)
+
+// Change is what another file means for a resource, or for all resources of a
+// group or of the server that have no rule of their own.
+type Change struct {
+	// Resource is as a file names it, with "*" for all.
+	Resource string
+	// From and To are what values are written with, if that changes: a key or a
+	// KMS provider by its name, or identity.
+	From, To string
+	// Added is what is read with from now on, and Removed what no longer is:
+	// values under it become unreadable.
+	Added, Removed []string
+}
+
+// String is one line, without key material.
+func (c Change) String() string {
+	var parts []string
+	if c.From != c.To {
+		parts = append(parts, fmt.Sprintf("written with %s, no longer with %s", c.To, c.From))
+	}
+	if len(c.Added) > 0 {
+		parts = append(parts, "also read with "+strings.Join(c.Added, ", "))
+	}
+	if len(c.Removed) > 0 {
+		parts = append(parts, "no longer read with "+strings.Join(c.Removed, ", "))
+	}
+	return c.Resource + ": " + strings.Join(parts, "; ")
+}
+
+// Diff is what changes when from is replaced by to, by resource, in the order
+// of the files.
+func Diff(from, to *Configuration) []Change {
+	var changes []Change
+	seen := map[schema.GroupResource]bool{}
+	for _, rule := range slices.Concat(to.rules, from.rules) {
+		if seen[rule.Resource] {
+			continue
+		}
+		seen[rule.Resource] = true
+		if c, changed := diffResource(rule.Resource, from, to); changed {
+			changes = append(changes, c)
+		}
+	}
+	return changes
+}
+
+func diffResource(r schema.GroupResource, from, to *Configuration) (Change, bool) {
+	was, is := from.means(r), to.means(r)
+	c := Change{Resource: nameOf(r), Added: missing(is, was), Removed: missing(was, is)}
+	if !was[0].equal(is[0]) {
+		c.From, c.To = was[0].name, is[0].name
+		if c.From == c.To { // another key, or another plugin, of the same name
+			c.To = "another " + c.To
+		}
+	}
+	return c, c.From != c.To || len(c.Added)+len(c.Removed) > 0
+}
+
+// means is one thing that a resource is read with.
+type means struct {
+	redact.As
+	name string
+	// secret tells keys of one name apart, and socket plugins.
+	secret []byte
+	socket string
+}
+
+func (m means) equal(o means) bool {
+	return m.name == o.name && m.socket == o.socket && subtle.ConstantTimeCompare(m.secret, o.secret) == 1
+}
+
+func meansOfKey(kind Kind, k Key) means {
+	return means{name: fmt.Sprintf("%s key %q", kind, k.Name), secret: k.secret()}
+}
+
+// means lists what a resource is read with; the first one writes.
+func (c *Configuration) means(r schema.GroupResource) []means {
+	var all []means
+	for _, p := range c.For(r) {
+		switch p.kind {
+		case Identity:
+			all = append(all, means{name: string(Identity)})
+		case KMSv1, KMSv2:
+			all = append(all, means{name: fmt.Sprintf("%s %q", p.kind, p.kms.Name), socket: p.kms.Address})
+		default:
+			for _, k := range p.keys {
+				all = append(all, meansOfKey(p.kind, k))
+			}
+		}
+	}
+	if len(all) == 0 {
+		all = []means{{name: string(Identity)}}
+	}
+	return all
+}
+
+// missing names what is in these and not in those.
+func missing(these, those []means) []string {
+	var names []string
+	for _, m := range these {
+		if !slices.ContainsFunc(those, m.equal) {
+			names = append(names, m.name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,75 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// localUse counts what was read with a key of the file, or as plaintext.
+type localUse struct {
+	means
+	reads *atomic.Uint64
+	// Of the one who tends the transformers.
+	told     uint64
+	lastRead time.Time
+}
+
+// localUse is the counter of reads with m, which goes on from the file before.
+func (t *Transformers) localUse(m means, previous *Transformers) *atomic.Uint64 {
+	for _, from := range []*Transformers{t, previous} {
+		if from == nil {
+			continue
+		}
+		i := slices.IndexFunc(from.locals, func(u *localUse) bool { return u.equal(m) })
+		if i < 0 {
+			continue
+		}
+		if from != t {
+			t.locals = append(t.locals, from.locals[i])
+		}
+		return from.locals[i].reads
+	}
+	u := &localUse{means: m, reads: &atomic.Uint64{}}
+	t.locals = append(t.locals, u)
+	return u.reads
+}
+
+// tend notes when something was last read.
+func (u *localUse) tend(now time.Time) {
+	if n := u.reads.Load(); n != u.told {
+		u.told, u.lastRead = n, now
+	}
+}
+
+// Removal is something that was read with by one file and is not in the next.
+type Removal struct {
+	// Name is that of a key or a KMS provider, or identity.
+	Name string
+	// Reads is how often this process read with it, and LastRead when it last
+	// did, to some seconds.
+	Reads    uint64
+	LastRead time.Time
+}
+
+// Removed lists what t was read with and next is not. Whether anything in etcd
+// still needs it cannot be told from here.
+func (t *Transformers) Removed(next *Transformers, c clock.PassiveClock) []Removal {
+	var all []Removal
+	for _, u := range t.locals {
+		u.tend(c.Now())
+		if u.told > 0 && !slices.Contains(next.locals, u) {
+			all = append(all, Removal{Name: u.name, Reads: u.told, LastRead: u.lastRead})
+		}
+	}
+	for _, u := range t.plugins {
+		u.tend()
+		if h := u.read.Health(); h.Reads > 0 && next.use(u.id) == nil {
+			all = append(all, Removal{Name: "kms " + strings.Join(u.names(), ", "), Reads: h.Reads, LastRead: h.LastRead})
+		}
+	}
+	return all
+}

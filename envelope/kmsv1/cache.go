@@ -1,0 +1,110 @@
+package kmsv1
+
+import (
+	"crypto/sha256"
+	"sync"
+)
+
+// maxKey is the length in bytes up to which a wrapped DEK is itself the key of
+// its entry. A longer one is known by its SHA-256, so that the size of the
+// cache follows from its number of entries.
+const maxKey = 1 << 10
+
+// entry is a DEK in a ring, ordered from the latest used to the earliest.
+type entry struct {
+	key        string
+	dek        *dek
+	prev, next *entry
+}
+
+// cache holds the unwrapped DEKs of one provider, found by what the plugin made
+// of them. When it is full the entry goes that was used least recently. There is
+// one per object here, not one per key of the plugin: a cache smaller than the
+// number of objects makes each listing ask the plugin for each of them.
+//
+// A look-up takes a lock for some 50 ns and allocates nothing. Safe for
+// concurrent use.
+type cache struct {
+	max int // none are kept if it is not positive
+
+	mu    sync.Mutex
+	byKey map[string]*entry
+	ring  entry // its next is the latest, its prev the earliest
+}
+
+func newCache(max int) *cache {
+	c := &cache{max: max, byKey: map[string]*entry{}}
+	c.ring.prev, c.ring.next = &c.ring, &c.ring
+	return c
+}
+
+// off tells whether nothing is ever kept.
+func (c *cache) off() bool { return c.max <= 0 }
+
+// find gives the DEK of a wrapped one, nil when it is not known.
+func (c *cache) find(wrapped []byte) *dek {
+	if c.off() {
+		return nil
+	}
+	if len(wrapped) > maxKey {
+		sum := sha256.Sum256(wrapped)
+		wrapped = sum[:]
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.byKey[string(wrapped)]
+	if e == nil {
+		return nil
+	}
+	c.toFront(e)
+	return e.dek
+}
+
+// add remembers a DEK under what the plugin made of it, which is copied. If it
+// is known already, what is known stays.
+func (c *cache) add(wrapped []byte, d *dek) {
+	if c.off() {
+		return
+	}
+	if len(wrapped) > maxKey {
+		sum := sha256.Sum256(wrapped)
+		wrapped = sum[:]
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byKey[string(wrapped)] != nil {
+		return
+	}
+	if len(c.byKey) == c.max {
+		earliest := c.ring.prev
+		earliest.unlink()
+		delete(c.byKey, earliest.key)
+	}
+	e := &entry{key: string(wrapped), dek: d}
+	c.byKey[e.key] = e
+	c.link(e)
+}
+
+// len is how many entries there are.
+func (c *cache) len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.byKey)
+}
+
+// fill is which part of the cache is in use, from 0 to 1.
+func (c *cache) fill() float64 { return float64(c.len()) / float64(max(c.max, 1)) }
+
+func (c *cache) toFront(e *entry) {
+	if c.ring.next != e {
+		e.unlink()
+		c.link(e)
+	}
+}
+
+func (c *cache) link(e *entry) {
+	e.prev, e.next = &c.ring, c.ring.next
+	e.prev.next, e.next.prev = e, e
+}
+
+func (e *entry) unlink() { e.prev.next, e.next.prev = e.next, e.prev }

@@ -1,0 +1,61 @@
+package kmsv1
+
+import (
+	"context"
+	"sync/atomic"
+
+	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/kube-atrest/atrest/internal/redact"
+	"github.com/kube-atrest/atrest/transformer"
+)
+
+const dekSize = 32 // bytes, of a DEK made here; one of 16 or 24 is read
+
+// dek is an unwrapped DEK. It belongs to one value. Safe for concurrent use.
+type dek struct {
+	redact.As
+	gcm transformer.Provider
+	// cbc opens a value that was written before Kubernetes v1.25. It is nil
+	// from when the DEK is known to be that of an AES-GCM value.
+	cbc atomic.Pointer[transformer.Provider]
+}
+
+// newDEK makes the DEK of a value that is to be written. The secret is not kept.
+func newDEK(secret []byte) (*dek, error) {
+	gcm, err := transformer.NewAESGCM(secret)
+	if err != nil {
+		return nil, err
+	}
+	return &dek{As: "DEK", gcm: gcm}, nil
+}
+
+// newStoredDEK makes the DEK of a value that was stored, at a time unknown.
+func newStoredDEK(secret []byte) (*dek, error) {
+	d, err := newDEK(secret)
+	if err != nil {
+		return nil, err
+	}
+	cbc, err := transformer.NewAESCBC(secret)
+	if err != nil {
+		return nil, err
+	}
+	d.cbc.Store(&cbc)
+	return d, nil
+}
+
+// open decrypts the data of a record and tells whether it did so as AES-CBC.
+// The error says that it did not open and nothing more.
+func (d *dek) open(ctx context.Context, data []byte, at value.Context) (plaintext []byte, asCBC bool, err error) {
+	cbc := d.cbc.Load()
+	plaintext, _, err = d.gcm.Open(ctx, data, at)
+	if cbc == nil {
+		return plaintext, false, err
+	}
+	if err == nil {
+		d.cbc.Store(nil)
+		return plaintext, false, nil
+	}
+	plaintext, _, err = (*cbc).Open(ctx, data, at)
+	return plaintext, err == nil, err
+}

@@ -1,0 +1,186 @@
+package kmsv1
+
+import (
+	"context"
+	"encoding/base64"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/klog/v2"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/kube-atrest/atrest/envelope"
+)
+
+func TestMain(m *testing.M) {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
+// faultyPlugin is a plugin in memory whose every answer a test can change. Its
+// wrapping is base64, that of the golden records.
+type faultyPlugin struct {
+	mu                 sync.Mutex
+	encErr, decErr     error
+	wrap               func(dek []byte) []byte // instead of base64, when set
+	unwrapped          []byte                  // instead of the DEK, when set
+	encrypts, decrypts int
+	secrets            [][]byte      // what Encrypt was given
+	decrypting         chan struct{} // when set, Decrypt waits for it
+	wake               chan struct{}
+	closed             bool
+}
+
+func newFaultyPlugin() *faultyPlugin { return &faultyPlugin{wake: make(chan struct{})} }
+
+func (f *faultyPlugin) set(change func(*faultyPlugin)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+}
+
+func (f *faultyPlugin) calls() (encrypts, decrypts int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.encrypts, f.decrypts
+}
+
+func (f *faultyPlugin) Encrypt(_ context.Context, dek []byte) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.encrypts++
+	f.secrets = append(f.secrets, append([]byte(nil), dek...))
+	if f.encErr != nil {
+		return nil, f.encErr
+	}
+	if f.wrap != nil {
+		return f.wrap(dek), nil
+	}
+	return []byte(base64.StdEncoding.EncodeToString(dek)), nil
+}
+
+func (f *faultyPlugin) Decrypt(ctx context.Context, wrapped []byte) ([]byte, error) {
+	f.mu.Lock()
+	f.decrypts++
+	err, gate, instead := f.decErr, f.decrypting, f.unwrapped
+	f.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if err != nil || instead != nil {
+		return append([]byte(nil), instead...), err
+	}
+	return base64.StdEncoding.Strict().DecodeString(string(wrapped))
+}
+
+func (f *faultyPlugin) Wake() <-chan struct{} { return f.wake }
+
+func (f *faultyPlugin) Close() error {
+	f.set(func(f *faultyPlugin) { f.closed = true })
+	return nil
+}
+
+var errGone = status.Error(codes.Unavailable, "nobody listens")
+
+func (f *faultyPlugin) die()  { f.set(func(f *faultyPlugin) { f.encErr, f.decErr = errGone, errGone }) }
+func (f *faultyPlugin) live() { f.set(func(f *faultyPlugin) { f.encErr, f.decErr = nil, nil }) }
+
+// recorder is an observer that remembers.
+type recorder struct {
+	mu             sync.Mutex
+	generated      int
+	failed         int
+	misses, opened int
+	fill           float64
+	notes          []uint64
+	noted          string
+	changes        []envelope.Health
+}
+
+func (r *recorder) do(f func()) { r.mu.Lock(); defer r.mu.Unlock(); f() }
+
+func (r *recorder) DEKGenerated(_ time.Duration, err error) {
+	r.do(func() {
+		if r.generated++; err != nil {
+			r.failed++
+		}
+	})
+}
+func (r *recorder) CacheMissed()              { r.do(func() { r.misses++ }) }
+func (r *recorder) CacheFilled(share float64) { r.do(func() { r.fill = share }) }
+func (r *recorder) CBCOpened()                { r.do(func() { r.opened++ }) }
+func (r *recorder) CBCNoted(key string, n uint64) {
+	r.do(func() { r.notes, r.noted = append(r.notes, n), key })
+}
+func (r *recorder) Changed(h envelope.Health) { r.do(func() { r.changes = append(r.changes, h) }) }
+
+// rig is a provider that writes, on a faulty plugin and a clock that stands still.
+type rig struct {
+	*Lease
+	t      testing.TB
+	plugin *faultyPlugin
+	clock  *testingclock.FakeClock
+	seen   *recorder
+}
+
+var testStart = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func newRig(t testing.TB, change ...func(*Options)) *rig {
+	return newRigOn(t, newFaultyPlugin(), change...)
+}
+
+func newRigOn(t testing.TB, plugin *faultyPlugin, change ...func(*Options)) *rig {
+	r := &rig{t: t, plugin: plugin, clock: testingclock.NewFakeClock(testStart), seen: &recorder{}}
+	opts := Options{Clock: r.clock, Observer: r.seen}
+	for _, c := range change {
+		c(&opts)
+	}
+	r.Lease = NewProvider("test", plugin, opts).LeaseToWrite()
+	t.Cleanup(r.End)
+	require.NoError(t, r.Probed(t.Context()))
+	return r
+}
+
+// reader is a provider that only reads, on a healthy base64 plugin.
+func reader(t testing.TB, change ...func(*Options)) (*Lease, *faultyPlugin) {
+	plugin := newFaultyPlugin()
+	opts := Options{}
+	for _, c := range change {
+		c(&opts)
+	}
+	l := NewProvider("reader", plugin, opts).LeaseToRead()
+	t.Cleanup(l.End)
+	return l, plugin
+}
+
+const testPrefix = "k8s:enc:kms:v1:test:"
+
+var (
+	testKey  value.Context = value.DefaultContext("/registry/secrets/default/golden")
+	otherKey value.Context = value.DefaultContext("/registry/secrets/default/other")
+)
+
+func (r *rig) write(plaintext string) []byte {
+	r.t.Helper()
+	out, err := r.Seal(r.t.Context(), testPrefix, []byte(plaintext), testKey)
+	require.NoError(r.t, err)
+	return out[len(testPrefix):]
+}
+
+// How long a test waits for another goroutine before it gives up, and how
+// often it looks.
+const (
+	testWait = 10 * time.Second
+	testTick = 50 * time.Microsecond
+)

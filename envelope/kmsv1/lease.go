@@ -1,0 +1,96 @@
+package kmsv1
+
+import (
+	"context"
+	"sync"
+
+	"github.com/kube-atrest/atrest/envelope"
+)
+
+// Lease is the use of a provider by one configuration. A provider lives for as
+// long as somebody leases it, and probes its plugin for as long as somebody
+// leases it for writing.
+type Lease struct {
+	*Provider
+	end func()
+}
+
+// End gives the lease back. The last one to end closes the provider: it waits
+// for calls under way, which their timeout bounds. Ending twice is harmless.
+func (l *Lease) End() { l.end() }
+
+// LeaseToRead takes the provider into use for reading. It calls nobody.
+func (p *Provider) LeaseToRead() *Lease {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.users++
+	return &Lease{Provider: p, end: sync.OnceFunc(p.endRead)}
+}
+
+// LeaseToWrite takes the provider into use for reading and writing. The first
+// such lease begins to probe the plugin; see [Provider.Probed].
+func (p *Provider) LeaseToWrite() *Lease {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.users++
+	p.writers++
+	if p.writers == 1 {
+		p.prober.Store(startProber(p.plugin, p.opts))
+	}
+	return &Lease{Provider: p, end: sync.OnceFunc(p.endWrite)}
+}
+
+func (p *Provider) endWrite() {
+	p.mu.Lock()
+	p.writers--
+	var idle *prober
+	if p.writers == 0 {
+		idle = p.prober.Swap(nil)
+	}
+	p.mu.Unlock()
+	if idle != nil {
+		idle.close()
+	}
+	p.endRead()
+}
+
+func (p *Provider) endRead() {
+	p.mu.Lock()
+	p.users--
+	last := p.users == 0
+	p.closed = p.closed || last
+	p.mu.Unlock()
+	if last {
+		p.calls.Wait()
+		p.plugin.Close()
+	}
+}
+
+// beginCall holds the provider open until calls.Done; false if it is closed.
+func (p *Provider) beginCall() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.calls.Add(1)
+	return true
+}
+
+// Probed waits until the plugin was asked for the first time since the
+// provider is leased for writing, whatever came of it, or until ctx ends. It
+// returns at once for a provider that only reads.
+func (p *Provider) Probed(ctx context.Context) error {
+	w := p.prober.Load()
+	if w == nil {
+		return nil
+	}
+	select {
+	case <-w.probed:
+		return nil
+	case <-w.done:
+		return envelope.ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,77 @@
+package kmsv1
+
+import (
+	"crypto/rand"
+	"io"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/kube-atrest/atrest/envelope"
+)
+
+// DefaultCacheSize is how many unwrapped DEKs a provider keeps, as in
+// kube-apiserver.
+const DefaultCacheSize = 1000
+
+// Options are how a provider works. The zero value of every field is its default.
+type Options struct {
+	// CacheSize is how many unwrapped DEKs are kept, some 3 KiB each; default
+	// [DefaultCacheSize]. None are if it is negative: then every read asks
+	// the plugin, and fails with it.
+	CacheSize int
+	// HealthyPoll and UnhealthyPoll are the times between two probes of a
+	// plugin that is written with; default those of package envelope.
+	HealthyPoll, UnhealthyPoll time.Duration
+	// Clock and Random are the time and the randomness, by default the real
+	// ones. Random must be fit for keys.
+	Clock  clock.WithTicker
+	Random io.Reader
+	// Observer is told what happens; default nobody.
+	Observer Observer
+}
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.CacheSize, DefaultCacheSize)
+	setDefault(&o.HealthyPoll, envelope.DefaultHealthyPoll)
+	setDefault(&o.UnhealthyPoll, envelope.DefaultUnhealthyPoll)
+	setDefault[clock.WithTicker](&o.Clock, clock.RealClock{})
+	setDefault[io.Reader](&o.Random, rand.Reader)
+	setDefault[Observer](&o.Observer, silent{})
+	return o
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Observer is told what happens beside the way of a value, for metrics and
+// logs. Its methods are called by several goroutines, must not block, and are
+// never given key material.
+type Observer interface {
+	// DEKGenerated: a DEK was generated for a write, or that failed.
+	DEKGenerated(took time.Duration, err error)
+	// CacheMissed: a DEK was not in the cache and had to be unwrapped.
+	CacheMissed()
+	// CacheFilled: a DEK was added; share, from 0 to 1, of the cache is in use.
+	CacheFilled(share float64)
+	// CBCOpened: a value did not open as AES-GCM and was opened as AES-CBC.
+	CBCOpened()
+	// CBCNoted: n values were since the last note, the latest at etcdKey. It
+	// is called with the first of them and then at most once a minute.
+	CBCNoted(etcdKey string, n uint64)
+	// Changed: the health of a provider that writes became another.
+	Changed(h envelope.Health)
+}
+
+type silent struct{}
+
+func (silent) DEKGenerated(time.Duration, error) {}
+func (silent) CacheMissed()                      {}
+func (silent) CacheFilled(float64)               {}
+func (silent) CBCOpened()                        {}
+func (silent) CBCNoted(string, uint64)           {}
+func (silent) Changed(envelope.Health)           {}

@@ -1,0 +1,374 @@
+package kmsv1
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kube-atrest/atrest/envelope"
+)
+
+func TestEveryWriteHasItsOwnDEKAndItsOwnCall(t *testing.T) {
+	r := newRig(t)
+	before, _ := r.plugin.calls()
+	for range 5 {
+		r.write("value")
+	}
+	encrypts, _ := r.plugin.calls()
+	require.Equal(t, 5, encrypts-before)
+	seen := map[string]bool{}
+	for _, secret := range r.plugin.secrets[before:] {
+		require.Len(t, secret, dekSize)
+		seen[string(secret)] = true
+	}
+	require.Len(t, seen, 5)
+	require.Equal(t, 5, r.seen.generated)
+}
+
+func TestACachedDEKOutlivesThePlugin(t *testing.T) {
+	for size, outlives := range map[int]bool{0: true, 1: true, 1000: true, -1: false} {
+		r := newRig(t, func(o *Options) { o.CacheSize = size })
+		payload := r.write("value")
+		if !outlives {
+			require.True(t, verdictOf(r.Open(t.Context(), payload, testKey)).opened)
+		}
+		r.plugin.die()
+		got, _, err := r.Open(t.Context(), payload, testKey)
+		if !outlives {
+			require.ErrorIs(t, err, envelope.ErrUnavailable)
+			require.Zero(t, r.seen.misses, "a cache that is off misses nothing")
+			continue
+		}
+		require.NoError(t, err, "cache size %d", size)
+		require.Equal(t, "value", string(got))
+	}
+}
+
+func TestTheCacheHoldsSoManyAndDropsTheLeastRecentlyRead(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.CacheSize = 3 })
+	a, b, c := r.write("a"), r.write("b"), r.write("c")
+	require.InDelta(t, 1, r.seen.fill, 0)
+	require.True(t, verdictOf(r.Open(t.Context(), a, testKey)).opened)
+	d := r.write("d") // b goes
+	require.Equal(t, 3, r.Health().CachedDEKs)
+	r.plugin.die()
+	for _, kept := range [][]byte{a, c, d} {
+		require.True(t, verdictOf(r.Open(t.Context(), kept, testKey)).opened)
+	}
+	_, _, err := r.Open(t.Context(), b, testKey)
+	require.ErrorIs(t, err, envelope.ErrUnavailable)
+
+	r.plugin.live()
+	require.True(t, verdictOf(r.Open(t.Context(), b, testKey)).opened)
+	require.Equal(t, 2, r.seen.misses)
+}
+
+// A cache far too small still reads everything.
+func TestMoreValuesThanTheCacheHolds(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.CacheSize = 10 })
+	var payloads [][]byte
+	for i := range 40 {
+		payloads = append(payloads, r.write(fmt.Sprint(i)))
+	}
+	for i, payload := range payloads {
+		got, _, err := r.Open(t.Context(), payload, testKey)
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint(i), string(got))
+	}
+	require.Equal(t, 10, r.Health().CachedDEKs)
+}
+
+func TestManyReadersOfOneColdDEKAskOnce(t *testing.T) {
+	payload := newRig(t).write("value")
+	for _, size := range []int{0, -1} {
+		l, plugin := reader(t, func(o *Options) { o.CacheSize = size })
+		plugin.decrypting = make(chan struct{})
+		var wg sync.WaitGroup
+		started := make(chan struct{}, 200)
+		for range 200 {
+			wg.Go(func() {
+				started <- struct{}{}
+				got, _, err := l.Open(t.Context(), payload, testKey)
+				require.NoError(t, err)
+				require.Equal(t, "value", string(got))
+			})
+		}
+		for range 200 {
+			<-started
+		}
+		require.Eventually(t, func() bool { _, n := plugin.calls(); return n > 0 }, testWait, testTick)
+		close(plugin.decrypting)
+		wg.Wait()
+		if size == 0 {
+			_, decrypts := plugin.calls()
+			require.Equal(t, 1, decrypts)
+		}
+	}
+}
+
+// The reader who came first may go away and use its buffer again: the rest
+// still get their DEK.
+func TestAReaderThatGivesUpDoesNotEndTheCall(t *testing.T) {
+	payload := newRig(t).write("value")
+	l, plugin := reader(t)
+	plugin.decrypting = make(chan struct{})
+	ctx, giveUp := context.WithCancel(t.Context())
+	gone := make(chan error)
+	buffer := bytes.Clone(payload)
+	go func() {
+		_, _, err := l.Open(ctx, buffer, testKey)
+		gone <- err
+	}()
+	require.Eventually(t, func() bool { _, n := plugin.calls(); return n == 1 }, testWait, testTick)
+	giveUp()
+	err := <-gone
+	require.ErrorIs(t, err, envelope.ErrUnavailable)
+	require.ErrorIs(t, err, context.Canceled)
+	clear(buffer)
+
+	close(plugin.decrypting)
+	got, _, err := l.Open(t.Context(), payload, testKey)
+	require.NoError(t, err)
+	require.Equal(t, "value", string(got))
+	_, decrypts := plugin.calls()
+	require.Equal(t, 1, decrypts)
+}
+
+// An outage, an unknown key and a damaged value are three things to a caller.
+func TestWhatFailsIsTold(t *testing.T) {
+	payload := newRig(t).write("value")
+	for err, want := range map[error]error{
+		errGone: envelope.ErrUnavailable,
+		status.Error(codes.NotFound, "destroyed"):  envelope.ErrUnknownKEK,
+		status.Error(codes.PermissionDenied, "no"): envelope.ErrUnavailable,
+		fmt.Errorf("odd"):                          envelope.ErrUnavailable,
+	} {
+		l, plugin := reader(t)
+		plugin.decErr = err
+		_, _, got := l.Open(t.Context(), payload, testKey)
+		require.ErrorIs(t, got, want)
+		require.ErrorIs(t, got, err)
+		require.NotErrorIs(t, got, envelope.ErrCorrupt)
+		require.Equal(t, status.Code(err), status.Code(got), "the code is there for the metric")
+		require.ErrorContains(t, got, `kms provider "reader"`)
+		require.NotEmpty(t, l.Health().Problem)
+		h := l.Health()
+		require.True(t, h.Ready(), "a provider that only reads is always ready")
+
+		plugin.live()
+		_, _, got = l.Open(t.Context(), payload, testKey)
+		require.NoError(t, got)
+		require.Empty(t, l.Health().Problem)
+	}
+}
+
+func TestAnAnswerThatIsNoKeyIsTold(t *testing.T) {
+	payload := newRig(t).write("value")
+	for _, answer := range [][]byte{{}, make([]byte, 15), make([]byte, 33)} {
+		l, plugin := reader(t)
+		plugin.unwrapped = answer
+		_, _, err := l.Open(t.Context(), payload, testKey)
+		require.ErrorIs(t, err, envelope.ErrCorrupt)
+		require.Equal(t, envelope.BadAnswer, l.Health().Problem)
+	}
+}
+
+func TestAWriteFailsWithThePlugin(t *testing.T) {
+	r := newRig(t)
+	r.plugin.die()
+	_, err := r.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	require.ErrorIs(t, err, envelope.ErrUnavailable)
+	require.ErrorIs(t, err, errGone)
+	require.Equal(t, codes.Unavailable, status.Code(err))
+	require.Zero(t, r.Health().CachedDEKs)
+}
+
+func TestAnswersThatCannotBeStoredAreRefused(t *testing.T) {
+	for name, wrap := range map[string]func([]byte) []byte{
+		"nothing":              func([]byte) []byte { return nil },
+		"more than the length": func([]byte) []byte { return make([]byte, maxWrapped+1) },
+		"the DEK in the clear": func(dek []byte) []byte { return append([]byte("id:"), dek...) },
+	} {
+		r := newRig(t)
+		r.plugin.set(func(p *faultyPlugin) { p.wrap = wrap })
+		_, err := r.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+		require.ErrorIs(t, err, envelope.ErrUnavailable, name)
+		require.Zero(t, r.Health().CachedDEKs, name)
+	}
+}
+
+func TestNoRandomnessNoWrite(t *testing.T) {
+	broken := errors.New("no entropy")
+	r := newRig(t, func(o *Options) { o.Random = iotest.ErrReader(broken) })
+	before, _ := r.plugin.calls()
+	_, err := r.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	require.ErrorIs(t, err, broken)
+	after, _ := r.plugin.calls()
+	require.Equal(t, before, after)
+	require.Equal(t, 1, r.seen.failed)
+}
+
+func TestInputsAreNotChanged(t *testing.T) {
+	r := newRig(t)
+	plaintext := []byte("value")
+	out, err := r.Seal(t.Context(), testPrefix, plaintext, testKey)
+	require.NoError(t, err)
+	require.Equal(t, "value", string(plaintext))
+	old := oldRecord(t, r.plugin, "value")
+	for _, payload := range [][]byte{out[len(testPrefix):], old} {
+		before := bytes.Clone(payload)
+		for _, at := range []string{"golden", "other"} {
+			_, _, _ = r.Open(t.Context(), payload, map[string]any{"golden": testKey, "other": otherKey}[at].(interface{ AuthenticatedData() []byte }))
+			require.Equal(t, before, payload)
+		}
+	}
+}
+
+func TestAProviderThatOnlyReadsDoesNotWrite(t *testing.T) {
+	l, plugin := reader(t)
+	_, err := l.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	require.ErrorIs(t, err, envelope.ErrWritesStopped)
+	require.NoError(t, l.Probed(t.Context()))
+	encrypts, decrypts := plugin.calls()
+	require.Zero(t, encrypts+decrypts, "nobody is called before something is read")
+	require.False(t, l.Health().Writes)
+}
+
+func TestTheLastLeaseClosesThePlugin(t *testing.T) {
+	r := newRig(t)
+	payload := r.write("value")
+	read := r.LeaseToRead()
+	r.End()
+	r.End()
+	require.False(t, r.plugin.closed)
+	_, err := read.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	require.ErrorIs(t, err, envelope.ErrWritesStopped, "nobody leases it for writing any more")
+	require.True(t, verdictOf(read.Open(t.Context(), payload, testKey)).opened)
+
+	again := read.LeaseToWrite()
+	require.NoError(t, again.Probed(t.Context()))
+	_, err = again.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	require.NoError(t, err)
+	again.End()
+	read.End()
+	require.True(t, r.plugin.closed)
+	require.True(t, verdictOf(read.Open(t.Context(), payload, testKey)).opened, "what is in flight still reads what is cached")
+	cold := newRig(t).write("cold")
+	_, _, err = read.Open(t.Context(), cold, testKey)
+	require.ErrorIs(t, err, envelope.ErrClosed)
+}
+
+func TestClosingWaitsForCallsUnderWay(t *testing.T) {
+	payload := newRig(t).write("value")
+	l, plugin := reader(t)
+	plugin.decrypting = make(chan struct{})
+	read := make(chan error)
+	go func() {
+		_, _, err := l.Open(t.Context(), payload, testKey)
+		read <- err
+	}()
+	require.Eventually(t, func() bool { _, n := plugin.calls(); return n == 1 }, testWait, testTick)
+	ended := make(chan struct{})
+	go func() { l.End(); close(ended) }()
+	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.closed }, testWait, testTick)
+	select {
+	case <-ended:
+		t.Fatal("closed under a call")
+	default:
+	}
+	close(plugin.decrypting)
+	require.NoError(t, <-read)
+	<-ended
+	require.True(t, plugin.closed)
+}
+
+func TestUsageIsSinceTheLastCall(t *testing.T) {
+	r := newRig(t)
+	a := r.write("a")
+	for range 3 {
+		require.True(t, verdictOf(r.Open(t.Context(), a, testKey)).opened)
+	}
+	_, _, err := r.Open(t.Context(), a, otherKey)
+	require.Error(t, err)
+	require.Zero(t, r.Health().Reads, "as of the last call of Usage")
+	require.Equal(t, envelope.Use{Writes: 1, Reads: 3}, r.Usage())
+	require.Equal(t, envelope.Use{}, r.Usage())
+	require.EqualValues(t, 3, r.Health().Reads)
+	require.Equal(t, testStart, r.Health().LastRead)
+}
+
+func TestReadersAndWritersAtOnce(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.CacheSize = 8 })
+	old := oldRecord(t, r.plugin, "old")
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 50 {
+				plaintext := fmt.Sprint(i, j)
+				out, err := r.Seal(t.Context(), testPrefix, []byte(plaintext), testKey)
+				require.NoError(t, err)
+				for _, payload := range [][]byte{out[len(testPrefix):], old} {
+					got, stale, err := r.Open(t.Context(), payload, testKey)
+					require.NoError(t, err)
+					require.Equal(t, &payload[0] == &old[0], stale)
+					require.Equal(t, map[bool]string{true: "old", false: plaintext}[stale], string(got))
+				}
+				r.Usage()
+				r.Health()
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, 8, r.Health().CachedDEKs)
+}
+
+// No text of anything here has a DEK in it, in any encoding.
+func TestNoTextHasAKeyInIt(t *testing.T) {
+	r := newRig(t)
+	r.plugin.set(func(p *faultyPlugin) { p.wrap = func([]byte) []byte { return []byte("wrapped") } })
+	r.write("value")
+	secret := r.plugin.secrets[len(r.plugin.secrets)-1]
+	d := r.cache.find([]byte("wrapped"))
+	stored, err := newStoredDEK(secret)
+	require.NoError(t, err)
+	for _, v := range []any{d, stored, r.Lease, r.Provider, []any{r.Provider}, r.cache, r.cache.ring.next, []*dek{d}, map[string]any{"dek": stored}} {
+		texts := []string{}
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d", "%q"} {
+			texts = append(texts, fmt.Sprintf(verb, v))
+		}
+		out, _ := json.Marshal(v)
+		for _, text := range append(texts, string(out)) {
+			requireNoKey(t, text, secret)
+		}
+	}
+	require.Equal(t, "DEK (redacted)", fmt.Sprint(d))
+	r.plugin.set(func(p *faultyPlugin) { p.wrap = func(dek []byte) []byte { return dek } })
+	_, err = r.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	requireNoKey(t, err.Error(), r.plugin.secrets[len(r.plugin.secrets)-1])
+	r.plugin.set(func(p *faultyPlugin) { p.unwrapped = secret[:31] })
+	_, _, err = r.Open(t.Context(), oldRecord(t, newFaultyPlugin(), "x"), testKey)
+	requireNoKey(t, err.Error(), secret[:31])
+}
+
+func requireNoKey(t *testing.T, text string, secret []byte) {
+	t.Helper()
+	part := secret[:8]
+	decimal := fmt.Sprint(part)
+	for _, encoded := range []string{
+		string(part), hex.EncodeToString(part), fmt.Sprintf("%X", part),
+		base64.StdEncoding.EncodeToString(part)[:10], decimal[1 : len(decimal)-1],
+	} {
+		require.NotContains(t, text, encoded)
+	}
+}

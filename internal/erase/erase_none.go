@@ -1,0 +1,5 @@
+//go:build !goexperiment.runtimesecret
+
+package erase
+
+func do(f func()) { f() }

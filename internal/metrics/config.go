@@ -1,0 +1,22 @@
+package metrics
+
+import (
+	"sync"
+
+	"k8s.io/component-base/metrics"
+)
+
+var configWarnings = sync.OnceValue(func() *metrics.GaugeVec {
+	return gauge("encryption_config_warnings",
+		"Warnings about the encryption configuration in use, by kind; the log has their fields and texts.", "kind")
+})
+
+// ConfigWarnings records how many warnings of each kind there are about the
+// configuration in use, in place of those before.
+func ConfigWarnings(counts map[string]int) {
+	vec := configWarnings()
+	vec.Reset()
+	for kind, n := range counts {
+		vec.WithLabelValues(kind).Set(float64(n))
+	}
+}

@@ -1,0 +1,79 @@
+package atrest
+
+import (
+	"context"
+	"time"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/metrics"
+	"github.com/kube-atrest/atrest/reload"
+)
+
+// Run follows the file until ctx ends, if automatic reload is on. Call it once,
+// from a hook that runs after the server has started.
+func (e *Encryption) Run(ctx context.Context) error {
+	if !e.options.AutomaticReload {
+		<-ctx.Done()
+		return nil
+	}
+	r := &reloading{Encryption: e, metrics: metrics.Reload{APIServerID: e.apiServerID}}
+	controller, err := reload.NewController(reload.Config{
+		Path: e.options.ConfigFile, Hash: e.hash, Set: e.set, Clock: e.clock, Build: r.build,
+		Hooks: reload.Hooks{Loaded: r.loaded, Failed: r.failed, Cleared: r.cleared},
+	})
+	if err != nil {
+		return err
+	}
+	e.controller.Store(controller)
+	controller.Run(ctx)
+	return nil
+}
+
+// reloading is what the controller's goroutine works with.
+type reloading struct {
+	*Encryption
+	metrics  metrics.Reload
+	replaced *config.Transformers // by those that were built last
+}
+
+// build makes the generation that is to replace the one in use.
+func (r *reloading) build(ctx context.Context, content []byte) (reload.Generation, error) {
+	r.replaced = r.inUse()
+	built, err := r.Encryption.build(content, r.replaced)
+	if err != nil {
+		return nil, err
+	}
+	if err := built.Ready(ctx); err != nil {
+		built.Close()
+		return nil, err
+	}
+	return built, nil
+}
+
+func (r *reloading) loaded(s reload.Status) {
+	inUse := r.inUse()
+	r.metrics.Succeeded(s.Hash)
+	r.logger.Info("Reloaded the encryption configuration", "file", r.options.ConfigFile, "hash", s.Hash)
+	for _, change := range config.Diff(r.replaced.Configuration(), inUse.Configuration()) {
+		r.logger.Info("Encryption changed", "change", change.String())
+	}
+	r.warn(inUse.Configuration())
+
+	r.tending.Lock()
+	defer r.tending.Unlock()
+	for _, removed := range r.replaced.Removed(inUse, r.clock) {
+		r.logger.Info("Removed from the encryption configuration after it was read with: "+
+			"values that still need it cannot be read any more, put it back as a reader if there are any",
+			"removed", removed.Name, "reads", removed.Reads, "lastReadAgo", r.clock.Since(removed.LastRead).Round(time.Second))
+	}
+	inUse.Activate()
+}
+
+func (r *reloading) failed(s reload.Status) {
+	r.metrics.Failed()
+	r.logger.Error(s.LastError, "Kept the encryption configuration in use", "hash", s.Hash, "refusedHash", s.FailedHash, "retrying", s.Retrying)
+}
+
+func (r *reloading) cleared(s reload.Status) {
+	r.logger.Info("The file holds the encryption configuration in use again", "file", r.options.ConfigFile, "hash", s.Hash)
+}
