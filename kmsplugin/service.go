@@ -24,7 +24,7 @@ const (
 	MaxUID = 256
 	// MaxHealthz bounds [Status.Healthz], which an apiserver puts into the
 	// text of its health check.
-	MaxHealthz = 1024
+	MaxHealthz = 4096
 )
 
 // Healthy is the [Status.Healthz] of a Service that can wrap and unwrap.

@@ -169,7 +169,7 @@ func TestStatusIsCheckedAndNamesTheAPIVersion(t *testing.T) {
 		{"unwell before any key", kmsplugin.Status{Healthz: "HSM is offline"}, ""},
 		{"healthy without a key", kmsplugin.Status{Healthz: "ok"}, "key_id is empty"},
 		{"says nothing", kmsplugin.Status{KeyID: "key-1"}, "healthz text is empty"},
-		{"says too much", kmsplugin.Status{Healthz: strings.Repeat("x", 1025), KeyID: "key-1"}, "healthz text is 1025 bytes"},
+		{"says too much", kmsplugin.Status{Healthz: strings.Repeat("x", 4097), KeyID: "key-1"}, "healthz text is 4097 bytes"},
 		{"says gibberish", kmsplugin.Status{Healthz: "\xff", KeyID: "key-1"}, "healthz text is not valid UTF-8"},
 		{"long key", kmsplugin.Status{Healthz: "ok", KeyID: strings.Repeat("k", 1025)}, "key_id is 1025 bytes"},
 		{"binary key", kmsplugin.Status{Healthz: "ok", KeyID: "\xff"}, "key_id is not valid UTF-8"},

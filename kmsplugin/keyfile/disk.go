@@ -1,0 +1,119 @@
+package keyfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// readFile returns the bytes of a key file that nobody but its owner, this
+// process's user, can read, and what identifies them on the disk.
+//
+// It returns only once the folder entry is durable: the process that renamed
+// the file there may still be waiting for that, and a key that wraps something
+// before a power cut must be there after it.
+func readFile(path string) ([]byte, os.FileInfo, error) {
+	// Without O_NONBLOCK a pipe in the file's place would block for ever.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, nil, fmt.Errorf("%w: it is a symbolic link, which a rotation would replace by a file: name the file itself", ErrExposed)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := checkAccess(path, info); err != nil {
+		return nil, nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(file, MaxFileSize+1))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(data) > MaxFileSize {
+		return nil, nil, fmt.Errorf("%w: it is larger than %d bytes", ErrDamaged, MaxFileSize)
+	}
+	return data, info, syncFolder(path)
+}
+
+func checkAccess(path string, info os.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%w: it is not a regular file (%s): choose another path", ErrExposed, info.Mode())
+	}
+	if owner, self := ownerOf(info), os.Geteuid(); owner != self {
+		return fmt.Errorf("%w: it belongs to uid %d and this process runs as uid %d: run as its owner, or chown %d %s", ErrExposed, owner, self, self, path)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return fmt.Errorf("%w: its mode %04o lets others in: chmod 600 %s, and rotate if others may have read it", ErrExposed, mode, path)
+	}
+	return nil
+}
+
+func ownerOf(info os.FileInfo) int {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(stat.Uid)
+	}
+	return -1
+}
+
+// isSame tells whether two looks at a path saw the same bytes under the same
+// owner and mode. A rotation makes a new and longer file; a chmod or a chown
+// has to be noticed too.
+func isSame(a, b os.FileInfo) bool {
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) &&
+		a.Mode() == b.Mode() && ownerOf(a) == ownerOf(b)
+}
+
+// temporary is where the next content of path is written first. A crash may
+// leave it; the next writer, who holds the lock, removes it.
+func temporary(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+}
+
+// writeTemporary makes data durable under the temporary name, with mode 0600.
+func writeTemporary(path string, data []byte) error {
+	name := temporary(path)
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err = errors.Join(err, file.Chmod(0o600), file.Sync(), file.Close()); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
+}
+
+// publishNew puts the temporary file at path, where nothing may be: unlike a
+// rename, a link never replaces.
+func publishNew(path string) error {
+	err := os.Link(temporary(path), path)
+	return errors.Join(err, os.Remove(temporary(path)), syncFolder(path))
+}
+
+// publishNext puts the temporary file in the place of the one at path.
+func publishNext(path string) error {
+	if err := os.Rename(temporary(path), path); err != nil {
+		return errors.Join(err, os.Remove(temporary(path)))
+	}
+	return syncFolder(path)
+}
+
+// syncFolder makes the entries of the folder of path durable.
+func syncFolder(path string) error {
+	folder, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}
