@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
+)
+
+type listOptions struct {
+	keyFile string
+	output  string
+}
+
+func newList() *cobra.Command {
+	var o listOptions
+	command := &cobra.Command{
+		Use:   "list --key-file PATH",
+		Short: "List the versions in the key file by key_id, never the keys",
+		Long: `List the versions in the key file, oldest first, by key_id; never the keys.
+
+The last one wraps, the others only unwrap.`,
+		Example: `  atrest-keyfile list --key-file /var/lib/atrest/kek.json
+  atrest-keyfile list --key-file /var/lib/atrest/kek.json -o json`,
+		Args: noArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := requireFlags(command, "key-file"); err != nil {
+				return err
+			}
+			return o.run(command.OutOrStdout())
+		},
+	}
+	keyFileFlag(command, &o.keyFile)
+	command.Flags().StringVarP(&o.output, "output", "o", "table", "table or json")
+	return command
+}
+
+func (o listOptions) run(out io.Writer) error {
+	print, ok := map[string]func(io.Writer, []keyfile.KeyInfo) error{"table": printTable, "json": printJSON}[o.output]
+	if !ok {
+		return usagef("flag --output is %q: table or json", o.output)
+	}
+	infos, err := keyfile.At(o.keyFile).List()
+	if err != nil {
+		return err
+	}
+	return print(out, infos)
+}
+
+func printTable(out io.Writer, infos []keyfile.KeyInfo) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "VERSION\tKEY_ID\tCREATED\tUSE")
+	for _, info := range infos {
+		use := "reads"
+		if info.Writes {
+			use = "reads and writes"
+		}
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\n", info.Version, info.KeyID, info.Created.Format(time.RFC3339), use)
+	}
+	return table.Flush()
+}
+
+func printJSON(out io.Writer, infos []keyfile.KeyInfo) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(struct {
+		Keys []keyfile.KeyInfo `json:"keys"`
+	}{infos})
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	kmsapi "k8s.io/kms/apis/v2"
+
+	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
+)
+
+// watched keeps a log and tells when the command serves.
+type watched struct {
+	bytes.Buffer
+	serving chan struct{}
+}
+
+func (w *watched) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("serving KMS v2")) {
+		close(w.serving)
+	}
+	return w.Buffer.Write(line)
+}
+
+// serveUntil runs the command in this process, calls meanwhile once it serves,
+// and returns its exit code and its log.
+func serveUntil(t *testing.T, args []string, meanwhile func()) (int, string) {
+	t.Helper()
+	log := &watched{serving: make(chan struct{})}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	code := make(chan int, 1)
+	go func() { code <- run(ctx, append([]string{"serve"}, args...), io.Discard, log) }()
+	select {
+	case <-log.serving:
+		meanwhile()
+		stop()
+	case early := <-code:
+		return early, log.String()
+	}
+	return <-code, log.String()
+}
+
+func TestServeFromTheFirstStartToTheNext(t *testing.T) {
+	folder := plugintest.Folder(t)
+	keyFile, endpoint := filepath.Join(folder, "kek.json"), "unix://"+folder+"/kms.sock"
+	args := []string{"--key-file", keyFile, "--listen", endpoint}
+
+	code, log := serveUntil(t, args, func() {})
+	require.Equal(t, exitNoKeyFile, code)
+	require.Contains(t, log, "serve --create makes one")
+	require.NoFileExists(t, keyFile)
+
+	var sealed *kmsapi.EncryptResponse
+	code, log = serveUntil(t, append(args, "--create"), func() {
+		var err error
+		sealed, err = plugintest.Dial(t, endpoint).Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte("dek")})
+		require.NoError(t, err)
+	})
+	require.Equal(t, exitDone, code, log)
+	require.Contains(t, log, "made a new key file: keep a copy")
+	require.Contains(t, log, `endpoint="`+endpoint+`"`)
+	require.Contains(t, log, `keyID="`+sealed.KeyId+`"`)
+
+	for _, again := range [][]string{args, append(args, "--create")} {
+		code, log = serveUntil(t, again, func() {
+			read, err := plugintest.Dial(t, endpoint).Decrypt(t.Context(), &kmsapi.DecryptRequest{Ciphertext: sealed.Ciphertext, KeyId: sealed.KeyId})
+			require.NoError(t, err)
+			require.Equal(t, "dek", string(read.Plaintext))
+		})
+		require.Equal(t, exitDone, code, log)
+		require.NotContains(t, log, "made a new key file")
+	}
+}
+
+func TestCreateDoesNotReplaceADamagedFile(t *testing.T) {
+	path, _ := newKeyFile(t)
+	require.NoError(t, os.Truncate(path, 10))
+	got := runCommand(t, "serve", "--create", "--key-file", path, "--listen", plugintest.Endpoint(t))
+	require.Equal(t, exitBadKeyFile, got.code)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.EqualValues(t, 10, info.Size())
+}
+
+func TestServeRespectsALiveSocket(t *testing.T) {
+	path, _ := newKeyFile(t)
+	endpoint := plugintest.Endpoint(t)
+	listener, err := net.Listen("unix", strings.TrimPrefix(endpoint, "unix://"))
+	require.NoError(t, err)
+	defer listener.Close()
+	got := runCommand(t, "serve", "--key-file", path, "--listen", endpoint)
+	require.Equal(t, exitSocketInUse, got.code)
+	require.Contains(t, got.stderr, "stop it or choose another path")
+}
+
+func TestServeRefusesAnEndpointThatApiserversMisread(t *testing.T) {
+	path, _ := newKeyFile(t)
+	got := runCommand(t, "serve", "--key-file", path, "--listen", "unix://tmp/kms.sock")
+	require.Equal(t, exitFailed, got.code)
+	require.Contains(t, got.stderr, "write three, unix:///tmp/kms.sock")
+}
+
+func TestFailedCallsAreLoggedOnRequest(t *testing.T) {
+	path, _ := newKeyFile(t)
+	for verbosity, logged := range map[string]bool{"0": false, "2": true} {
+		endpoint := plugintest.Endpoint(t)
+		code, log := serveUntil(t, []string{"--key-file", path, "--listen", endpoint, "-v", verbosity}, func() {
+			_, err := plugintest.Dial(t, endpoint).Decrypt(t.Context(), &kmsapi.DecryptRequest{Ciphertext: []byte("c"), KeyId: "other", Uid: "uid-7"})
+			require.Error(t, err)
+		})
+		require.Equal(t, exitDone, code, log)
+		require.Equal(t, logged, strings.Contains(log, "uid-7"), log)
+	}
+}
