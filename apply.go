@@ -3,20 +3,20 @@ package atrest
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server"
-	"k8s.io/klog/v2"
 )
 
 // hookName is that of kube-apiserver's own hook, which is not there when ours is.
 const hookName = "start-encryption-provider-config-automatic-reload"
 
 // ApplyTo links encryption at rest into an apiserver: its storage
-// transformers, the check kms-providers on healthz and readyz, and the reload
-// of the file. Call it before EtcdOptions.ApplyTo, which takes the transformers
+// transformers, the check kms-providers on healthz and readyz, the reload of
+// the file, and its state as JSON at [StatusPath]. Call it before EtcdOptions.ApplyTo, which takes the transformers
 // from c. Everything ends when the server has drained.
 //
 // A server whose server.Config is made by somebody else, as kube-apiserver's
@@ -33,6 +33,7 @@ func (o *Options) ApplyTo(c *server.Config) error {
 	c.ResourceTransformers = e.ResourceTransformers()
 	c.AddHealthzChecks(e.HealthChecker())
 	c.AddReadyzChecks(e.HealthChecker())
+	e.InstallStatus(c)
 	go func() {
 		<-c.DrainedNotify()
 		e.Close()
@@ -40,13 +41,25 @@ func (o *Options) ApplyTo(c *server.Config) error {
 	return nil
 }
 
-// PostStartHook begins to follow the file; it is a server.PostStartHookFunc.
+// InstallStatus serves [StatusPath] on the server made from c, behind its
+// authentication and authorization.
+func (e *Encryption) InstallStatus(c *server.Config) {
+	build := c.BuildHandlerChainFunc
+	c.BuildHandlerChainFunc = func(api http.Handler, c *server.Config) http.Handler {
+		return build(e.ServeStatus(api), c)
+	}
+}
+
+// PostStartHook begins to follow the file, and checks that the server has the
+// resources that the file names. It is a server.PostStartHookFunc.
 func (e *Encryption) PostStartHook(hook server.PostStartHookContext) error {
-	go func() {
+	e.loopback.Store(hook.LoopbackClientConfig)
+	e.ended.Go(func() { e.warnUnserved(hook, hook.LoopbackClientConfig) })
+	e.ended.Go(func() {
 		if err := e.Run(hook); err != nil {
-			klog.ErrorS(err, "The encryption configuration is not followed, restart the server to apply a change", "file", e.options.ConfigFile)
+			e.logger.Error(err, "The encryption configuration is not followed, restart the server to apply a change", "file", e.options.ConfigFile)
 		}
-	}()
+	})
 	return nil
 }
 

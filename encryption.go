@@ -12,6 +12,7 @@ import (
 	apihealthz "k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/storage/value"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -33,6 +34,7 @@ type Encryption struct {
 
 	set        *reload.Set                       // of *config.Transformers
 	controller atomic.Pointer[reload.Controller] // nil before Run
+	loopback   atomic.Pointer[rest.Config]       // nil before the server runs
 	stop       context.CancelFunc
 	ended      sync.WaitGroup
 	close      sync.Once
@@ -161,8 +163,8 @@ func (e *Encryption) tend(ctx context.Context) {
 	}
 }
 
-// Close ends everything. Call it when Run has returned and the server has
-// answered its last request: reads and writes that come later fail.
+// Close ends everything. Call it when the context of Run has ended and the
+// server has answered its last request: reads and writes that come later fail.
 func (e *Encryption) Close() {
 	e.close.Do(func() {
 		e.stop()

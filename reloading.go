@@ -16,7 +16,7 @@ func (e *Encryption) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	r := &reloading{Encryption: e, metrics: metrics.Reload{APIServerID: e.apiServerID}}
+	r := &reloading{Encryption: e, ctx: ctx, metrics: metrics.Reload{APIServerID: e.apiServerID}}
 	controller, err := reload.NewController(reload.Config{
 		Path: e.options.ConfigFile, Hash: e.hash, Set: e.set, Clock: e.clock, Build: r.build,
 		Hooks: reload.Hooks{Loaded: r.loaded, Failed: r.failed, Cleared: r.cleared},
@@ -32,6 +32,7 @@ func (e *Encryption) Run(ctx context.Context) error {
 // reloading is what the controller's goroutine works with.
 type reloading struct {
 	*Encryption
+	ctx      context.Context // of Run
 	metrics  metrics.Reload
 	replaced *config.Transformers // by those that were built last
 }
@@ -58,6 +59,9 @@ func (r *reloading) loaded(s reload.Status) {
 		r.logger.Info("Encryption changed", "change", change.String())
 	}
 	r.warn(inUse.Configuration())
+	if loopback := r.loopback.Load(); loopback != nil {
+		r.ended.Go(func() { r.warnUnserved(r.ctx, loopback) })
+	}
 
 	r.tending.Lock()
 	defer r.tending.Unlock()

@@ -65,5 +65,8 @@ func (u *pluginUse) tend() {
 		kms.KeyIDUsed(metrics.FromStorage, keyID, use.Reads)
 	}
 	h := u.read.Health()
-	kms.Condition(string(h.Problem), h.WritesUntil, h.LastHealthy)
+	kms.Condition(metrics.Condition{
+		Problem: string(h.Problem), WritesUntil: h.WritesUntil, LastHealthy: h.LastHealthy,
+		DEKCreated: h.DEKCreated, DEKWrites: h.DEKWrites,
+	})
 }

@@ -134,7 +134,7 @@ var misplaced = []string{
 }
 
 func TestKeysAreNeverShown(t *testing.T) {
-	heads := []string{head, "kind: EncryptionConfig\napiVersion: v1\n", "kind: EncryptionConfig\n", "apiVersion: v1\n", "", "\t",
+	heads := []string{head, "{" + head, "kind: EncryptionConfig\napiVersion: v1\n", "kind: EncryptionConfig\n", "apiVersion: v1\n", "", "\t",
 		"kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/__internal\n", "kind: Else\napiVersion: v1\n"}
 	accepted := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -147,14 +147,12 @@ func TestKeysAreNeverShown(t *testing.T) {
 		names := rapid.SampledFrom([]string{"[secrets]", "[Secrets]", "[secrets, secrets]"}).Draw(rt, "resources")
 		for _, providers := range misplaced {
 			text := first + "resources:\n- resources: " + names + "\n  providers: " + strings.ReplaceAll(providers, "%s", encode(secret)) + "\n"
-			for _, data := range []string{text, "{" + text} {
-				c, err := Parse([]byte(data), Options{File: "config.yaml", KMSv1: true})
-				if err == nil {
-					accepted++
-				}
-				for _, v := range givenOut(c, err) {
-					requireNoSecret(rt, secret, v)
-				}
+			c, err := Parse([]byte(text), Options{File: "config.yaml", KMSv1: true})
+			if err == nil {
+				accepted++
+			}
+			for _, v := range givenOut(c, err) {
+				requireNoSecret(rt, secret, v)
 			}
 		}
 	})

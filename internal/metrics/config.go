@@ -11,6 +11,15 @@ var configWarnings = sync.OnceValue(func() *metrics.GaugeVec {
 		"Warnings about the encryption configuration in use, by kind; the log has their fields and texts.", "kind")
 })
 
+var unservedResources = sync.OnceValue(func() *metrics.GaugeVec {
+	return gauge("encryption_config_unserved_resources",
+		"Resources named in the encryption configuration that this server does not have, most often typing errors.")
+})
+
+// UnservedResources records how many resources of the configuration the server
+// does not have.
+func UnservedResources(n int) { unservedResources().WithLabelValues().Set(float64(n)) }
+
 // ConfigWarnings records how many warnings of each kind there are about the
 // configuration in use, in place of those before.
 func ConfigWarnings(counts map[string]int) {

@@ -18,6 +18,8 @@ var kmsMetrics = sync.OnceValue(func() (m struct {
 	problem     *metrics.GaugeVec
 	writesUntil *metrics.GaugeVec
 	lastHealthy *metrics.GaugeVec
+	dekCreated  *metrics.GaugeVec
+	dekWrites   *metrics.GaugeVec
 	deksMade    *metrics.CounterVec
 }) {
 	envelopemetrics.RegisterMetrics()
@@ -29,6 +31,10 @@ var kmsMetrics = sync.OnceValue(func() (m struct {
 		"When writing with the KMS provider stops unless its plugin is found healthy again; 0 when it has stopped or not begun.", "provider_name")
 	m.lastHealthy = gauge("kms_last_healthy_timestamp_seconds",
 		"When the Status of the KMS plugin was last healthy; 0 if never.", "provider_name")
+	m.dekCreated = gauge("kms_dek_created_timestamp_seconds",
+		"When the data encryption key that is written with was made; 0 if there is none.", "provider_name")
+	m.dekWrites = gauge("kms_dek_writes",
+		"How many values the data encryption key that is written with has sealed.", "provider_name")
 	m.deksMade = metrics.NewCounterVec(&metrics.CounterOpts{
 		Namespace: "atrest", Name: "kms_deks_made_total",
 		Help:           "Data encryption keys made for writing, by reason: start, key_id (the plugin's changed) or used_up.",
@@ -100,22 +106,33 @@ func (k KMS) KeyIDUsed(d Direction, keyID string, n uint64) {
 	envelopemetrics.KeyIDHashTotal.WithLabelValues(string(d), k.Provider, hash(keyID), hash(k.APIServerID)).Add(float64(n - 1))
 }
 
-// Condition records the state of the provider; problem is empty when it has none.
-func (k KMS) Condition(problem string, writesUntil, lastHealthy time.Time) {
+// Condition is the state of a provider.
+type Condition struct {
+	// Problem is the class of what is wrong, empty if nothing is.
+	Problem string
+	// Times are zero if what they tell of has not happened.
+	WritesUntil, LastHealthy, DEKCreated time.Time
+	DEKWrites                            uint64
+}
+
+// Condition records the state of the provider.
+func (k KMS) Condition(c Condition) {
 	m := kmsMetrics()
-	m.healthy.WithLabelValues(k.Provider).Set(boolean(problem == ""))
-	m.writesUntil.WithLabelValues(k.Provider).Set(unix(writesUntil))
-	m.lastHealthy.WithLabelValues(k.Provider).Set(unix(lastHealthy))
+	m.healthy.WithLabelValues(k.Provider).Set(boolean(c.Problem == ""))
+	m.writesUntil.WithLabelValues(k.Provider).Set(unix(c.WritesUntil))
+	m.lastHealthy.WithLabelValues(k.Provider).Set(unix(c.LastHealthy))
+	m.dekCreated.WithLabelValues(k.Provider).Set(unix(c.DEKCreated))
+	m.dekWrites.WithLabelValues(k.Provider).Set(float64(c.DEKWrites))
 	m.problem.DeletePartialMatch(map[string]string{"provider_name": k.Provider})
-	if problem != "" {
-		m.problem.WithLabelValues(k.Provider, problem).Set(1)
+	if c.Problem != "" {
+		m.problem.WithLabelValues(k.Provider, c.Problem).Set(1)
 	}
 }
 
 // Forget removes the condition of a provider that is no longer configured.
 func (k KMS) Forget() {
 	m := kmsMetrics()
-	for _, vec := range []*metrics.GaugeVec{m.healthy, m.problem, m.writesUntil, m.lastHealthy} {
+	for _, vec := range []*metrics.GaugeVec{m.healthy, m.problem, m.writesUntil, m.lastHealthy, m.dekCreated, m.dekWrites} {
 		vec.DeletePartialMatch(map[string]string{"provider_name": k.Provider})
 	}
 }

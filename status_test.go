@@ -1,0 +1,137 @@
+package atrest_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/internal/faultplugin"
+)
+
+// logged starts with a log that can be read.
+func logged(t *testing.T, o *atrest.Options) (*atrest.Encryption, func() string) {
+	logger := ktesting.NewLogger(ignore{t}, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	e, err := o.Start(klog.NewContext(t.Context(), logger), "test-apiserver")
+	require.NoError(t, err)
+	t.Cleanup(e.Close)
+	return e, func() string { return logger.GetSink().(ktesting.Underlier).GetBuffer().String() }
+}
+
+// ignore keeps the log out of the test's output.
+type ignore struct{ *testing.T }
+
+func (ignore) Log(...any) {}
+
+func getStatus(t *testing.T, e *atrest.Encryption) (s atrest.Status) {
+	w := httptest.NewRecorder()
+	e.ServeStatus(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", atrest.StatusPath, nil))
+	require.Equal(t, 200, w.Code)
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &s))
+	return s
+}
+
+func TestStatusIsTheCheckAsData(t *testing.T) {
+	clock := testingclock.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	p, old := faultplugin.Start(t), faultplugin.New(t)
+	path, _ := place(t, strings.Replace(configuration(p, "secrets"), "  - identity", fmt.Sprintf("  - kms: {apiVersion: v2, name: old, endpoint: %q}\n  - identity", old.Endpoint()), 1))
+	o := optionsFor(path)
+	o.AutomaticReload, o.KMS.Clock = false, clock
+	e := start(t, o)
+	stored(t, e, secrets)
+
+	s := getStatus(t, e)
+	require.Equal(t, path, s.ConfigFile)
+	require.Regexp(t, "^sha256:[0-9a-f]{64}$", s.ConfigHash)
+	require.Nil(t, s.Reload)
+	require.Len(t, s.Providers, 2)
+	w := s.Providers[0]
+	require.Equal(t, []any{"write", "ready", "", 180.0, uint64(1)}, []any{w.Role, w.State, w.Problem, w.WritesLeft, w.DEKWrites})
+	require.Equal(t, []string{"secrets"}, w.WritesFor)
+	require.Regexp(t, "^sha256:", w.KeyIDHash)
+	require.Equal(t, []any{"read", "ready"}, []any{s.Providers[1].Role, s.Providers[1].State})
+
+	_, _, err := e.ResourceTransformers().TransformerForResource(secrets).TransformFromStorage(t.Context(), []byte("k8s:enc:kms:v2:old:\n\x01x\x12\x011\x1a\x03dek"), at)
+	require.Error(t, err)
+	p.Kill()
+	require.Eventually(t, func() bool { return getStatus(t, e).Providers[0].State == "not_ready" }, 30*time.Second, time.Millisecond)
+	clock.SetTime(clock.Now().Add(time.Minute))
+	s = getStatus(t, e)
+	require.Equal(t, "unreachable", s.Providers[0].Problem)
+	require.NotEmpty(t, s.Providers[0].Message)
+	require.Equal(t, 120.0, s.Providers[0].WritesLeft)
+	require.Equal(t, []any{"degraded", "unreachable"}, []any{s.Providers[1].State, s.Providers[1].Problem})
+}
+
+func TestOtherPathsAreLeftAlone(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, _ := place(t, configuration(p, "secrets"))
+	w := httptest.NewRecorder()
+	start(t, optionsFor(path)).ServeStatus(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", "/debug", nil))
+	require.Equal(t, 404, w.Code)
+}
+
+func TestAReloadIsLoggedByWhatItChanges(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, put := place(t, configuration(p, "secrets"))
+	e, log := logged(t, optionsFor(path))
+	follow(t, e)
+	handle := e.ResourceTransformers().TransformerForResource(secrets)
+	for range 3 {
+		_, _, err := handle.TransformFromStorage(t.Context(), []byte(stored(t, e, secrets)), at)
+		require.NoError(t, err)
+	}
+	_, _, err := handle.TransformFromStorage(t.Context(), []byte("plain"), at)
+	require.NoError(t, err)
+
+	put(`{"apiVersion":"apiserver.config.k8s.io/v1","kind":"EncryptionConfiguration","resources":[{"resources":["secrets"],
+	 "providers":[{"aescbc":{"keys":[{"name":"k1","secret":"MDEyMzQ1Njc4OWFiY2RlZg=="}]}}]}]}`)
+	require.Eventually(t, func() bool {
+		return strings.Contains(log(), "lastReadAgo") && strings.Count(log(), "Removed from") == 2
+	}, 30*time.Second, time.Millisecond)
+	out := log()
+	require.Contains(t, out, `secrets: written with aescbc key \"k1\", no longer with kms v2 \"test\"`)
+	require.Contains(t, out, `no longer read with kms v2 \"test\", identity`)
+	require.Contains(t, out, `removed="kms test" reads=3`)
+	require.Contains(t, out, `removed="identity" reads=1`)
+	require.Contains(t, out, `field="resources[0].providers[0]" kind="not_bound_to_key"`)
+	require.NotContains(t, out, "MDEyMzQ1Njc4OWFiY2RlZg")
+	require.Equal(t, "ok", getStatus(t, e).Reload.Outcome)
+
+	put("nothing")
+	require.Eventually(t, func() bool { return getStatus(t, e).Reload.Outcome == "failed" }, 30*time.Second, time.Millisecond)
+	require.Contains(t, getStatus(t, e).Reload.Error, path)
+}
+
+// A typing error in a resource's name leaves the real one in plaintext.
+func TestAResourceThatTheServerDoesNotHaveIsWarnedOf(t *testing.T) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, map[string]string{
+			"/readyz": "ok",
+			"/api":    `{"kind":"APIVersions","versions":["v1"]}`,
+			"/apis":   `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`,
+			"/api/v1": `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"secrets","kind":"Secret"},{"name":"pods/status","kind":"Pod"}]}`,
+		}[r.URL.Path])
+	}))
+	defer api.Close()
+	p := faultplugin.Start(t)
+	path, _ := place(t, configuration(p, "secret, secrets"))
+	e, log := logged(t, optionsFor(path))
+	hook := server.PostStartHookContext{Context: t.Context(), LoopbackClientConfig: &rest.Config{Host: api.URL}}
+	require.NoError(t, e.PostStartHook(hook))
+	require.Eventually(t, func() bool { return strings.Contains(log(), "unserved_resource") }, 30*time.Second, time.Millisecond)
+	require.Contains(t, log(), `is \"secrets\" meant?`)
+	require.Equal(t, 1, strings.Count(log(), "unserved_resource"))
+}
