@@ -1,0 +1,61 @@
+package side
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
+)
+
+// Secrets is the resource that is encrypted everywhere here.
+var Secrets = schema.GroupResource{Resource: "secrets"}
+
+// Side is one way of keeping values encrypted. Its Transformer is safe for
+// concurrent use.
+type Side struct {
+	// Name is what the side is called in results.
+	Name string
+	// File is the EncryptionConfiguration; empty if the side needs none.
+	File string
+	value.Transformer
+
+	close func()
+}
+
+// Close takes the side down. Closing twice is harmless.
+func (s *Side) Close() {
+	if stop := s.close; stop != nil {
+		s.close = nil
+		stop()
+	}
+}
+
+// Key is an etcd key. Asking for its bytes costs nothing, so that a side that
+// asks twice pays no more than one that asks once.
+func Key(name string) value.Context {
+	return value.DefaultContext("/registry/secrets/default/" + name)
+}
+
+// Stored is the value that the side writes for plaintext. It is an error if the
+// side does not read its own value back.
+func (s *Side) Stored(ctx context.Context, plaintext []byte, at value.Context) ([]byte, error) {
+	stored, err := s.TransformToStorage(ctx, plaintext, at)
+	if err != nil {
+		return nil, fmt.Errorf("%s: write: %w", s.Name, err)
+	}
+	return stored, s.Reads(ctx, stored, plaintext, at)
+}
+
+// Reads tells whether the side reads plaintext out of a stored value.
+func (s *Side) Reads(ctx context.Context, stored, plaintext []byte, at value.Context) error {
+	out, _, err := s.TransformFromStorage(ctx, stored, at)
+	if err != nil {
+		return fmt.Errorf("%s: read: %w", s.Name, err)
+	}
+	if !bytes.Equal(out, plaintext) {
+		return fmt.Errorf("%s reads another value than was written", s.Name)
+	}
+	return nil
+}

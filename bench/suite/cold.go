@@ -1,0 +1,134 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kube-atrest/atrest/bench/measure"
+	"github.com/kube-atrest/atrest/bench/side"
+	"github.com/kube-atrest/atrest/envelope"
+)
+
+// Units of the cold cases.
+const (
+	DecryptCalls = "decrypt-calls"
+	EncryptCalls = "encrypt-calls"
+	StatusCalls  = "status-calls"
+	ObjectsRead  = "objects"
+	NsSinceStart = "ns-since-start"
+)
+
+// Objects is the parameter of a number of objects read so far.
+func Objects(n int) string { return fmt.Sprintf("objects=%d", n) }
+
+// coldReaders has many goroutines read one object whose DEK is not known, with
+// the plugin that takes its time.
+func coldReaders(ctx context.Context, s *Setting) ([]measure.Contestant, error) {
+	objects, err := s.corpus(ctx, envelope.Counter)
+	if err != nil {
+		return nil, err
+	}
+	var all []measure.Contestant
+	for _, name := range []string{AtrestCounter, KubeCounter} {
+		all = append(all, &measure.Trial{
+			Name: measure.Name{Case: "ColdReaders", Params: fmt.Sprintf("readers=%d", s.Readers), Side: name},
+			Do: func(ctx context.Context) ([]measure.Point, error) {
+				return s.readAtOnce(ctx, name, objects[0])
+			},
+		})
+	}
+	return all, nil
+}
+
+func (s *Setting) readAtOnce(ctx context.Context, name string, o object) ([]measure.Point, error) {
+	reader, err := s.fresh(ctx, name, s.slow)
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	before := s.slow.Calls.Decrypt.Load()
+	errs := make(chan error, s.Readers)
+	var ended sync.WaitGroup
+	start := time.Now()
+	for range s.Readers {
+		ended.Go(func() {
+			if err := read(ctx, reader, o); err != nil {
+				errs <- err
+			}
+		})
+	}
+	ended.Wait()
+	took := time.Since(start)
+	close(errs)
+	if err := <-errs; err != nil {
+		return nil, err
+	}
+	return []measure.Point{{Sample: measure.Sample{N: 1, Metrics: []measure.Metric{
+		{Unit: measure.NsPerOp, Value: float64(took)},
+		{Unit: DecryptCalls, Value: float64(s.slow.Calls.Decrypt.Load() - before)},
+	}}}}, nil
+}
+
+// coldStart starts a side and reads all objects one after another, as the LIST
+// of an apiserver that starts does. The cipher has all its keys.
+func coldStart(ctx context.Context, s *Setting) ([]measure.Contestant, error) {
+	objects, err := s.corpus(ctx, envelope.Counter)
+	if err != nil {
+		return nil, err
+	}
+	starts := []struct {
+		name    string
+		objects []object
+		start   func(context.Context) (*side.Side, error)
+	}{
+		{AtrestCounter, objects, func(ctx context.Context) (*side.Side, error) { return s.fresh(ctx, AtrestCounter, s.slow) }},
+		{KubeCounter, objects, func(ctx context.Context) (*side.Side, error) { return s.fresh(ctx, KubeCounter, s.slow) }},
+		{Tink, nil, func(ctx context.Context) (*side.Side, error) { return s.fresh(ctx, Tink, s.slow) }},
+		{Cipher, nil, func(ctx context.Context) (*side.Side, error) { return s.side(ctx, Cipher) }},
+	}
+	var all []measure.Contestant
+	for _, c := range starts {
+		if c.objects == nil {
+			if c.objects, err = s.ownCorpus(ctx, c.name); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, &measure.Trial{Name: measure.Name{Case: "ColdStart", Side: c.name}, Do: func(ctx context.Context) ([]measure.Point, error) {
+			return s.readCold(ctx, c.start, c.objects)
+		}})
+	}
+	return all, nil
+}
+
+// coldPoints is how many points there are on the way of a cold start.
+const coldPoints = 40
+
+func (s *Setting) readCold(ctx context.Context, start func(context.Context) (*side.Side, error), objects []object) ([]measure.Point, error) {
+	before, began := s.slow.Calls.Decrypt.Load(), time.Now()
+	reader, err := start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if reader.Name != Cipher { // which others use too
+		defer reader.Close()
+	}
+	var points []measure.Point
+	done := 0
+	for done < len(objects) && time.Since(began) < s.Patience {
+		if err := read(ctx, reader, objects[done]); err != nil {
+			return nil, err
+		}
+		done++
+		if done%max(1, len(objects)/coldPoints) == 0 {
+			points = append(points, measure.Point{Param: Objects(done), Sample: measure.Sample{N: done,
+				Metrics: []measure.Metric{{Unit: NsSinceStart, Value: float64(time.Since(began))}}}})
+		}
+	}
+	return append(points, measure.Point{Sample: measure.Sample{N: 1, Metrics: []measure.Metric{
+		{Unit: measure.NsPerOp, Value: float64(time.Since(began))},
+		{Unit: ObjectsRead, Value: float64(done)},
+		{Unit: DecryptCalls, Value: float64(s.slow.Calls.Decrypt.Load() - before)},
+	}}}), nil
+}
