@@ -18,7 +18,7 @@ import (
 )
 
 // rounds of 100 draws each, every draw a good and a wild file.
-const rounds = 8
+const rounds = 4
 
 // TestGeneratedFilesAgreeWithKubeAPIServer holds both to the same verdict and
 // the same fields, in words that begin alike. A failure prints how to draw the
