@@ -184,7 +184,7 @@ func (p *Provider) Seal(ctx context.Context, prefix string, plaintext []byte, at
 	}
 	for {
 		permit := w.permit.Load()
-		if permit == nil || p.opts.Clock.Now().After(permit.until) {
+		if permit == nil || p.opts.Clock.Since(permit.since) > p.opts.WriteWindow {
 			return nil, p.stopped(w)
 		}
 		out, err := permit.dek.seal(prefix, plaintext, at.AuthenticatedData())

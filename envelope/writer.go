@@ -22,11 +22,11 @@ type writeDEK struct {
 	opener *knownDEK
 }
 
-// permit is the write DEK and until when it may be used. It is immutable: a
-// healthy Status replaces it by one that lasts longer.
+// permit is the write DEK and since when it may be used, which is for the write
+// window. It is immutable: a healthy Status replaces it by a later one.
 type permit struct {
 	dek   *writeDEK
-	until time.Time
+	since time.Time
 }
 
 // writer keeps the permit of one provider in step with its plugin's Status.
@@ -38,7 +38,6 @@ type writer struct {
 
 	permit    atomic.Pointer[permit]
 	condition atomic.Pointer[condition]
-	lastOK    atomic.Pointer[time.Time]
 
 	renewals chan chan error // writers that found their DEK used up
 	probed   chan struct{}   // closed when the first probe has ended
@@ -134,8 +133,7 @@ func (w *writer) probe(ctx context.Context) error {
 		return ctx.Err() // the provider is closing: what failed says nothing of the plugin
 	}
 	if t == nil {
-		w.permit.Store(&permit{dek: dek, until: now.Add(w.opts.WriteWindow)})
-		w.lastOK.Store(&now)
+		w.permit.Store(&permit{dek: dek, since: now})
 	}
 	return w.conclude(t, now)
 }
@@ -307,11 +305,9 @@ func (w *writer) renew(ctx context.Context, used *writeDEK) error {
 func (w *writer) health() Health {
 	h := Health{Writes: true}
 	w.condition.Load().into(&h)
-	if last := w.lastOK.Load(); last != nil {
-		h.LastHealthy = *last
-	}
 	if p := w.permit.Load(); p != nil {
-		h.WritesUntil = p.until
+		h.LastHealthy = p.since
+		h.WritesUntil = p.since.Add(w.opts.WriteWindow)
 		h.KeyIDHash = HashKeyID(p.dek.keyID)
 		h.DEKCreated = p.dek.opener.since
 		h.DEKWrites = p.dek.uses().spent()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -85,7 +84,7 @@ func (c *Chain) TransformToStorage(ctx context.Context, data []byte, at value.Co
 	if len(c.links) == 0 {
 		return nil, c.sealError("no provider", at, ErrNoProvider)
 	}
-	start := time.Now()
+	start := metrics.Now()
 	first := &c.links[0]
 	out, err := first.provider.Seal(ctx, first.prefix, data, at)
 	c.write.Record(start, err)
@@ -99,7 +98,7 @@ func (c *Chain) TransformToStorage(ctx context.Context, data []byte, at value.Co
 // can. If none has, the error is [ErrNoProvider]; if none can, it wraps what
 // each of them answered: [ErrCorrupt], or what kept a KMS plugin from answering.
 func (c *Chain) TransformFromStorage(ctx context.Context, data []byte, at value.Context) ([]byte, bool, error) {
-	start := time.Now()
+	start := metrics.Now()
 	var tried *link
 	var causes []error
 	for i := range c.links {
@@ -127,7 +126,7 @@ func (c *Chain) TransformFromStorage(ctx context.Context, data []byte, at value.
 }
 
 // readError counts a read that failed, and describes it.
-func (c *Chain) readError(start time.Time, data []byte, at value.Context, tried *link, causes []error) error {
+func (c *Chain) readError(start metrics.Moment, data []byte, at value.Context, tried *link, causes []error) error {
 	if tried == nil {
 		err := c.noProviderError(data, at)
 		c.unknown.Record(start, err)

@@ -9,11 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// key is an etcd key that allocates nothing, unlike that of the storage layer.
-type key []byte
-
-func (k key) AuthenticatedData() []byte { return k }
-
 // The race detector drops pooled objects at random, so allocations are counted
 // without it.
 func TestAHotReadAllocatesItsResultAndNothingElse(t *testing.T) {

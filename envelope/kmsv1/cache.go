@@ -3,6 +3,7 @@ package kmsv1
 import (
 	"crypto/sha256"
 	"sync"
+	"time"
 )
 
 // maxKey is the length in bytes up to which a wrapped DEK is itself the key of
@@ -14,6 +15,7 @@ const maxKey = 1 << 10
 type entry struct {
 	key        string
 	dek        *dek
+	since      time.Time // when it was unwrapped or made
 	prev, next *entry
 }
 
@@ -62,7 +64,7 @@ func (c *cache) find(wrapped []byte) *dek {
 
 // add remembers a DEK under what the plugin made of it, which is copied. If it
 // is known already, what is known stays.
-func (c *cache) add(wrapped []byte, d *dek) {
+func (c *cache) add(wrapped []byte, d *dek, now time.Time) {
 	if c.off() {
 		return
 	}
@@ -76,13 +78,25 @@ func (c *cache) add(wrapped []byte, d *dek) {
 		return
 	}
 	if len(c.byKey) == c.max {
-		earliest := c.ring.prev
-		earliest.unlink()
-		delete(c.byKey, earliest.key)
+		c.drop(c.ring.prev)
 	}
-	e := &entry{key: string(wrapped), dek: d}
+	e := &entry{key: string(wrapped), dek: d, since: now}
 	c.byKey[e.key] = e
 	c.link(e)
+}
+
+// dropBefore drops the DEKs that were unwrapped or made before a time, and tells
+// whether there were any.
+func (c *cache) dropBefore(t time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	had := len(c.byKey)
+	for _, e := range c.byKey {
+		if e.since.Before(t) {
+			c.drop(e)
+		}
+	}
+	return len(c.byKey) < had
 }
 
 // len is how many entries there are.
@@ -94,6 +108,11 @@ func (c *cache) len() int {
 
 // fill is which part of the cache is in use, from 0 to 1.
 func (c *cache) fill() float64 { return float64(c.len()) / float64(max(c.max, 1)) }
+
+func (c *cache) drop(e *entry) {
+	e.unlink()
+	delete(c.byKey, e.key)
+}
 
 func (c *cache) toFront(e *entry) {
 	if c.ring.next != e {

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apiserver/pkg/storage/value"
 
+	"github.com/kube-atrest/atrest/internal/erase"
 	"github.com/kube-atrest/atrest/internal/redact"
 	"github.com/kube-atrest/atrest/transformer"
 )
@@ -23,11 +24,10 @@ type dek struct {
 
 // newDEK makes the DEK of a value that is to be written. The secret is not kept.
 func newDEK(secret []byte) (*dek, error) {
-	gcm, err := transformer.NewAESGCM(secret)
-	if err != nil {
-		return nil, err
-	}
-	return &dek{As: "DEK", gcm: gcm}, nil
+	d := &dek{As: "DEK"}
+	var err error
+	erase.Do(func() { d.gcm, err = transformer.NewAESGCM(secret) })
+	return d, err
 }
 
 // newStoredDEK makes the DEK of a value that was stored, at a time unknown.
@@ -36,12 +36,10 @@ func newStoredDEK(secret []byte) (*dek, error) {
 	if err != nil {
 		return nil, err
 	}
-	cbc, err := transformer.NewAESCBC(secret)
-	if err != nil {
-		return nil, err
-	}
+	var cbc transformer.Provider
+	erase.Do(func() { cbc, err = transformer.NewAESCBC(secret) })
 	d.cbc.Store(&cbc)
-	return d, nil
+	return d, err
 }
 
 // open decrypts the data of a record and tells whether it did so as AES-CBC.

@@ -171,6 +171,11 @@ var (
 	otherKey value.Context = value.DefaultContext("/registry/secrets/default/other")
 )
 
+// key is an etcd key that allocates nothing, unlike that of the storage layer.
+type key []byte
+
+func (k key) AuthenticatedData() []byte { return k }
+
 func (r *rig) write(plaintext string) []byte {
 	r.t.Helper()
 	out, err := r.Seal(r.t.Context(), testPrefix, []byte(plaintext), testKey)

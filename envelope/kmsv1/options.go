@@ -20,6 +20,9 @@ type Options struct {
 	// [DefaultCacheSize]. None are if it is negative: then every read asks
 	// the plugin, and fails with it.
 	CacheSize int
+	// MaxDEKAge is how long an unwrapped DEK is kept, used or not; default 0,
+	// without end. See [Provider.DropAged].
+	MaxDEKAge time.Duration
 	// HealthyPoll and UnhealthyPoll are the times between two probes of a
 	// plugin that is written with; default those of package envelope.
 	HealthyPoll, UnhealthyPoll time.Duration
@@ -56,7 +59,8 @@ type Observer interface {
 	DEKGenerated(took time.Duration, err error)
 	// CacheMissed: a DEK was not in the cache and had to be unwrapped.
 	CacheMissed()
-	// CacheFilled: a DEK was added; share, from 0 to 1, of the cache is in use.
+	// CacheFilled: DEKs were added or dropped; now share, from 0 to 1, of the
+	// cache is in use.
 	CacheFilled(share float64)
 	// CBCOpened: a value did not open as AES-GCM and was opened as AES-CBC.
 	CBCOpened()

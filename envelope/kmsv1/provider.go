@@ -150,7 +150,7 @@ func (p *Provider) remember(wrapped []byte, d *dek) {
 	if p.cache.off() {
 		return
 	}
-	p.cache.add(wrapped, d)
+	p.cache.add(wrapped, d, p.opts.Clock.Now())
 	p.opts.Observer.CacheFilled(p.cache.fill())
 }
 
@@ -218,6 +218,17 @@ func (p *Provider) closedError() error {
 
 func (p *Provider) errorf(format string, args ...any) error {
 	return fmt.Errorf("kms provider %q: "+format, append([]any{p.name}, args...)...)
+}
+
+// DropAged drops the DEKs that were unwrapped or made longer than
+// [Options.MaxDEKAge] ago. Nothing does so by itself: call it every few seconds.
+func (p *Provider) DropAged() {
+	if p.opts.MaxDEKAge <= 0 || p.cache.off() {
+		return
+	}
+	if p.cache.dropBefore(p.opts.Clock.Now().Add(-p.opts.MaxDEKAge)) {
+		p.opts.Observer.CacheFilled(p.cache.fill())
+	}
 }
 
 // Health is what the provider knows of itself now. One that writes is probed:

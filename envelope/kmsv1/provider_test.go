@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -72,6 +73,37 @@ func TestTheCacheHoldsSoManyAndDropsTheLeastRecentlyRead(t *testing.T) {
 	r.plugin.live()
 	require.True(t, verdictOf(r.Open(t.Context(), b, testKey)).opened)
 	require.Equal(t, 2, r.seen.misses)
+}
+
+func TestDEKsOfTheMaximumAgeAreDropped(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.MaxDEKAge, o.HealthyPoll = time.Hour, never })
+	r.settle()
+	first := r.write("first")
+	r.clock.Step(time.Second)
+	second := r.write("second")
+	r.clock.Step(time.Hour - time.Second)
+	r.DropAged()
+	require.Equal(t, 2, r.Health().CachedDEKs, "not before its time")
+	r.clock.Step(1)
+	require.True(t, verdictOf(r.Open(t.Context(), first, testKey)).opened, "used or not")
+	r.DropAged()
+	require.Equal(t, 1, r.Health().CachedDEKs)
+	require.InDelta(t, 0.001, r.seen.fill, 0)
+	r.plugin.die()
+	require.True(t, verdictOf(r.Open(t.Context(), second, testKey)).opened)
+	require.False(t, verdictOf(r.Open(t.Context(), first, testKey)).opened)
+}
+
+func TestWithoutAMaximumAgeNothingIsDropped(t *testing.T) {
+	for _, size := range []int{0, -1} {
+		r := newRig(t, func(o *Options) { o.CacheSize, o.HealthyPoll = size, 20000*time.Hour })
+		r.write("value")
+		before := r.Health().CachedDEKs
+		r.settle()
+		r.clock.Step(10000 * time.Hour)
+		r.DropAged()
+		require.Equal(t, before, r.Health().CachedDEKs)
+	}
 }
 
 // A cache far too small still reads everything.

@@ -21,7 +21,7 @@ var secrets = schema.GroupResource{Resource: "secrets"}
 // Both recorders must end up in one metric: otherwise ours is invisible.
 func TestOperationsAreKubeAPIServersOwnMetrics(t *testing.T) {
 	value.RecordTransformation("secrets", "to_storage", "k8s:enc:shared:", time.Millisecond, nil)
-	NewOperation(secrets, ToStorage, "k8s:enc:shared:").Record(time.Now(), nil)
+	NewOperation(secrets, ToStorage, "k8s:enc:shared:").Record(Now(), nil)
 
 	require.NoError(t, testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(`
 # HELP apiserver_storage_transformation_operations_total [ALPHA] Total number of transformations. Successful transformation will have a status 'OK' and a varied status string when the transformation fails. The status, resource, and transformation_type fields can be used for alerting purposes. For example, you can monitor for encryption/decryption failures using the transformation_type (e.g., from_storage for decryption and to_storage for encryption). Additionally, these fields can be used to ensure that the correct transformers are applied to each resource.
@@ -61,19 +61,19 @@ func TestFailuresCarryTheCodeOfThePlugin(t *testing.T) {
 		require.Equal(t, want, codeOf(err))
 	}
 	o := NewOperation(secrets, FromStorage, "k8s:enc:failing:")
-	o.Record(time.Now(), status.Error(codes.Unavailable, "gone"))
+	o.Record(Now(), status.Error(codes.Unavailable, "gone"))
 	require.Zero(t, observations(t, "from_storage", "k8s:enc:failing:"), "failures are not timed")
 }
 
 func TestRecordingASuccessAllocatesNothing(t *testing.T) {
 	o := NewOperation(secrets, FromStorage, "k8s:enc:alloc:")
-	start := time.Now()
+	start := Now()
 	require.Zero(t, testing.AllocsPerRun(100, func() { o.Record(start, nil) }))
 }
 
 func BenchmarkRecord(b *testing.B) {
 	o := NewOperation(secrets, FromStorage, "k8s:enc:bench:")
 	for b.Loop() {
-		o.Record(time.Now(), nil)
+		o.Record(Now(), nil)
 	}
 }
