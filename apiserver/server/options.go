@@ -1,6 +1,8 @@
 package server
 
 import (
+	"fmt"
+
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
@@ -25,7 +27,7 @@ func NewOptions() *Options {
 // etcd section, and set [Options.Encryption].
 func (o *Options) Flags() cliflag.NamedFlagSets {
 	sections := o.ServerRunOptions.Flags()
-	sections.FlagSets["etcd"] = replaceFlags(sections.FlagSet("etcd"), o.Encryption.AddFlags)
+	o.Encryption.AddFlags(sections.FlagSet("etcd"))
 	return sections
 }
 
@@ -33,17 +35,15 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 // validated by [Run], once they are complete.
 func (o *Options) Validate() []error { return o.Encryption.Validate() }
 
-// replaceFlags returns old with the flags that add defines in place of its own of the same name.
-func replaceFlags(old *pflag.FlagSet, add func(*pflag.FlagSet)) *pflag.FlagSet {
-	ours := pflag.NewFlagSet("", pflag.ContinueOnError)
-	add(ours)
-	merged := pflag.NewFlagSet(old.Name(), pflag.ContinueOnError)
-	merged.SetNormalizeFunc(old.GetNormalizeFunc())
-	old.VisitAll(func(f *pflag.Flag) {
-		if ours.Lookup(f.Name) == nil {
-			merged.AddFlag(f)
-		}
-	})
-	merged.AddFlagSet(ours)
-	return merged
+// Parse sets o from a command line, for a server inside another program. Feature gates belong to the process
+// and are fixed by this.
+func (o *Options) Parse(args []string) error {
+	flags := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
+	for _, section := range o.Flags().FlagSets {
+		flags.AddFlagSet(section)
+	}
+	if err := flags.Parse(args); err != nil {
+		return fmt.Errorf("kube-apiserver's flags: %w", err)
+	}
+	return o.GenericServerRunOptions.ComponentGlobalsRegistry.Set()
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
@@ -31,15 +30,12 @@ func Run(ctx context.Context, o *Options) error {
 	if err != nil {
 		return err
 	}
-	// The plugins are needed until the last request is answered, which is after ctx ends.
-	following, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	encryption, err := o.Encryption.Start(following, config.KubeAPIs.ControlPlane.Generic.APIServerID)
+	encryption, err := o.Encryption.Start(ctx, config.KubeAPIs.ControlPlane.Generic.APIServerID)
 	if err != nil {
 		return err
 	}
 	if encryption != nil {
-		defer encryption.Close()
+		defer encryption.Close() // its plugins are needed until the last request is answered
 		if err := encrypt(config, encryption); err != nil {
 			return err
 		}
@@ -72,14 +68,7 @@ func encrypt(config *app.Config, e *atrest.Encryption) error {
 	// The slices began as copies of the core server's: clipped, an append cannot reach into those.
 	outermost.HealthzChecks = append(slices.Clip(outermost.HealthzChecks), e.HealthChecker())
 	outermost.ReadyzChecks = append(slices.Clip(outermost.ReadyzChecks), e.HealthChecker())
-	return outermost.AddPostStartHook(reloadHook, func(hook genericapiserver.PostStartHookContext) error {
-		go func() {
-			if err := e.Run(hook.Context); err != nil {
-				klog.ErrorS(err, "Encryption configuration is no longer reloaded, restart the apiserver to apply further changes")
-			}
-		}()
-		return nil
-	})
+	return outermost.AddPostStartHook(reloadHook, e.PostStartHook)
 }
 
 func serve(ctx context.Context, config *app.Config) error {

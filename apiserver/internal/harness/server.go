@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,8 +25,8 @@ import (
 const (
 	// patience bounds each wait for a server. It is many times what a slow machine needs.
 	patience = 2 * time.Minute
-	// logTail is how much of a server's log a failed test shows.
-	logTail = 8 << 10
+	// shownLines is how much of a server's log a failed test shows.
+	shownLines = 40
 )
 
 // Etcd runs a member until the test ends.
@@ -118,7 +119,7 @@ func (s *Server) launch(program string, args []string) {
 	s.t.Cleanup(func() {
 		s.Stop()
 		if s.t.Failed() {
-			s.t.Logf("end of the log of %s:\n%s", program, s.tail())
+			s.t.Logf("errors in the log of %s:\n%s", program, s.failures())
 		}
 	})
 }
@@ -184,18 +185,22 @@ func (s *Server) wait() {
 		// Killed by its id, so that it does not outlive the test that failed here.
 		_ = s.command.Process.Kill()
 		<-s.exited
-		require.FailNow(s.t, "the server did not end by itself", s.tail())
+		require.FailNow(s.t, "the server did not end by itself", s.failures())
 	}
 }
 
-func (s *Server) tail() string {
-	log := s.Log()
-	if cut := len(log) - logTail; cut > 0 {
-		log = log[cut:]
-		log = log[strings.IndexByte(log, '\n')+1:]
+// failures are the end of what the server logged, without what klog marks as information or warning.
+func (s *Server) failures() string {
+	var kept []string
+	for line := range strings.Lines(s.Log()) {
+		if !informal.MatchString(line) {
+			kept = append(kept, line)
+		}
 	}
-	return log
+	return strings.Join(kept[max(0, len(kept)-shownLines):], "")
 }
+
+var informal = regexp.MustCompile(`^[IW][0-9]{4} `)
 
 // freeAddress returns an address that was free a moment ago: kube-apiserver does not take port 0.
 func freeAddress(t *testing.T) string {

@@ -15,8 +15,8 @@ import (
 const (
 	probeInterval = 50 * time.Millisecond
 	probeTimeout  = 5 * time.Second
-	// maxProbeBody bounds what is kept of an answer; a health check's text is a few hundred bytes.
-	maxProbeBody = 64 << 10
+	// maxProbeBody bounds what is kept of an answer; all metrics of a server are a few megabytes.
+	maxProbeBody = 16 << 20
 )
 
 // Probe asks a kube-apiserver for paths such as /readyz. It may be used concurrently.

@@ -1,0 +1,71 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
+)
+
+// Plugin is the key-file plugin in this process. It can be taken away and brought back, as a crash and a
+// restart of a plugin of its own would do. Its methods must not be called concurrently.
+type Plugin struct {
+	keys     *keyfile.File
+	service  *keyfile.Plugin
+	endpoint string
+	stop     context.CancelFunc // nil while it does not serve
+	served   chan error
+}
+
+// NewPlugin returns a plugin with the keys in keyFile, which is made if it is not there, that serves on the
+// unix socket at path once it is started.
+func NewPlugin(ctx context.Context, keyFile, path string) (*Plugin, error) {
+	keys := keyfile.At(keyFile)
+	if _, err := keys.Create(ctx); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	service, err := keys.Open()
+	if err != nil {
+		return nil, err
+	}
+	return &Plugin{keys: keys, service: service, endpoint: "unix://" + path}, nil
+}
+
+// Endpoint is what belongs into an EncryptionConfiguration.
+func (p *Plugin) Endpoint() string { return p.endpoint }
+
+// Rotate makes a new key and with it a new key_id.
+func (p *Plugin) Rotate(ctx context.Context) error {
+	_, err := p.keys.Rotate(ctx)
+	return err
+}
+
+// Start serves until [Plugin.Stop]. When it returns, clients can connect. The values in ctx hold for as long
+// as the plugin serves, its end does not.
+func (p *Plugin) Start(ctx context.Context) error {
+	if p.stop != nil {
+		return errors.New("the plugin serves already")
+	}
+	server, err := kmsplugin.Listen(ctx, p.endpoint, p.service)
+	if err != nil {
+		return fmt.Errorf("start the plugin: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx) }()
+	p.stop, p.served = stop, served
+	return nil
+}
+
+// Stop takes the plugin and its socket away and returns once they are gone. Stopping twice is harmless.
+func (p *Plugin) Stop() error {
+	if p.stop == nil {
+		return nil
+	}
+	p.stop()
+	p.stop = nil
+	return <-p.served
+}
