@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+const (
+	// provider is the name under which Secrets are stored, part of every value's prefix.
+	provider = "key-file"
+	// A name may be used once in a file, so the same plugin has another for ConfigMaps. It is one connection
+	// and one key all the same.
+	configMapProvider = "key-file-configmaps"
+)
+
+// order is the order of the two providers of ConfigMaps: the first writes, both read.
+type order bool
+
+const (
+	plainFirst  order = false
+	cipherFirst order = true
+)
+
+const configText = `apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets]
+  providers:
+  - kms: {apiVersion: v2, name: %[1]s, endpoint: %[2]q}
+  - identity: {}
+- resources: [configmaps]
+  providers:
+  - %[3]s
+  - %[4]s
+`
+
+// writeConfig replaces the EncryptionConfiguration in one step, so that nobody reads half of it.
+func (f folder) writeConfig(endpoint string, configMaps order) error {
+	first, second := "identity: {}", fmt.Sprintf("kms: {apiVersion: v2, name: %s, endpoint: %q}", configMapProvider, endpoint)
+	if configMaps == cipherFirst {
+		first, second = second, first
+	}
+	text := fmt.Sprintf(configText, provider, endpoint, first, second)
+	next := f.config() + ".next"
+	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write the encryption configuration: %w", err)
+	}
+	if err := os.Rename(next, f.config()); err != nil {
+		return fmt.Errorf("replace the encryption configuration: %w", err)
+	}
+	return nil
+}
