@@ -1,0 +1,67 @@
+package kmsv1
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/envelope"
+)
+
+func TestAProviderThatOnlyReadsDoesNotWrite(t *testing.T) {
+	l, plugin := reader(t)
+	_, err := l.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	require.ErrorIs(t, err, envelope.ErrWritesStopped)
+	require.NoError(t, l.Probed(t.Context()))
+	encrypts, decrypts := plugin.calls()
+	require.Zero(t, encrypts+decrypts, "nobody is called before something is read")
+	require.False(t, l.Health().Writes)
+}
+
+func TestTheLastLeaseClosesThePlugin(t *testing.T) {
+	r := newRig(t)
+	payload := r.write("value")
+	read := r.LeaseToRead()
+	r.End()
+	r.End()
+	require.False(t, r.plugin.closed)
+	_, err := read.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	require.ErrorIs(t, err, envelope.ErrWritesStopped, "nobody leases it for writing any more")
+	require.True(t, verdictOf(read.Open(t.Context(), payload, testKey)).opened)
+
+	again := read.LeaseToWrite()
+	require.NoError(t, again.Probed(t.Context()))
+	_, err = again.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	require.NoError(t, err)
+	again.End()
+	read.End()
+	require.True(t, r.plugin.closed)
+	require.True(t, verdictOf(read.Open(t.Context(), payload, testKey)).opened, "what is in flight still reads what is cached")
+	cold := newRig(t).write("cold")
+	_, _, err = read.Open(t.Context(), cold, testKey)
+	require.ErrorIs(t, err, envelope.ErrClosed)
+}
+
+func TestClosingWaitsForCallsUnderWay(t *testing.T) {
+	payload := newRig(t).write("value")
+	l, plugin := reader(t)
+	plugin.decrypting = make(chan struct{})
+	read := make(chan error)
+	go func() {
+		_, _, err := l.Open(t.Context(), payload, testKey)
+		read <- err
+	}()
+	require.Eventually(t, func() bool { _, n := plugin.calls(); return n == 1 }, testWait, testTick)
+	ended := make(chan struct{})
+	go func() { l.End(); close(ended) }()
+	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.closed }, testWait, testTick)
+	select {
+	case <-ended:
+		t.Fatal("closed under a call")
+	default:
+	}
+	close(plugin.decrypting)
+	require.NoError(t, <-read)
+	<-ended
+	require.True(t, plugin.closed)
+}

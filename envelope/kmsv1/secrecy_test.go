@@ -1,0 +1,51 @@
+package kmsv1
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// No text of anything here has a DEK in it, in any encoding.
+func TestNoTextHasAKeyInIt(t *testing.T) {
+	r := newRig(t)
+	r.plugin.set(func(p *faultyPlugin) { p.wrap = func([]byte) []byte { return []byte("wrapped") } })
+	r.write("value")
+	secret := r.plugin.secrets[len(r.plugin.secrets)-1]
+	d := r.cache.find([]byte("wrapped"))
+	stored, err := newStoredDEK(secret)
+	require.NoError(t, err)
+	for _, v := range []any{d, stored, r.Lease, r.Provider, []any{r.Provider}, r.cache, r.cache.ring.next, []*dek{d}, map[string]any{"dek": stored}} {
+		texts := []string{}
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d", "%q"} {
+			texts = append(texts, fmt.Sprintf(verb, v))
+		}
+		out, _ := json.Marshal(v)
+		for _, text := range append(texts, string(out)) {
+			requireNoKey(t, text, secret)
+		}
+	}
+	require.Equal(t, "DEK (redacted)", fmt.Sprint(d))
+	r.plugin.set(func(p *faultyPlugin) { p.wrap = func(dek []byte) []byte { return dek } })
+	_, err = r.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	requireNoKey(t, err.Error(), r.plugin.secrets[len(r.plugin.secrets)-1])
+	r.plugin.set(func(p *faultyPlugin) { p.unwrapped = secret[:31] })
+	_, _, err = r.Open(t.Context(), oldRecord(t, newFaultyPlugin(), "x"), testKey)
+	requireNoKey(t, err.Error(), secret[:31])
+}
+
+func requireNoKey(t *testing.T, text string, secret []byte) {
+	t.Helper()
+	part := secret[:8]
+	decimal := fmt.Sprint(part)
+	for _, encoded := range []string{
+		string(part), hex.EncodeToString(part), fmt.Sprintf("%X", part),
+		base64.StdEncoding.EncodeToString(part)[:10], decimal[1 : len(decimal)-1],
+	} {
+		require.NotContains(t, text, encoded)
+	}
+}
