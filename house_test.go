@@ -32,17 +32,26 @@ type room struct {
 var rooms = map[string]room{
 	".": {uses: []string{"config", "healthz", "reload", "envelope", "transformer", "internal/metrics"}},
 
-	"config":  {uses: []string{"envelope", "transformer", "internal/metrics", "internal/stored"}, never: []string{"os", "net/http", "github.com/fsnotify/fsnotify"}},
+	"config": {uses: []string{"envelope", "transformer", "internal/metrics", "internal/redact", "internal/stored"},
+		never: []string{"os", "net/http", "github.com/fsnotify/fsnotify"}},
 	"reload":  {never: []string{"k8s.io/apiserver/pkg/apis/...", "google.golang.org/grpc/..."}},
 	"healthz": {never: []string{"os", "google.golang.org/grpc/..."}},
 
-	"envelope":    {uses: []string{"internal/redact", "internal/stored"}, never: []string{"os", "net/http", "k8s.io/klog/..."}},
-	"transformer": {uses: []string{"internal/metrics", "internal/stored"}, never: []string{"os", "net/...", "k8s.io/klog/..."}},
+	"envelope": {uses: []string{"internal/erase", "internal/plugin", "internal/redact", "internal/stored"},
+		never: []string{"os", "net/http", "k8s.io/klog/..."}},
+	"envelope/kmsv1": {uses: []string{"envelope", "transformer", "internal/erase", "internal/plugin", "internal/redact"},
+		never: []string{"os", "net/http", "k8s.io/klog/..."}},
+	"transformer": {uses: []string{"internal/metrics", "internal/redact", "internal/stored"},
+		never: []string{"os", "net/...", "k8s.io/klog/..."}},
 
-	"internal/metrics":     {uses: []string{"internal/stored"}},
-	"internal/redact":      {},
-	"internal/stored":      {},
+	"internal/metrics": {uses: []string{"internal/stored"}},
+	"internal/erase":   {},
+	"internal/plugin":  {},
+	"internal/redact":  {},
+	"internal/stored":  {},
+	// For tests alone.
 	"internal/faultplugin": {},
+	"internal/interop":     {},
 
 	"kmsplugin/...": {uses: []string{"kmsplugin/..."}, never: []string{"k8s.io/apiserver/..."}},
 	"bench/...":     {uses: []string{"..."}},
