@@ -151,8 +151,8 @@ func (c *Controller) Run(ctx context.Context) {
 // look again before the next poll; zero for not.
 func (c *Controller) look(ctx context.Context, why reason) time.Duration {
 	c.watch(ctx)
-	l, last := lookAt(c.config.Path), c.settling.last
-	if why == polled && !l.sameOutcome(last) {
+	l := lookAt(c.config.Path)
+	if why == polled && !l.sameOutcome(c.settling.last) {
 		// No event told, so the watched folders may not be the right ones any
 		// more: something may have been mounted over them.
 		c.watching.end()

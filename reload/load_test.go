@@ -41,12 +41,13 @@ func TestThousandSwapsUnderLoad(t *testing.T) {
 				}
 				last = seen
 				operations.Add(2)
+				runtime.Gosched()
 			}
 		})
 	}
 	peak := 0
 	for _, g := range generations[1:] {
-		wait := operations.Load() + workers
+		wait := operations.Load() + 100
 		s.Swap(g)
 		for operations.Load() < wait && !t.Failed() {
 			runtime.Gosched() // some operations in each generation
@@ -59,6 +60,7 @@ func TestThousandSwapsUnderLoad(t *testing.T) {
 
 	for _, g := range generations {
 		require.EqualValues(t, 1, g.closed.Load(), "generation %s", g.name)
+		require.Zero(t, g.late.Load(), "generation %s", g.name)
 	}
 	const own = 1 // Eventually asks from a goroutine
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+own }, 10*time.Second, 10*time.Millisecond)

@@ -6,20 +6,22 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"sync/atomic"
 
 	"github.com/fsnotify/fsnotify"
 )
 
 // Notifier brings the file system's events. Tests hand in their own.
 type Notifier interface {
-	// Notify returns a channel that holds a token after one of names changed:
-	// the names that decide what the path leads to, the file itself last. Events
-	// may be missing and tokens may stand for nothing.
+	// Notify returns a channel that gets a token after the file at path
+	// changed, or anything that decides what path leads to. Events may be
+	// missing, and tokens may stand for several events or for none.
 	//
-	// The channel is closed when it will bring no more: after ctx is done,
-	// when a name came, went or moved, so that other folders are to be watched
-	// now, or on an error. When it is closed everything behind it has ended.
-	Notify(ctx context.Context, names []string) (<-chan struct{}, error)
+	// The channel is closed when it will bring no more: after ctx is done, or
+	// because of an error, which calling Notify again brings up. When it is
+	// closed, everything behind it has ended.
+	Notify(ctx context.Context, path string) (<-chan struct{}, error)
 }
 
 // FSNotify is the [Notifier] of the operating system: inotify on Linux.
@@ -27,33 +29,133 @@ type FSNotify struct{}
 
 var _ Notifier = FSNotify{}
 
-// Notify watches the folders of all names, and the file itself: its folder does
-// not hear of what is written through another mount or hard link. An error
-// mostly means that a limit is used up: fs.inotify.max_user_instances or
-// fs.inotify.max_user_watches.
-func (FSNotify) Notify(ctx context.Context, names []string) (<-chan struct{}, error) {
+// Notify watches the folder of each name that path goes by, and the file
+// itself, because its folder does not hear of what is written through another
+// mount or hard link. An error mostly means that a limit is used up:
+// fs.inotify.max_user_instances or fs.inotify.max_user_watches.
+func (FSNotify) Notify(ctx context.Context, path string) (<-chan struct{}, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		return nil, fmt.Errorf("file events cannot be had: %w: raise fs.inotify.max_user_instances", err)
+		return nil, fmt.Errorf("no file events can be had: %w: raise fs.inotify.max_user_instances", err)
 	}
-	if err := addAll(watcher, names); err != nil {
-		return nil, errors.Join(err, watcher.Close())
+	f := newFollowing(path, watcher)
+	go f.sort()
+	if err := f.follow(); err != nil {
+		f.stop()
+		return nil, err
 	}
 	events := make(chan struct{}, 1)
-	go func() {
-		defer close(events)
-		defer watcher.Close()
-		pump(ctx, watcher, names, events)
-	}()
+	go f.run(ctx, events)
 	return events, nil
 }
 
-// addAll leaves a folder that may not be read, or has just gone, to the poll.
-func addAll(watcher *fsnotify.Watcher, names []string) error {
+// following is a watcher that follows a path. One goroutine takes in all that
+// the watcher says, at once, because the watcher may hold its lock until that
+// is done; another asks the watcher for something, which takes that lock.
+type following struct {
+	path    string
+	watcher *fsnotify.Watcher
+	names   atomic.Pointer[[]string] // what the path goes by
+	changed chan struct{}            // a token: one of names was written to
+	moved   chan struct{}            // a token: one of names came, went or moved
+	ended   chan struct{}            // closed when the watcher says no more
+}
+
+func newFollowing(path string, watcher *fsnotify.Watcher) *following {
+	f := &following{
+		path:    path,
+		watcher: watcher,
+		changed: make(chan struct{}, 1),
+		moved:   make(chan struct{}, 1),
+		ended:   make(chan struct{}),
+	}
+	f.names.Store(&[]string{})
+	return f
+}
+
+// sort sorts what the watcher says. An error means that events were lost,
+// perhaps that something moved.
+func (f *following) sort() {
+	defer close(f.ended)
+	for {
+		select {
+		case event, ok := <-f.watcher.Events:
+			if !ok {
+				return
+			}
+			f.take(event)
+		case _, ok := <-f.watcher.Errors:
+			if !ok {
+				return
+			}
+			tell(f.moved)
+		}
+	}
+}
+
+func (f *following) take(event fsnotify.Event) {
+	switch {
+	case !slices.Contains(*f.names.Load(), filepath.Clean(event.Name)):
+	case event.Has(fsnotify.Create), event.Has(fsnotify.Remove), event.Has(fsnotify.Rename):
+		tell(f.moved)
+	default:
+		tell(f.changed)
+	}
+}
+
+func (f *following) run(ctx context.Context, events chan<- struct{}) {
+	defer close(events)
+	defer f.stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.ended:
+			return
+		case <-f.changed:
+		case <-f.moved:
+			if f.follow() != nil {
+				return
+			}
+		}
+		tell(events)
+	}
+}
+
+func (f *following) stop() {
+	_ = f.watcher.Close() // what it could not close, nobody can
+	<-f.ended
+}
+
+// follow watches what the path goes by now, and nothing else. That may change
+// meanwhile, so it is read again after; a path that never rests is left to the
+// poll.
+func (f *following) follow() error {
+	const attempts = 3
+	for range attempts {
+		names := namesOf(f.path)
+		f.names.Store(&names)
+		// A folder may be another one under the same name: no watch is kept.
+		for _, watched := range f.watcher.WatchList() {
+			_ = f.watcher.Remove(watched) // or it went with its folder
+		}
+		if err := f.add(names); err != nil {
+			return err
+		}
+		if slices.Equal(names, namesOf(f.path)) {
+			return nil
+		}
+		tell(f.changed)
+	}
+	return nil
+}
+
+// add leaves a folder that may not be read, or has just gone, to the poll.
+func (f *following) add(names []string) error {
 	for _, name := range append(folders(names), names[len(names)-1]) {
-		err := watcher.Add(name)
+		err := f.watcher.Add(name)
 		if err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("file events of %s cannot be had: %w: raise fs.inotify.max_user_watches", name, err)
+			return fmt.Errorf("no file events of %s can be had: %w: raise fs.inotify.max_user_watches", name, err)
 		}
 	}
 	return nil
@@ -61,46 +163,18 @@ func addAll(watcher *fsnotify.Watcher, names []string) error {
 
 func folders(names []string) []string {
 	var folders []string
-	seen := map[string]bool{}
 	for _, name := range names {
-		folder := filepath.Dir(name)
-		if !seen[folder] {
-			seen[folder] = true
+		if folder := filepath.Dir(name); !slices.Contains(folders, folder) {
 			folders = append(folders, folder)
 		}
 	}
 	return folders
 }
 
-// pump passes events on until ctx is done or the watcher has to be set up anew.
-func pump(ctx context.Context, watcher *fsnotify.Watcher, names []string, events chan<- struct{}) {
-	watched := map[string]bool{}
-	for _, name := range names {
-		watched[name] = true
+// tell puts a token into a channel that has room for one.
+func tell(tokens chan<- struct{}) {
+	select {
+	case tokens <- struct{}{}:
+	default:
 	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case event, ok := <-watcher.Events:
-			if !ok || moves(event) && watched[filepath.Clean(event.Name)] {
-				return
-			}
-			if !watched[filepath.Clean(event.Name)] {
-				continue
-			}
-		case err, ok := <-watcher.Errors:
-			if !ok || !errors.Is(err, fsnotify.ErrEventOverflow) {
-				return
-			}
-		}
-		select {
-		case events <- struct{}{}:
-		default:
-		}
-	}
-}
-
-func moves(event fsnotify.Event) bool {
-	return event.Has(fsnotify.Create) || event.Has(fsnotify.Remove) || event.Has(fsnotify.Rename)
 }

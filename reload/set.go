@@ -83,7 +83,6 @@ type Set struct {
 	mu       sync.Mutex // guards the below, and that swaps come one by one
 	handles  map[schema.GroupResource]*handle
 	closed   bool
-	closing  chan struct{}
 	retiring sync.WaitGroup
 }
 
@@ -105,7 +104,6 @@ func NewSet(first Generation, options SetOptions) *Set {
 	s := &Set{
 		options: options.withDefaults(),
 		handles: map[schema.GroupResource]*handle{},
-		closing: make(chan struct{}),
 	}
 	s.current.Store(s.newGeneration(first))
 	return s
@@ -198,7 +196,6 @@ func (s *Set) linger(next *generation) {
 	select {
 	case <-timer.C():
 	case <-next.replaced:
-	case <-s.closing:
 	}
 }
 
@@ -217,7 +214,6 @@ func (s *Set) end() {
 		return
 	}
 	s.closed = true
-	close(s.closing)
 	last := s.newGeneration(s.current.Load().Generation)
 	last.ended = true
 	s.install(last)

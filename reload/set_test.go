@@ -31,6 +31,7 @@ type fakeGeneration struct {
 	readsAll bool
 	closed   atomic.Int32
 	retired  atomic.Int32
+	late     atomic.Int32 // operations that it was closed under
 	// inside, if set, is called in the middle of each operation.
 	inside func()
 }
@@ -71,6 +72,7 @@ func (t fakeTransformer) work() error {
 		t.inside()
 	}
 	if t.closed.Load() > 0 {
+		t.late.Add(1)
 		return errors.New("used after it was closed")
 	}
 	return nil
@@ -221,6 +223,27 @@ func TestUnreadableDecidesWhatTheGenerationBeforeIsAskedFor(t *testing.T) {
 	_, _, err := read(t.Context(), s, "one:v")
 	require.EqualError(t, err, "two does not know one")
 	require.Equal(t, 1, asked)
+}
+
+func TestReadThatComesTooLateForTheGenerationBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one := &fakeGeneration{name: "one"}
+		var s *Set
+		s = NewSet(one, SetOptions{
+			Clock: clocktesting.NewFakeClock(start),
+			Unreadable: func(error) bool {
+				s.Swap(&fakeGeneration{name: "three"}) // one lingers no more
+				synctest.Wait()
+				return true
+			},
+		})
+		defer s.Close()
+		s.Swap(&fakeGeneration{name: "two"})
+		_, _, err := read(t.Context(), s, "one:v")
+		require.EqualError(t, err, "two does not know one")
+		require.EqualValues(t, 1, one.closed.Load())
+		require.Zero(t, one.late.Load())
+	})
 }
 
 func TestCloseEndsEverything(t *testing.T) {

@@ -2,7 +2,6 @@ package reload
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -26,42 +25,29 @@ func (w *watching) end() {
 	*w = watching{}
 }
 
-// begin asks for events of every name that path goes by. Links and folders may
-// be replaced meanwhile, so the names are read again after; what a path does
-// that never rests is left to the poll.
-func (w *watching) begin(ctx context.Context, notifier Notifier, path string) error {
-	const attempts = 3
-	for range attempts {
-		w.end()
-		names := namesOf(path)
-		ctx, stop := context.WithCancel(ctx)
-		events, err := notifier.Notify(ctx, names)
-		if err != nil {
-			stop()
-			return err
-		}
-		*w = watching{events: events, stop: stop}
-		if slices.Equal(names, namesOf(path)) {
-			return nil
-		}
-	}
-	return nil
-}
-
 // watch asks for events unless there are any. That they cannot be had is logged
 // once, until they can.
 func (c *Controller) watch(ctx context.Context) {
 	if c.watching.events != nil {
 		return
 	}
-	err := c.watching.begin(ctx, c.config.Notifier, c.config.Path)
+	watched, stop := context.WithCancel(ctx)
+	events, err := c.config.Notifier.Notify(watched, c.config.Path)
+	if err != nil {
+		stop()
+	} else {
+		c.watching = watching{events: events, stop: stop}
+	}
+	c.watchReported(klog.FromContext(ctx), err)
+}
+
+func (c *Controller) watchReported(log klog.Logger, err error) {
 	status := c.Status()
-	log := klog.FromContext(ctx).WithValues("file", c.config.Path)
 	switch {
 	case err != nil && status.WatchError == nil:
-		log.Error(err, "No events from the encryption config's file, its changes are seen by the poll alone", "poll", c.config.Poll)
+		log.Error(err, "No events from the encryption config's file, its changes are seen by the poll alone", "file", c.config.Path, "poll", c.config.Poll)
 	case err == nil && status.WatchError != nil:
-		log.Info("Events from the encryption config's file are back")
+		log.Info("Events from the encryption config's file are back", "file", c.config.Path)
 	}
 	status.WatchError = err
 	c.status.Store(&status)

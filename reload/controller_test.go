@@ -1,0 +1,245 @@
+package reload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestNewContentIsSwappedInWhenItHasSettled(t *testing.T) {
+	follow(t, func(f *follower) {
+		require.Equal(t, Status{Hash: Hash([]byte(inUse)), LoadedAt: start}, f.controller.Status())
+		changed := f.clock.Now()
+		f.write("second")
+		f.event()
+		f.pass(DefaultQuiet - time.Millisecond)
+		f.requireBuilt()
+		f.pass(time.Millisecond)
+		f.requireBuilt("second")
+		require.Equal(t, "second", f.controller.config.Set.Current().(*fakeGeneration).name)
+
+		at := changed.Add(DefaultQuiet)
+		status := Status{Hash: Hash([]byte("second")), LoadedAt: at, LastAttempt: at}
+		require.Equal(t, status, f.controller.Status())
+		require.Equal(t, []Status{status}, f.loaded)
+		f.pass(3 * DefaultPoll)
+		f.requireBuilt("second")
+		require.Empty(t, f.failed)
+	})
+}
+
+func TestHalfWrittenFileIsNeverTaken(t *testing.T) {
+	chunks := []string{"kind: EncryptionConfiguration\n", "resources:\n", "- secrets\n", "# end\n"}
+	follow(t, func(f *follower) {
+		f.write("") // as truncation does
+		f.event()
+		f.pass(time.Second)
+		for i := range chunks {
+			f.write(strings.Join(chunks[:i+1], ""))
+			f.event()
+			f.pass(DefaultQuiet - time.Millisecond)
+		}
+		f.requireBuilt()
+		f.pass(time.Millisecond)
+		f.requireBuilt(strings.Join(chunks, ""))
+		require.Empty(t, f.failed, "a file that was empty for a second is no failure")
+	})
+}
+
+func TestHalfWrittenFileIsNeverTakenWithoutEvents(t *testing.T) {
+	follow(t, func(f *follower) {
+		f.write("half")
+		f.pass(DefaultPoll)
+		f.pass(time.Second - 10*time.Millisecond)
+		f.write("half and half")
+		f.pass(time.Second)
+		f.requireBuilt()
+		f.pass(10 * time.Millisecond)
+		f.requireBuilt("half and half")
+	})
+}
+
+func TestPollFindsWhatNoEventTold(t *testing.T) {
+	follow(t, func(f *follower) {
+		opened := f.notifier.opened
+		f.write("second")
+		f.pass(DefaultPoll + time.Second)
+		f.requireBuilt("second")
+		require.Greater(t, f.notifier.opened, opened, "the folders watched may have been the wrong ones")
+	})
+}
+
+func TestFileThatGoesForAMomentIsNoFailure(t *testing.T) {
+	follow(t, func(f *follower) {
+		require.NoError(t, os.Remove(f.path))
+		f.event()
+		f.pass(DefaultPoll - 10*time.Millisecond)
+		f.write("second")
+		f.event()
+		f.pass(DefaultQuiet)
+		f.requireBuilt("second")
+		require.Empty(t, f.failed)
+	})
+}
+
+func TestFileThatStaysAwayIsOneFailure(t *testing.T) {
+	follow(t, func(f *follower) {
+		require.NoError(t, os.Remove(f.path))
+		f.event()
+		f.pass(5 * DefaultPoll)
+		require.Len(t, f.failed, 1)
+		require.ErrorIs(t, f.failed[0].LastError, os.ErrNotExist)
+		require.Empty(t, f.failed[0].FailedHash)
+		require.Equal(t, Hash([]byte(inUse)), f.failed[0].Hash, "the one before stays")
+
+		f.put(inUse)
+		require.Len(t, f.cleared, 1)
+		require.NoError(t, f.controller.Status().LastError)
+		f.requireBuilt()
+	})
+}
+
+func TestBadContentIsOneFailure(t *testing.T) {
+	follow(t, func(f *follower) {
+		f.refuses["bad"], f.refuses["worse"] = errBad, errors.New("line 2: bad")
+		f.put("bad")
+		failedAt := f.clock.Now()
+		f.pass(5 * DefaultPoll)
+		f.put("bad")
+		f.requireBuilt("bad")
+		require.Len(t, f.failed, 1)
+		require.ErrorIs(t, f.failed[0].LastError, errBad)
+		require.ErrorContains(t, f.failed[0].LastError, f.path)
+		require.Equal(t, Hash([]byte("bad")), f.failed[0].FailedHash)
+		require.Equal(t, failedAt, f.controller.Status().FailedSince)
+		require.Equal(t, inUse, f.controller.config.Set.Current().(*fakeGeneration).name)
+
+		f.put("worse")
+		f.requireBuilt("bad", "worse")
+		require.Len(t, f.failed, 2)
+		f.put(inUse)
+		require.Len(t, f.cleared, 1)
+		require.Equal(t, Status{Hash: Hash([]byte(inUse)), LoadedAt: start, LastAttempt: f.failed[1].LastAttempt}, f.controller.Status())
+		f.put("good")
+		f.requireBuilt("bad", "worse", "good")
+		require.Empty(t, f.loaded[0].FailedHash)
+	})
+}
+
+func TestContentThatMaySucceedLaterIsTriedAtEachPoll(t *testing.T) {
+	follow(t, func(f *follower) {
+		away := retry{errors.New("plugin is away")}
+		f.refuses["second"] = fmt.Errorf("kms: %w", away)
+		f.put("second")
+		f.pass(3 * DefaultPoll)
+		f.requireBuilt("second", "second", "second", "second")
+		require.Len(t, f.failed, 1, "the same failure is reported once")
+		require.True(t, f.failed[0].Retrying)
+
+		f.refuses["second"] = retry{errors.New("plugin is denied")}
+		f.pass(2 * DefaultPoll)
+		require.Len(t, f.failed, 2, "another cause is reported")
+		require.Equal(t, f.failed[1].LastError, f.controller.Status().LastError)
+
+		delete(f.refuses, "second")
+		f.pass(DefaultPoll)
+		require.Len(t, f.loaded, 1)
+		require.NoError(t, f.controller.Status().LastError)
+		built := len(f.built)
+		f.pass(3 * DefaultPoll)
+		require.Len(t, f.built, built)
+	})
+}
+
+func TestWithoutEventsThePollGoesOn(t *testing.T) {
+	follow(t, func(f *follower) {
+		f.notifier.fail(errors.New("inotify is exhausted"))
+		f.lose()
+		f.pass(3 * DefaultPoll)
+		require.Equal(t, 1, strings.Count(f.log.String(), "inotify is exhausted"), "logged once")
+		require.EqualError(t, f.controller.Status().WatchError, "inotify is exhausted")
+		f.write("second")
+		f.pass(DefaultPoll + time.Second)
+		f.requireBuilt("second")
+		require.Error(t, f.loaded[0].WatchError)
+
+		f.notifier.fail(nil)
+		f.pass(DefaultPoll)
+		require.NoError(t, f.controller.Status().WatchError)
+		require.Equal(t, 1, strings.Count(f.log.String(), "are back"))
+		f.put("third")
+		f.requireBuilt("second", "third")
+		require.Empty(t, f.failed, "missing events are no failed reload")
+	})
+}
+
+func TestEventsThatEndAreAskedForAgain(t *testing.T) {
+	follow(t, func(f *follower) {
+		opened := f.notifier.opened
+		f.write("second")
+		f.lose()
+		require.Equal(t, opened+1, f.notifier.opened)
+		f.pass(DefaultQuiet)
+		f.requireBuilt("second") // that they ended is an event too
+		f.put("third")
+		f.requireBuilt("second", "third")
+	})
+}
+
+func TestRunEndsDuringBuildWithoutAFailure(t *testing.T) {
+	var ended *follower
+	follow(t, func(f *follower) {
+		ended = f
+		f.during = func(ctx context.Context) { <-ctx.Done() }
+		f.refuses["second"] = context.Canceled
+		f.put("second")
+		f.requireBuilt()
+	})
+	ended.requireBuilt("second")
+	require.Empty(t, ended.failed)
+}
+
+func TestNothingOfTheContentIsLogged(t *testing.T) {
+	follow(t, func(f *follower) {
+		f.refuses["secret bad"] = retry{errBad}
+		f.put("secret good")
+		f.put("secret bad")
+		f.pass(2 * DefaultPoll)
+		f.notifier.fail(errors.New("exhausted"))
+		f.lose()
+		require.NotContains(t, f.log.String(), "secret")
+		require.NotContains(t, fmt.Sprintf("%+v", f.controller.Status()), "secret")
+	})
+}
+
+func TestNewControllerChecksItsConfig(t *testing.T) {
+	set, _ := newSet(constant{})
+	defer set.Close()
+	build := func(context.Context, []byte) (Generation, error) { return constant{}, nil }
+	whole := Config{Path: "config", Hash: "sha256:0", Build: build, Set: set}
+
+	c, err := NewController(whole)
+	require.NoError(t, err)
+	require.Equal(t, DefaultPoll, c.config.Poll)
+	require.Equal(t, DefaultQuiet, c.config.Quiet)
+	for name, spoil := range map[string]func(*Config){
+		"no path":             func(c *Config) { c.Path = "" },
+		"no hash":             func(c *Config) { c.Hash = "" },
+		"no build":            func(c *Config) { c.Build = nil },
+		"no set":              func(c *Config) { c.Set = nil },
+		"quiet above poll":    func(c *Config) { c.Quiet, c.Poll = 2, 1 },
+		"quiet below nothing": func(c *Config) { c.Quiet = -1 },
+		"poll below nothing":  func(c *Config) { c.Poll = -1 },
+	} {
+		config := whole
+		spoil(&config)
+		_, err := NewController(config)
+		require.ErrorContains(t, err, "reload: ", name)
+	}
+}
