@@ -3,8 +3,6 @@ package keyfile_test
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -68,6 +66,17 @@ func TestCreateMakesAPrivateFileWithOneKey(t *testing.T) {
 	listed, err := file.List()
 	require.NoError(t, err)
 	require.Equal(t, []keyfile.KeyInfo{info}, listed)
+}
+
+func TestTheUmaskDoesNotTakeTheFileFromItsOwner(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kek.json")
+	old := syscall.Umask(0o777)
+	_, err := keyfile.At(path).Create(t.Context())
+	syscall.Umask(old)
+	require.NoError(t, err)
+	stat, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o600), stat.Mode())
 }
 
 func TestCreateNeverReplacesAnything(t *testing.T) {
@@ -170,107 +179,6 @@ func TestAFileMadeAnewHasOtherKeyIDs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, first.Version, second.Version)
 	require.NotEqual(t, first.KeyID, second.KeyID)
-}
-
-// everyUse calls all that reads a key file.
-func everyUse(file *keyfile.File) map[string]error {
-	_, list := file.List()
-	_, open := file.Open()
-	_, rotate := file.Rotate(context.Background())
-	return map[string]error{"List": list, "Open": open, "Rotate": rotate}
-}
-
-func TestAFileThatOthersCanReachIsRefused(t *testing.T) {
-	for _, mode := range []fs.FileMode{0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o644, 0o666, 0o777} {
-		file, _ := created(t)
-		require.NoError(t, os.Chmod(file.Path(), mode))
-		before := content(t, file)
-		for use, err := range everyUse(file) {
-			require.ErrorIs(t, err, keyfile.ErrExposed, use)
-			require.ErrorContains(t, err, fmt.Sprintf("mode %04o", mode))
-			require.ErrorContains(t, err, "chmod 600 "+file.Path())
-		}
-		require.Equal(t, before, content(t, file))
-		require.NoError(t, os.Chmod(file.Path(), 0o400))
-		_, err := file.Open()
-		require.NoError(t, err, "the remedy helps, and the owner need not write")
-	}
-}
-
-func TestAFileOfSomebodyElseIsRefused(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can give a file away")
-	}
-	file, _ := created(t)
-	require.NoError(t, os.Chown(file.Path(), 65534, 65534))
-	for use, err := range everyUse(file) {
-		require.ErrorIs(t, err, keyfile.ErrExposed, use)
-		require.ErrorContains(t, err, "belongs to uid 65534 and this process runs as uid 0")
-		require.ErrorContains(t, err, "chown 0 "+file.Path())
-	}
-}
-
-func TestWhatIsNotAFileIsRefused(t *testing.T) {
-	sound, _ := created(t)
-	for name, test := range map[string]struct {
-		make    func(path string) error
-		problem string
-	}{
-		"link":   {func(path string) error { return os.Symlink(sound.Path(), path) }, "symbolic link"},
-		"folder": {func(path string) error { return os.Mkdir(path, 0o700) }, "not a regular file"},
-		"pipe":   {func(path string) error { return syscall.Mkfifo(path, 0o600) }, "not a regular file"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			file := keyfile.At(filepath.Join(t.TempDir(), "kek.json"))
-			require.NoError(t, test.make(file.Path()))
-			for use, err := range everyUse(file) {
-				require.ErrorIs(t, err, keyfile.ErrExposed, use)
-				require.ErrorContains(t, err, test.problem)
-			}
-		})
-	}
-}
-
-func TestAMissingFileSaysWhatToDo(t *testing.T) {
-	file := keyfile.At(filepath.Join(t.TempDir(), "kek.json"))
-	for use, err := range everyUse(file) {
-		require.ErrorIs(t, err, fs.ErrNotExist, use)
-		require.ErrorContains(t, err, "restore it from a copy")
-	}
-	require.NoFileExists(t, file.Path())
-
-	file = keyfile.At(filepath.Join(t.TempDir(), "missing", "kek.json"))
-	for use, err := range everyUse(file) {
-		require.ErrorContains(t, err, "mkdir -p -m 0700", use)
-	}
-	_, err := file.Create(t.Context())
-	require.ErrorContains(t, err, "mkdir -p -m 0700")
-}
-
-func TestADamagedFileIsRefusedAndLeftAsItIs(t *testing.T) {
-	file, _ := created(t)
-	_, err := file.Rotate(t.Context())
-	require.NoError(t, err)
-	sound := content(t, file)
-	damages := map[string][]byte{
-		"one byte more": append(bytes.Clone(sound), '\n'),
-		"huge":          append(bytes.Clone(sound), make([]byte, keyfile.MaxFileSize)...),
-		"another byte":  bytes.Replace(sound, []byte(`"kek": "`), []byte(`"kek": "/`), 1),
-	}
-	for length := 0; length < len(sound); length += 7 {
-		damages[fmt.Sprintf("cut to %d bytes", length)] = sound[:length]
-	}
-	damages["without its last byte"] = sound[:len(sound)-1]
-	for name, damaged := range damages {
-		require.NoError(t, os.WriteFile(file.Path(), damaged, 0o600))
-		for use, err := range everyUse(file) {
-			require.ErrorIs(t, err, keyfile.ErrDamaged, "%s: %s", name, use)
-		}
-		_, err := file.Create(t.Context())
-		require.ErrorIs(t, err, fs.ErrExist, name)
-		require.Equal(t, damaged, content(t, file), name)
-		requireAlone(t, file)
-	}
 }
 
 // A crash leaves the temporary file, whole or in part, and the lock file.
@@ -382,12 +290,4 @@ func TestAFullFileSaysSo(t *testing.T) {
 	require.True(t, os.SameFile(before, after))
 	_, err = file.Open()
 	require.NoError(t, err, "reading goes on")
-}
-
-func TestErrorsNameTheFile(t *testing.T) {
-	file := keyfile.At(filepath.Join(t.TempDir(), "kek.json"))
-	for use, err := range everyUse(file) {
-		require.ErrorContains(t, err, "key file "+file.Path()+": ", use)
-		require.False(t, errors.Is(err, keyfile.ErrDamaged))
-	}
 }
