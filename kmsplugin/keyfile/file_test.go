@@ -80,7 +80,7 @@ func TestTheUmaskDoesNotTakeTheFileFromItsOwner(t *testing.T) {
 }
 
 func TestCreateNeverReplacesAnything(t *testing.T) {
-	for name, make := range map[string]func(path string) error{
+	for name, place := range map[string]func(path string) error{
 		"a key file":      func(path string) error { _, err := keyfile.At(path).Create(context.Background()); return err },
 		"a damaged file":  func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
 		"an empty file":   func(path string) error { return os.WriteFile(path, nil, 0o600) },
@@ -89,7 +89,7 @@ func TestCreateNeverReplacesAnything(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := keyfile.At(filepath.Join(t.TempDir(), "kek.json"))
-			require.NoError(t, make(file.Path()))
+			require.NoError(t, place(file.Path()))
 			before, err := os.Lstat(file.Path())
 			require.NoError(t, err)
 

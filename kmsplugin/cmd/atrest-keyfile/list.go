@@ -41,7 +41,7 @@ The last one wraps, the others only unwrap.`,
 }
 
 func (o listOptions) run(out io.Writer) error {
-	print, ok := map[string]func(io.Writer, []keyfile.KeyInfo) error{"table": printTable, "json": printJSON}[o.output]
+	write, ok := map[string]func(io.Writer, []keyfile.KeyInfo) error{"table": printTable, "json": printJSON}[o.output]
 	if !ok {
 		return usagef("flag --output is %q: table or json", o.output)
 	}
@@ -49,7 +49,7 @@ func (o listOptions) run(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return print(out, infos)
+	return write(out, infos)
 }
 
 func printTable(out io.Writer, infos []keyfile.KeyInfo) error {
