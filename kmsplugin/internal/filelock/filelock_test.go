@@ -70,7 +70,7 @@ func TestASymbolicLinkIsRefused(t *testing.T) {
 
 func TestOnlyOneHoldsTheLockAtATime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	const workers, rounds = 8, 200
+	const workers, rounds = 4, 50
 	var inside, crowded atomic.Int64
 	var all sync.WaitGroup
 	for range workers {
