@@ -78,10 +78,10 @@ func (s *server) called(ctx context.Context, version string) {
 }
 
 func (s *server) Version(ctx context.Context, r *kmsapi.VersionRequest) (*kmsapi.VersionResponse, error) {
+	s.set(func(s *server) { s.versions++ })
 	s.called(ctx, r.Version)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.versions++
 	if s.version != "" {
 		return &kmsapi.VersionResponse{Version: s.version}, nil
 	}
@@ -241,6 +241,7 @@ func TestACallerThatGivesUpLeavesTheVersionToTheOthers(t *testing.T) {
 	require.Equal(t, codes.Canceled, status.Code(<-first))
 	close(s.hang)
 	require.NoError(t, <-second)
+	s.set(func(s *server) { require.Equal(t, 1, s.versions) })
 }
 
 func TestAnotherVersionIsRefusedUntilItIsRight(t *testing.T) {

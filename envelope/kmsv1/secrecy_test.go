@@ -1,6 +1,8 @@
 package kmsv1
 
 import (
+	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -48,4 +50,32 @@ func requireNoKey(t *testing.T, text string, secret []byte) {
 	} {
 		require.NotContains(t, text, encoded)
 	}
+}
+
+// keeper keeps the very slices that it is given and gives out.
+type keeper struct {
+	*faultyPlugin
+	given, gave []byte
+}
+
+func (k *keeper) Encrypt(ctx context.Context, dek []byte) ([]byte, error) {
+	k.given = dek
+	return []byte("wrapped"), nil
+}
+
+func (k *keeper) Decrypt(context.Context, []byte) ([]byte, error) { return k.gave, nil }
+
+func TestADEKIsOverwrittenOnceItsCipherIsMade(t *testing.T) {
+	k := &keeper{faultyPlugin: newFaultyPlugin(), gave: bytes.Repeat([]byte{1}, dekSize)}
+	l := NewProvider("test", k, Options{CacheSize: -1}).LeaseToWrite()
+	defer l.End()
+	require.NoError(t, l.Probed(t.Context()))
+	out, err := l.Seal(t.Context(), "", []byte("value"), testKey)
+	require.NoError(t, err)
+	require.Equal(t, make([]byte, dekSize), k.given)
+
+	k.gave = bytes.Repeat([]byte{1}, dekSize)
+	_, _, err = l.Open(t.Context(), out, testKey)
+	require.Error(t, err, "it is another DEK")
+	require.Equal(t, make([]byte, dekSize), k.gave)
 }
