@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apiserver/pkg/storage/value"
 )
 
 // The race detector drops pooled objects at random, so allocations are counted
 // without it.
 func TestAHotReadAllocatesItsResultAndNothingElse(t *testing.T) {
-	var at interface{ AuthenticatedData() []byte } = key("/registry/secrets/default/golden")
+	var at value.Context = key("/registry/secrets/default/golden")
 	for name, wrap := range map[string]func([]byte) []byte{
 		"short": nil,
 		"long":  func([]byte) []byte { return bytes.Repeat([]byte{1}, 4*maxKey) },

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apiserver/pkg/storage/value"
 	kube "k8s.io/apiserver/pkg/storage/value/encrypt/envelope"
 )
 
@@ -11,7 +12,7 @@ import (
 // transformer, both on a plugin in memory.
 func BenchmarkKiB(b *testing.B) {
 	plaintext := make([]byte, 1<<10)
-	var at interface{ AuthenticatedData() []byte } = key("/registry/secrets/default/golden")
+	var at value.Context = key("/registry/secrets/default/golden")
 	r := newRig(b, func(o *Options) { o.Clock = nil })
 	theirs := kube.NewEnvelopeTransformer(serviceOf{r.plugin}, DefaultCacheSize, asOf125)
 	out, err := r.Seal(b.Context(), testPrefix, plaintext, at)

@@ -28,11 +28,12 @@
 //
 // That leaves a risk, which kube-apiserver has in full: AES-CBC authenticates
 // nothing and is not bound to the etcd key. Who can write to etcd can move and
-// change AES-CBC values. As the DEK of a value is used for either mode, they
-// can also put AES-CBC ciphertext under the DEK of an AES-GCM value that this
-// process has not read yet or no longer caches: of its length one damaged value
-// in 256 opens, to garbage, and one that knows the plaintext can build a value
-// of up to 15 bytes of their choice. They also learn from whether it opens if
-// the padding was right; the error and the time tell nothing more. The way out
-// is to write everything again, with KMS v2: then nothing is read by this package.
+// change AES-CBC values. As the DEK of a value serves for either mode, they can
+// also put AES-CBC ciphertext under the DEK of an AES-GCM value that this process
+// has not read yet, or no longer caches. If they know that value's plaintext, they
+// can so build a value of up to 15 bytes of their choice, and longer ones that
+// are mostly noise; if they do not, one in 256 of their attempts opens, to noise.
+// From whether a value opens they learn whether its padding was right; the error
+// tells nothing more. The way out is to write everything again with KMS v2 and
+// to remove the provider: then nothing is read by this package.
 package kmsv1

@@ -90,13 +90,13 @@ func TestAConnectionThatComesUpIsWorthAProbe(t *testing.T) {
 }
 
 func TestTheProbeHoldsThePluginToItsAnswers(t *testing.T) {
-	for name, break_ := range map[string]func(*faultyPlugin){
+	for name, spoil := range map[string]func(*faultyPlugin){
 		"gives back something else": func(p *faultyPlugin) { p.unwrapped = []byte("pong") },
 		"wraps to nothing":          func(p *faultyPlugin) { p.wrap = func([]byte) []byte { return nil } },
 		"wraps to too much":         func(p *faultyPlugin) { p.wrap = func([]byte) []byte { return make([]byte, maxWrapped+1) } },
 	} {
 		plugin := newFaultyPlugin()
-		break_(plugin)
+		spoil(plugin)
 		require.Equal(t, envelope.BadAnswer, newRigOn(t, plugin).Health().Problem, name)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/kube-atrest/atrest/envelope"
 )
@@ -257,8 +258,8 @@ func TestInputsAreNotChanged(t *testing.T) {
 	old := oldRecord(t, r.plugin, "value")
 	for _, payload := range [][]byte{out[len(testPrefix):], old} {
 		before := bytes.Clone(payload)
-		for _, at := range []string{"golden", "other"} {
-			_, _, _ = r.Open(t.Context(), payload, map[string]any{"golden": testKey, "other": otherKey}[at].(interface{ AuthenticatedData() []byte }))
+		for _, at := range []value.Context{testKey, otherKey} {
+			_, _, _ = r.Open(t.Context(), payload, at)
 			require.Equal(t, before, payload)
 		}
 	}
