@@ -1,12 +1,12 @@
 package envelope
 
 import (
-	"context"
 	"errors"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/kube-atrest/atrest/internal/plugin"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
@@ -32,42 +32,22 @@ var (
 
 // Problem is the class of what is wrong with a plugin, for metrics and for
 // choosing what to do. The empty Problem is none.
-type Problem string
+type Problem = plugin.Problem
 
 // The classes of [Problem].
 const (
-	Unreachable  Problem = "unreachable"  // nothing listens on the socket, or the connection broke
-	TimedOut     Problem = "timeout"      // no answer within the configured timeout
-	Denied       Problem = "denied"       // the plugin or the KMS behind it refused the caller
-	Throttled    Problem = "throttled"    // too many calls
-	KeyDisabled  Problem = "key_disabled" // the KEK cannot be used in its present state
-	Unhealthy    Problem = "unhealthy"    // Status says so itself
-	BadVersion   Problem = "version"      // Status speaks an unknown version of the API, or changed it
-	BadKeyID     Problem = "key_id"       // Status gave an empty or oversized key_id
-	BadAnswer    Problem = "answer"       // Encrypt's or Decrypt's answer cannot be used
-	Disagreement Problem = "disagreement" // Encrypt used another key_id than Status names
-	Failed       Problem = "error"        // any other error of a call
+	Unreachable  = plugin.Unreachable  // nothing listens on the socket, or the connection broke
+	TimedOut     = plugin.TimedOut     // no answer within the configured timeout
+	Denied       = plugin.Denied       // the plugin or the KMS behind it refused the caller
+	Throttled    = plugin.Throttled    // too many calls
+	KeyDisabled  = plugin.KeyDisabled  // the KEK cannot be used in its present state
+	Unhealthy    = plugin.Unhealthy    // Status says so itself
+	BadVersion   = plugin.BadVersion   // the plugin speaks an unknown version of the API, or changed it
+	BadKeyID     = plugin.BadKeyID     // Status gave an empty or oversized key_id
+	BadAnswer    = plugin.BadAnswer    // Encrypt's or Decrypt's answer cannot be used
+	Disagreement = plugin.Disagreement // Encrypt used another key_id than Status names
+	Failed       = plugin.Failed       // any other error of a call
 )
-
-// problemOf classes the error of a call by its gRPC code.
-func problemOf(err error) Problem {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return TimedOut
-	}
-	switch status.Code(err) {
-	case codes.Unavailable:
-		return Unreachable
-	case codes.DeadlineExceeded:
-		return TimedOut
-	case codes.PermissionDenied, codes.Unauthenticated:
-		return Denied
-	case codes.ResourceExhausted:
-		return Throttled
-	case codes.FailedPrecondition:
-		return KeyDisabled
-	}
-	return Failed
-}
 
 // sentinelOf is what the error of a Decrypt call means to a caller.
 func sentinelOf(err error) error {

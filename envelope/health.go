@@ -3,8 +3,9 @@ package envelope
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"time"
+
+	"github.com/kube-atrest/atrest/internal/plugin"
 )
 
 // Health is what a provider knows of itself. It is a record of what was seen:
@@ -51,46 +52,10 @@ func HashKeyID(keyID string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// trouble is a problem with its cause.
-type trouble struct {
-	problem Problem
-	err     error
-}
-
-func troublef(p Problem, format string, args ...any) *trouble {
-	return &trouble{problem: p, err: fmt.Errorf(format, args...)}
-}
-
-// condition is a trouble, or none, and since when it is so. It is immutable.
-type condition struct {
-	*trouble
-	since time.Time
-}
-
-// next is the condition after t was found at now: the time of a problem that
-// goes on, even with another text, is kept.
-func (c condition) next(t *trouble, now time.Time) condition {
-	same := (c.trouble == nil) == (t == nil)
-	if same && t != nil {
-		same = c.problem == t.problem
-	}
-	if same && !c.since.IsZero() {
-		return condition{trouble: t, since: c.since}
-	}
-	return condition{trouble: t, since: now}
-}
-
-// text is what is wrong, empty when nothing is.
-func (c condition) text() string {
-	if c.trouble == nil {
-		return ""
-	}
-	return c.err.Error()
-}
-
-func (c condition) into(h *Health) {
-	h.Since = c.since
-	if c.trouble != nil {
-		h.Problem, h.Err = c.problem, c.err
+// setCondition fills in what a condition tells.
+func (h *Health) setCondition(c *plugin.Condition) {
+	h.Since = c.Since
+	if c.Trouble != nil {
+		h.Problem, h.Err = c.Problem, c.Err
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apiserver/pkg/storage/value"
 
+	"github.com/kube-atrest/atrest/internal/plugin"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
@@ -26,7 +27,7 @@ type Provider struct {
 	cache   *cache
 	unwraps singleflight.Group
 	usage   usage
-	reading atomic.Pointer[condition] // what the last Decrypt call came to
+	reading atomic.Pointer[plugin.Condition] // what the last Decrypt call came to
 
 	writer atomic.Pointer[writer] // nil while nothing is written
 
@@ -40,10 +41,10 @@ type Provider struct {
 // NewProvider makes a provider of a plugin, which it owns from then on: the
 // plugin is closed when the last lease ends. name is used in errors only; the
 // name in the stored form comes with each call.
-func NewProvider(name string, plugin Plugin, opts Options) *Provider {
+func NewProvider(name string, owned Plugin, opts Options) *Provider {
 	opts = opts.withDefaults()
-	p := &Provider{name: name, plugin: plugin, opts: opts, cache: newCache(opts.MaxDEKs)}
-	p.reading.Store(&condition{since: opts.Clock.Now()})
+	p := &Provider{name: name, plugin: owned, opts: opts, cache: newCache(opts.MaxDEKs)}
+	p.reading.Store(&plugin.Condition{Since: opts.Clock.Now()})
 	return p
 }
 
@@ -115,8 +116,10 @@ func rawTail(payload []byte, o *stored.Object) []byte {
 }
 
 // unwrap has the plugin unwrap a DEK, once for all who wait for it. A caller
-// that gives up does not end the call for the others.
+// that gives up does not end the call for the others; as the call may outlast
+// it, the call has a copy of raw.
 func (p *Provider) unwrap(ctx context.Context, s *stored.DEKSource, raw []byte) (*knownDEK, error) {
+	raw = bytes.Clone(raw)
 	call := p.unwraps.DoChan(string(s.Tail()), func() (any, error) {
 		if dek := p.cache.findSource(s, raw); dek != nil { // by a call that ended just now
 			return dek, nil
@@ -141,14 +144,14 @@ func (p *Provider) callDecrypt(ctx context.Context, s *stored.DEKSource, raw []b
 	defer p.calls.Done()
 	secret, err := p.plugin.Decrypt(ctx, wrappedOf(s))
 	if err != nil {
-		p.readingFound(&trouble{problem: problemOf(err), err: fmt.Errorf("decrypt: %w", err)})
+		p.readingFound(&plugin.Trouble{Problem: plugin.ProblemOf(err), Err: fmt.Errorf("decrypt: %w", err)})
 		return nil, p.errorf("%w: it did not unwrap the DEK under key_id %s; reads under DEKs seen before go on: %w",
 			sentinelOf(err), HashKeyID(s.KeyID), err)
 	}
 	open, err := newOpener(s.Type, secret)
 	clear(secret)
 	if err != nil {
-		p.readingFound(troublef(BadAnswer, "decrypt: the plugin's answer is no key: %w", err))
+		p.readingFound(plugin.Troublef(BadAnswer, "decrypt: the plugin's answer is no key: %w", err))
 		return nil, p.errorf("%w: for key_id %s the plugin gave what is no key: %w", ErrCorrupt, HashKeyID(s.KeyID), err)
 	}
 	p.readingFound(nil)
@@ -168,8 +171,8 @@ func (p *Provider) beginCall() bool {
 	return true
 }
 
-func (p *Provider) readingFound(t *trouble) {
-	after := p.reading.Load().next(t, p.opts.Clock.Now())
+func (p *Provider) readingFound(t *plugin.Trouble) {
+	after := p.reading.Load().Next(t, p.opts.Clock.Now())
 	p.reading.Store(&after)
 }
 
@@ -242,7 +245,7 @@ func (p *Provider) Health() Health {
 	if w := p.writer.Load(); w != nil {
 		h = w.health()
 	} else {
-		p.reading.Load().into(&h)
+		h.setCondition(p.reading.Load())
 	}
 	h.CachedDEKs = p.cache.len()
 	h.Reads, h.LastRead = p.usage.reads()

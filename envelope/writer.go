@@ -3,12 +3,12 @@ package envelope
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
 	"time"
 
+	"github.com/kube-atrest/atrest/internal/plugin"
 	"github.com/kube-atrest/atrest/internal/redact"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
@@ -37,7 +37,7 @@ type writer struct {
 	remember func(*stored.DEKSource, *knownDEK)
 
 	permit    atomic.Pointer[permit]
-	condition atomic.Pointer[condition]
+	condition atomic.Pointer[plugin.Condition]
 
 	renewals chan chan error // writers that found their DEK used up
 	probed   chan struct{}   // closed when the first probe has ended
@@ -58,15 +58,15 @@ type pendingDEK struct {
 
 // startWriter begins to follow the plugin; close ends it. remember is given
 // each new DEK for reading.
-func startWriter(plugin Plugin, opts Options, remember func(*stored.DEKSource, *knownDEK)) *writer {
+func startWriter(p Plugin, opts Options, remember func(*stored.DEKSource, *knownDEK)) *writer {
 	ctx, stop := context.WithCancel(context.Background())
 	w := &writer{
-		plugin: plugin, opts: opts, remember: remember,
+		plugin: p, opts: opts, remember: remember,
 		renewals: make(chan chan error), probed: make(chan struct{}), stop: stop, done: make(chan struct{}),
 	}
-	w.condition.Store(&condition{
-		trouble: &trouble{problem: Unreachable, err: errors.New("the plugin has not answered yet")},
-		since:   opts.Clock.Now(),
+	w.condition.Store(&plugin.Condition{
+		Trouble: plugin.Troublef(Unreachable, "the plugin has not answered yet"),
+		Since:   opts.Clock.Now(),
 	})
 	go w.run(ctx)
 	return w
@@ -114,7 +114,7 @@ func (w *writer) answer(waiting chan error, outcome error) {
 }
 
 func (w *writer) pollAfter() time.Duration {
-	if w.condition.Load().trouble == nil {
+	if w.condition.Load().Trouble == nil {
 		return w.opts.HealthyPoll
 	}
 	return w.opts.UnhealthyPoll
@@ -139,52 +139,52 @@ func (w *writer) probe(ctx context.Context) error {
 }
 
 // conclude records what a probe found and tells the observer if it is new.
-func (w *writer) conclude(t *trouble, now time.Time) error {
+func (w *writer) conclude(t *plugin.Trouble, now time.Time) error {
 	before := *w.condition.Load()
-	after := before.next(t, now)
+	after := before.Next(t, now)
 	w.condition.Store(&after)
-	if after.text() != before.text() {
+	if after.Text() != before.Text() {
 		w.opts.Observer.Changed(w.health())
 	}
 	if t != nil {
-		return t.err
+		return t.Err
 	}
 	return nil
 }
 
 // status calls Status and finds what is wrong with the answer.
-func (w *writer) status(ctx context.Context) (Status, *trouble) {
+func (w *writer) status(ctx context.Context) (Status, *plugin.Trouble) {
 	s, err := w.plugin.Status(ctx)
 	if err != nil {
-		return s, &trouble{problem: problemOf(err), err: fmt.Errorf("status: %w", err)}
+		return s, &plugin.Trouble{Problem: plugin.ProblemOf(err), Err: fmt.Errorf("status: %w", err)}
 	}
 	if err := stored.ValidateKeyID(s.KeyID); err != nil {
 		w.opts.Observer.KeyIDRefused(err)
-		return s, troublef(BadKeyID, "status: %w", err)
+		return s, plugin.Troublef(BadKeyID, "status: %w", err)
 	}
 	w.opts.Observer.StatusSeen(s.KeyID)
 	if s.Healthz != "ok" {
-		return s, troublef(Unhealthy, "status: the plugin reports healthz %.300q, not \"ok\"", s.Healthz)
+		return s, plugin.Troublef(Unhealthy, "status: the plugin reports healthz %.300q, not \"ok\"", s.Healthz)
 	}
 	return s, w.checkVersion(s.Version)
 }
 
-func (w *writer) checkVersion(v string) *trouble {
+func (w *writer) checkVersion(v string) *plugin.Trouble {
 	if v != "v2" && v != "v2beta1" {
-		return troublef(BadVersion, "status: the plugin speaks version %.100q of the KMS API, not v2 or v2beta1", v)
+		return plugin.Troublef(BadVersion, "status: the plugin speaks version %.100q of the KMS API, not v2 or v2beta1", v)
 	}
 	if w.version == "" {
 		w.version = v
 	}
 	if v != w.version {
-		return troublef(BadVersion, "status: the plugin changed its KMS API version from %s to %s; restart the apiserver if that is meant", w.version, v)
+		return plugin.Troublef(BadVersion, "status: the plugin changed its KMS API version from %s to %s; restart the apiserver if that is meant", w.version, v)
 	}
 	return nil
 }
 
 // dekFor is the DEK for writing under keyID: the present one as long as the
 // key_id stays and its budget lasts, else a fresh one.
-func (w *writer) dekFor(ctx context.Context, keyID string) (*writeDEK, *trouble) {
+func (w *writer) dekFor(ctx context.Context, keyID string) (*writeDEK, *plugin.Trouble) {
 	reason := "start"
 	if p := w.permit.Load(); p != nil {
 		switch {
@@ -200,7 +200,7 @@ func (w *writer) dekFor(ctx context.Context, keyID string) (*writeDEK, *trouble)
 	dek, t := w.makeDEK(ctx, keyID)
 	var err error
 	if t != nil {
-		err = t.err
+		err = t.Err
 	}
 	w.opts.Observer.DEKMade(reason, w.opts.Clock.Since(start), err)
 	return dek, t
@@ -213,12 +213,12 @@ func (w *writer) runningLow(d *writeDEK) bool { return d.uses().left() <= w.opts
 // makeDEK wraps a fresh DEK and builds what writes under it. A DEK that the
 // plugin wrapped under another key_id than keyID stays pending and is used or
 // wrapped again next time: key_ids that do not settle cost no DEK each time.
-func (w *writer) makeDEK(ctx context.Context, keyID string) (*writeDEK, *trouble) {
+func (w *writer) makeDEK(ctx context.Context, keyID string) (*writeDEK, *plugin.Trouble) {
 	if w.pending == nil {
 		w.pending = &pendingDEK{As: "DEK"}
 		if _, err := io.ReadFull(w.opts.Random, w.pending.secret[:]); err != nil {
 			w.pending = nil
-			return nil, troublef(Failed, "generate a DEK: %w", err)
+			return nil, plugin.Troublef(Failed, "generate a DEK: %w", err)
 		}
 	}
 	if w.pending.source.KeyID != keyID {
@@ -227,30 +227,30 @@ func (w *writer) makeDEK(ctx context.Context, keyID string) (*writeDEK, *trouble
 		}
 	}
 	if got := w.pending.source.KeyID; got != keyID {
-		return nil, troublef(Disagreement, "encrypt used key_id %s and status names %s: the plugin has not settled on one",
+		return nil, plugin.Troublef(Disagreement, "encrypt used key_id %s and status names %s: the plugin has not settled on one",
 			HashKeyID(got), HashKeyID(keyID))
 	}
 	dek, err := w.build(w.pending)
 	if err != nil {
-		return nil, troublef(Failed, "build the DEK: %w", err)
+		return nil, plugin.Troublef(Failed, "build the DEK: %w", err)
 	}
 	clear(w.pending.secret[:])
 	w.pending = nil
 	return dek, nil
 }
 
-func (w *writer) wrap(ctx context.Context, p *pendingDEK) *trouble {
+func (w *writer) wrap(ctx context.Context, p *pendingDEK) *plugin.Trouble {
 	p.source = stored.DEKSource{}
 	wrapped, err := w.plugin.Encrypt(ctx, p.secret[:])
 	if err != nil {
-		return &trouble{problem: problemOf(err), err: fmt.Errorf("encrypt: %w", err)}
+		return &plugin.Trouble{Problem: plugin.ProblemOf(err), Err: fmt.Errorf("encrypt: %w", err)}
 	}
 	if bytes.Contains(wrapped.Ciphertext, p.secret[:]) {
-		return troublef(BadAnswer, "encrypt: the plugin gave the DEK back in the clear")
+		return plugin.Troublef(BadAnswer, "encrypt: the plugin gave the DEK back in the clear")
 	}
 	source, err := stored.NewDEKSource(w.opts.Mode.sourceType(), wrapped.KeyID, wrapped.Ciphertext, wrapped.Annotations)
 	if err != nil {
-		return troublef(BadAnswer, "encrypt: the plugin's answer cannot be stored: %w", err)
+		return plugin.Troublef(BadAnswer, "encrypt: the plugin's answer cannot be stored: %w", err)
 	}
 	p.source = source
 	return nil
@@ -304,7 +304,7 @@ func (w *writer) renew(ctx context.Context, used *writeDEK) error {
 // health is the writing side of [Health].
 func (w *writer) health() Health {
 	h := Health{Writes: true}
-	w.condition.Load().into(&h)
+	h.setCondition(w.condition.Load())
 	if p := w.permit.Load(); p != nil {
 		h.LastHealthy = p.since
 		h.WritesUntil = p.since.Add(w.opts.WriteWindow)
