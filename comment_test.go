@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,11 +27,14 @@ package p
 type T struct{}
 func (T) M() {}
 func (*T) N() {}
+func (*G[K]) M() {}
 func F() {}
 const C = 1
 var V, v = 1, 2
 
 type t struct{}
+type g[K any] struct{}
+func (*g[K]) M() {}
 func (t) M() {}
 func f() {}
 
@@ -46,7 +50,7 @@ const (
 )
 `, parser.ParseComments)
 	require.NoError(t, err)
-	require.Equal(t, []string{"T", "M", "N", "F", "C", "V", "the package"}, uncommented(source{files: []*ast.File{file}}))
+	require.Equal(t, []string{"T", "T.M", "T.N", "G.M", "F", "C", "V", "the package"}, uncommented(source{files: []*ast.File{file}}))
 }
 
 // uncommented lists what of a package has no comment: the package itself, and
@@ -71,8 +75,9 @@ func uncommentedIn(d ast.Decl) []string {
 	var missing []string
 	switch d := d.(type) {
 	case *ast.FuncDecl:
-		if d.Doc == nil && d.Name.IsExported() && isExported(d.Recv) {
-			missing = append(missing, d.Name.Name)
+		name, visible := nameOf(d)
+		if d.Doc == nil && visible {
+			missing = append(missing, name)
 		}
 	case *ast.GenDecl:
 		for _, spec := range d.Specs {
@@ -101,17 +106,19 @@ func uncommentedSpec(spec ast.Spec) []string {
 	return missing
 }
 
-// isExported tells whether a method's receiver can be named by others; without
-// one it is a function.
-func isExported(receiver *ast.FieldList) bool {
-	if receiver == nil {
-		return true
+// nameOf is the name of a function, or of a method with its type, and whether
+// others can see it.
+func nameOf(d *ast.FuncDecl) (name string, visible bool) {
+	if d.Recv == nil {
+		return d.Name.Name, d.Name.IsExported()
 	}
-	switch e := receiver.List[0].Type.(type) {
-	case *ast.StarExpr:
-		return isExported(&ast.FieldList{List: []*ast.Field{{Type: e.X}}})
-	case *ast.Ident:
-		return e.IsExported()
+	receiver := d.Recv.List[0].Type
+	if pointer, ok := receiver.(*ast.StarExpr); ok {
+		receiver = pointer.X
 	}
-	return true
+	if generic, ok := receiver.(*ast.IndexExpr); ok {
+		receiver = generic.X
+	}
+	name = types.ExprString(receiver)
+	return name + "." + d.Name.Name, d.Name.IsExported() && ast.IsExported(name)
 }
