@@ -134,7 +134,7 @@ func keyed(format stored.Format, keys ...string) kind {
 	var list []string
 	for i := 0; i < len(keys); i += 2 {
 		secret := base64.StdEncoding.EncodeToString([]byte(keys[i+1]))
-		list = append(list, fmt.Sprintf("{name: %s, secret: %s}", keys[i], secret))
+		list = append(list, fmt.Sprintf("{name: %q, secret: %s}", keys[i], secret))
 	}
 	return kind{format.Kind, fmt.Sprintf("%s: {keys: [%s]}", format.Kind, strings.Join(list, ", "))}
 }
