@@ -2,6 +2,8 @@ package reload
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -84,4 +86,20 @@ func TestWhenALookCounts(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestFileThatIsWrittenAgainIsNotStill(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	writeFile(t, path, "content")
+	s := settling{announced: 40, unannounced: 1000, patience: 10_000}
+	first := lookAt(path)
+	require.EqualValues(t, 40, s.saw(first, true, start))
+	require.NoError(t, os.Chtimes(path, start, start)) // as writing the same does
+	require.EqualValues(t, 40, s.saw(lookAt(path), false, start.Add(40)))
+
+	writeFile(t, path+".new", "content")
+	require.NoError(t, os.Chtimes(path+".new", start, start))
+	rename(t, path+".new", path)
+	require.EqualValues(t, 40, s.saw(lookAt(path), false, start.Add(80)), "another file")
+	require.EqualValues(t, 0, s.saw(lookAt(path), false, start.Add(120)))
 }

@@ -1,11 +1,15 @@
 package reload
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -24,9 +28,9 @@ func TestLookTellsWhetherTheFileIsOpenForWriting(t *testing.T) {
 	reader, err := os.Open(path)
 	require.NoError(t, err)
 	defer reader.Close()
-	require.False(t, lookAt(path).writing, "readers do not matter")
+	require.False(t, openForWriting(reader), "readers do not matter")
 	writer, err = os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0)
-	require.NoError(t, err, "the look has left nothing in a writer's way")
+	require.NoError(t, err, "nothing is left in a writer's way")
 	require.NoError(t, writer.Close())
 }
 
@@ -86,6 +90,44 @@ func TestFileThatIsLeftOpenIsTakenAfterAPoll(t *testing.T) {
 		f.pass(DefaultQuiet)
 		f.requireBuilt("whole")
 	})
+}
+
+// A folder that was moved away with its parent says nothing when it goes.
+func TestReplacedFoldersAreWatchedNoMore(t *testing.T) {
+	dir := realTempDir(t)
+	path := plain(t, dir)
+	watcher, err := fsnotify.NewWatcher()
+	require.NoError(t, err)
+	f := newFollowing(path, watcher)
+	go f.sort()
+	defer f.stop()
+	require.NoError(t, f.follow())
+	watches := inotifyWatches(t)
+	require.GreaterOrEqual(t, watches, len(folders(namesOf(path)))+1)
+	for i := range 10 {
+		rename(t, filepath.Join(dir, "a"), filepath.Join(dir, strconv.Itoa(i)))
+		plain(t, dir)
+		require.NoError(t, f.follow())
+	}
+	require.Equal(t, watches, inotifyWatches(t))
+}
+
+// inotifyWatches returns how many watches the kernel keeps for this process.
+func inotifyWatches(t *testing.T) int {
+	t.Helper()
+	files, err := filepath.Glob("/proc/self/fdinfo/*")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	watches := 0
+	for _, file := range files {
+		info, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it was open for Glob itself
+		}
+		require.NoError(t, err)
+		watches += strings.Count(string(info), "inotify wd:")
+	}
+	return watches
 }
 
 // needLeases skips the test where the file system cannot tell whether the file
