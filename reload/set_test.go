@@ -356,17 +356,17 @@ func BenchmarkHandle(b *testing.B) {
 	s := NewSet(constant{}, SetOptions{})
 	defer s.Close()
 	h := s.TransformerForResource(secrets)
-	data, dataCtx := []byte("v"), value.Context(etcdKey)
+	ctx, data, dataCtx := b.Context(), []byte("v"), value.Context(etcdKey)
 	b.Run("serial", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			_, _, _ = h.TransformFromStorage(b.Context(), data, dataCtx)
+			_, _, _ = h.TransformFromStorage(ctx, data, dataCtx)
 		}
 	})
 	b.Run("parallel", func(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				_, _, _ = h.TransformFromStorage(b.Context(), data, dataCtx)
+				_, _, _ = h.TransformFromStorage(ctx, data, dataCtx)
 			}
 		})
 	})
