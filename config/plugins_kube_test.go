@@ -1,0 +1,45 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/faultplugin"
+)
+
+// Asking for the health of a plugin calls nobody, however often it is done;
+// kube-apiserver's check calls Status whenever its last answer has aged.
+func TestAskingForHealthCallsNobody(t *testing.T) {
+	p, away := faultplugin.Start(t), faultplugin.New(t)
+	x := built(t, nil, fileOf(rule("secrets", kms("a", p)), rule("pods", kms("b", away))))
+	_ = x.Ready(t.Context())
+	before := p.Calls()
+	for range 1000 {
+		h := x.Health()
+		require.Empty(t, h[0].Problem)
+		require.NotEmpty(t, h[1].Problem)
+	}
+	require.Equal(t, before, p.Calls())
+	require.Equal(t, faultplugin.Calls{Status: 1, Encrypt: 1}, before)
+}
+
+// Masking is found before any plugin is called; kube-apiserver has called those
+// of the entries before by then.
+func TestAFileIsJudgedWithoutItsPlugins(t *testing.T) {
+	p := faultplugin.Start(t)
+	content := []byte(fileOf(rule("'*.*'", kms("a", p)), rule("secrets", kms("b", p))))
+	_, err := config.Parse(content, config.Options{})
+	require.ErrorContains(t, err, "masked")
+	require.Zero(t, p.Calls())
+
+	file := filepath.Join(t.TempDir(), "masked.yaml")
+	require.NoError(t, os.WriteFile(file, content, 0o600))
+	_, err = encryptionconfig.LoadEncryptionConfig(t.Context(), file, false, "test")
+	require.ErrorContains(t, err, "masked")
+	require.NotZero(t, p.Calls())
+}
