@@ -27,6 +27,9 @@ type knownDEK struct {
 	toldReads, toldWrites uint64
 }
 
+// proven tells whether it is known to be the key that it is taken for.
+func (d *knownDEK) proven() bool { return d.sealed != nil || d.reads.Load() > 0 }
+
 // entry leads from one encoding of a DEK source to its DEK. A source has a
 // canonical encoding, ours; other writers order fields and annotations in
 // other ways, and each way that is met becomes an entry of its own, an alias.
@@ -117,18 +120,17 @@ func (c *cache) unlist(e *entry) {
 	})
 }
 
-// dropBefore drops the DEKs that were unwrapped before a time, and tells whether
-// there were any.
-func (c *cache) dropBefore(t time.Time) bool {
+// drop drops the DEKs that want to be, and tells whether there were any.
+func (c *cache) drop(wanted func(*knownDEK) bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	had := len(c.all)
 	c.all = slices.DeleteFunc(c.all, func(e *entry) bool {
-		old := e.dek.since.Before(t)
-		if old {
+		gone := wanted(e.dek)
+		if gone {
 			c.unlist(e)
 		}
-		return old
+		return gone
 	})
 	return len(c.all) < had
 }

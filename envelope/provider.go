@@ -82,10 +82,19 @@ func (p *Provider) known(w *permit, tail []byte) *knownDEK {
 func (p *Provider) openWith(dek *knownDEK, w *permit, data []byte, at value.Context) ([]byte, bool, error) {
 	plaintext, err := dek.open(data, at.AuthenticatedData())
 	if err != nil {
+		p.doubt(dek)
 		return nil, false, p.errorf("%w: sealed under key_id %s: %w", ErrCorrupt, HashKeyID(dek.keyID), err)
 	}
 	dek.reads.Add(1)
 	return plaintext, w != nil && w.dek.keyID != dek.keyID, nil
+}
+
+// doubt forgets a DEK that has opened nothing yet: a plugin may have answered
+// with another key, and has to be asked again when it is well.
+func (p *Provider) doubt(dek *knownDEK) {
+	if !dek.proven() {
+		p.cache.drop(func(d *knownDEK) bool { return d == dek })
+	}
 }
 
 // openCold reads the whole object, finds or unwraps its DEK, and opens it.
@@ -234,7 +243,8 @@ func (p *Provider) DropAged() {
 	if p.opts.MaxDEKAge <= 0 {
 		return
 	}
-	if p.cache.dropBefore(p.opts.Clock.Now().Add(-p.opts.MaxDEKAge)) {
+	oldest := p.opts.Clock.Now().Add(-p.opts.MaxDEKAge)
+	if p.cache.drop(func(d *knownDEK) bool { return d.since.Before(oldest) }) {
 		p.opts.Observer.DEKsDropped(p.cache.len())
 	}
 }

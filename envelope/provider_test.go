@@ -241,6 +241,44 @@ func (p *garbagePlugin) Decrypt(context.Context, Wrapped) ([]byte, error) {
 	return bytes.Clone(p.answer), nil
 }
 
+// A plugin that once answers with another key costs no more than the reads of
+// that time.
+func TestAWrongKeyIsNotKept(t *testing.T) {
+	for _, mode := range []WriteMode{Counter, Seed} {
+		payload := newRig(t, func(o *Options) { o.Mode = mode }).write("value")
+		plugin := &garbagePlugin{newFaultyPlugin(), make([]byte, dekSize)}
+		l := NewProvider("reader", plugin, Options{}).LeaseToRead()
+		defer l.End()
+		for range 2 {
+			_, _, err := l.Open(t.Context(), payload, testKey)
+			require.ErrorIs(t, err, ErrCorrupt)
+			require.Zero(t, l.Health().CachedDEKs)
+		}
+		object, err := stored.Parse(payload)
+		require.NoError(t, err)
+		plugin.answer, err = plugin.faultyPlugin.Decrypt(t.Context(), wrappedOf(&object.Source))
+		require.NoError(t, err)
+		got, _, err := l.Open(t.Context(), payload, testKey)
+		require.NoError(t, err)
+		require.Equal(t, "value", string(got))
+	}
+}
+
+// Once a key has opened something, a damaged value says nothing of it.
+func TestADamagedValueDoesNotCostAKeyThatIsInUse(t *testing.T) {
+	payload := newRig(t).write("value")
+	l, plugin := reader(t)
+	_, _, err := l.Open(t.Context(), payload, testKey)
+	require.NoError(t, err)
+	damaged := bytes.Clone(payload)
+	damaged[10] ^= 1
+	_, _, err = l.Open(t.Context(), damaged, testKey)
+	require.ErrorIs(t, err, ErrCorrupt)
+	plugin.die()
+	_, _, err = l.Open(t.Context(), payload, testKey)
+	require.NoError(t, err)
+}
+
 // Every damage of a record is an error, whatever the plugin makes of it.
 func TestEveryDamageIsNoticed(t *testing.T) {
 	for _, mode := range []WriteMode{Counter, Seed} {
