@@ -121,10 +121,11 @@ func (w *writer) pollAfter() time.Duration {
 }
 
 // probe asks the plugin how it is and brings the permit into line. Only a
-// plugin with nothing wrong at all prolongs it.
+// plugin with nothing wrong at all prolongs it, from the moment it was asked:
+// the answer may be long under way, and was true before it came.
 func (w *writer) probe(ctx context.Context) error {
+	asked := w.opts.Clock.Now()
 	status, t := w.status(ctx)
-	now := w.opts.Clock.Now()
 	var dek *writeDEK
 	if t == nil {
 		dek, t = w.dekFor(ctx, status.KeyID)
@@ -133,9 +134,9 @@ func (w *writer) probe(ctx context.Context) error {
 		return ctx.Err() // the provider is closing: what failed says nothing of the plugin
 	}
 	if t == nil {
-		w.permit.Store(&permit{dek: dek, since: now})
+		w.permit.Store(&permit{dek: dek, since: asked})
 	}
-	return w.conclude(t, now)
+	return w.conclude(t, w.opts.Clock.Now())
 }
 
 // conclude records what a probe found and tells the observer if it is new.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	testingclock "k8s.io/utils/clock/testing"
 )
 
 func (r *rig) writeFails(fragments ...string) {
@@ -123,6 +124,29 @@ func TestTheWriteWindow(t *testing.T) {
 			require.Equal(t, r.clock.Now(), r.Health().Since)
 		})
 	}
+}
+
+// latePlugin's answers are under way for some time.
+type latePlugin struct {
+	*faultyPlugin
+	clock *testingclock.FakeClock
+}
+
+func (p latePlugin) Status(ctx context.Context) (Status, error) {
+	s, err := p.faultyPlugin.Status(ctx)
+	p.clock.Step(2 * time.Second)
+	return s, err
+}
+
+// What Status says was true when it was asked, and need not be any more when
+// the answer comes.
+func TestTheWriteWindowBeginsWhenStatusIsAsked(t *testing.T) {
+	clock := testingclock.NewFakeClock(testStart)
+	l := NewProvider("test", latePlugin{newFaultyPlugin(), clock}, Options{Clock: clock}).LeaseToWrite()
+	defer l.End()
+	require.NoError(t, l.Probed(t.Context()))
+	require.Equal(t, testStart, l.Health().LastHealthy)
+	require.Equal(t, testStart.Add(2*time.Second), l.Health().Since)
 }
 
 func TestThePinnedVersionMustNotChange(t *testing.T) {
