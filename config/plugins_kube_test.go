@@ -4,11 +4,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
@@ -42,4 +44,31 @@ func TestAFileIsJudgedWithoutItsPlugins(t *testing.T) {
 	_, err = encryptionconfig.LoadEncryptionConfig(t.Context(), file, false, "test")
 	require.ErrorContains(t, err, "masked")
 	require.NotZero(t, p.Calls())
+}
+
+// Of two plugins each has its own health: one goes away and comes back, then the
+// other, then both.
+func TestEachPluginHasItsOwnHealth(t *testing.T) {
+	plugins := []*faultplugin.Plugin{faultplugin.Start(t), faultplugin.Start(t)}
+	x := built(t, nil, fileOf(rule("secrets", kms("first", plugins[0])), rule("pods", kms("second", plugins[1]))))
+	require.NoError(t, x.Ready(t.Context()))
+	is := func(first, second envelope.Problem) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			h := x.Health()
+			return h[0].Problem == first && h[1].Problem == second
+		}, 30*time.Second, time.Millisecond)
+	}
+	is("", "")
+	plugins[0].Kill()
+	is(envelope.Unreachable, "")
+	plugins[0].Serve()
+	is("", "")
+	plugins[1].Kill()
+	is("", envelope.Unreachable)
+	plugins[0].Kill()
+	is(envelope.Unreachable, envelope.Unreachable)
+	plugins[0].Serve()
+	plugins[1].Serve()
+	is("", "")
 }

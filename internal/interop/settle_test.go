@@ -3,16 +3,12 @@ package interop
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apiserver/pkg/storage/value"
-	testingclock "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 
-	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
-	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
@@ -196,49 +192,30 @@ func TestWhoRewritesWhoseValues(t *testing.T) {
 }
 
 // The two settle when the key_id changes under a server that runs, too; the
-// other one is the kube-apiserver that was restarted meanwhile, or was not.
+// other one is a kube-apiserver that has not seen it yet, and one that has.
 func TestAFleetSettlesAfterTheKeyIDChangedInAServerThatRuns(t *testing.T) {
 	for _, mode := range []envelope.WriteMode{envelope.Counter, envelope.Seed} {
-		plugin := faultplugin.Start(t)
-		content := fileOf(kmsV2("fleet", plugin.Endpoint()))
-		clock := testingclock.NewFakeClock(time.Now())
-		built, err := loadOurs(t, content, envelope.Options{Mode: mode, Clock: clock})
-		require.NoError(t, err)
-		ours := server{side: side{name: "atrest", ours: true}, Transformer: built.TransformerForResource(secrets)}
-		old := theirSeed.start(t, content)
-		e := etcd{"/a": nil, "/b": nil}
-		for name := range e {
-			e[name], err = old.TransformToStorage(t.Context(), []byte("content"), value.DefaultContext(name))
+		r := run(t, mode)
+		content := fileOf(kmsV2("fleet", r.plugin.Endpoint()))
+		before := theirSeed.start(t, content)
+		for _, name := range []string{"/a", "/b"} {
+			data, err := before.TransformToStorage(t.Context(), []byte("content"), value.DefaultContext(name))
 			require.NoError(t, err)
+			r.etcd[name] = data
 		}
-		writes, err := settle([]server{ours, old}, e, 1)
+		writes, err := settle([]server{r.server, before}, r.etcd, 1)
 		require.NoError(t, err, "%v", writes)
 
-		plugin.Heal("2")
-		seen(t, built, clock, "2")
-		_, err = settle([]server{ours, old}, e, 3)
+		r.rotate("2")
+		_, err = settle([]server{r.server, before}, r.etcd, 3)
 		require.Error(t, err, "they disagree for as long as one of them has not seen the key_id")
 
-		restarted := theirSeed.start(t, content)
-		writes, err = settle([]server{ours, restarted}, e, 2)
+		after := theirSeed.start(t, content)
+		writes, err = settle([]server{r.server, after}, r.etcd, 2)
 		require.NoError(t, err)
 		require.Len(t, writes, 1)
-		for _, data := range e {
-			_, payload := payloadOf(data)
-			object, err := stored.Parse(payload)
-			require.NoError(t, err)
-			require.Equal(t, "2", object.Source.KeyID)
+		for name := range r.etcd {
+			require.Equal(t, "2", r.keyIDOf(name))
 		}
 	}
-}
-
-// seen lets time go by until the plugin's key_id was noticed.
-func seen(t *testing.T, built *config.Transformers, clock *testingclock.FakeClock, keyID string) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		if clock.HasWaiters() {
-			clock.Step(envelope.DefaultHealthyPoll)
-		}
-		return built.Health()[0].KeyIDHash == envelope.HashKeyID(keyID)
-	}, 10*time.Second, time.Millisecond)
 }
