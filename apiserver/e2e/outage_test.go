@@ -21,7 +21,8 @@ func TestWithoutThePluginTheServerGoesOnAndSaysSo(t *testing.T) {
 
 	require.NoError(t, plugin.Stop())
 	text := waitForStatus(t, server, http.StatusInternalServerError, check)
-	require.Contains(t, text, "one", "the text names the provider")
+	require.Contains(t, text, `"one"`, "the text names the provider")
+	require.Regexp(t, `since 20[0-9-]+T.* writes go on for 1[0-9]{2} s`, text)
 
 	require.Equal(t, password, readSecret(t, server, "before"))
 	writeSecret(t, server, "meanwhile", password)
@@ -49,7 +50,7 @@ func TestStartWithoutThePluginIsNotReadyUntilItComes(t *testing.T) {
 	server.WaitFor("/readyz?exclude=kms-providers")
 	requireStatus(t, server, http.StatusInternalServerError, "/readyz")
 	_, text := server.Get(check)
-	require.Contains(t, text, "one", "the text names the provider")
+	require.Contains(t, text, `"one"`, "the text names the provider")
 
 	require.NoError(t, plugin.Start(t.Context()))
 	server.WaitFor("/readyz")

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -56,15 +55,7 @@ func TestAFileThatCannotBeUsedLeavesTheRunningConfigurationAlone(t *testing.T) {
 }
 
 // reloads reads how many reloads ended with status from the server's metrics.
-func reloads(t *testing.T, s *harness.Server, status string) (n float64) {
+func reloads(t *testing.T, s *harness.Server, status string) float64 {
 	t.Helper()
-	_, text := s.Get("/metrics")
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "apiserver_encryption_config_controller_automatic_reloads_total{") &&
-			strings.Contains(line, fmt.Sprintf("status=%q", status)) {
-			_, err := fmt.Sscan(line[strings.LastIndexByte(line, '}')+1:], &n)
-			require.NoError(t, err)
-		}
-	}
-	return n
+	return metric(t, s, "apiserver_encryption_config_controller_automatic_reloads_total", "status", status)
 }

@@ -21,7 +21,9 @@ const (
 	cipherFirst order = true
 )
 
-const configText = `apiVersion: apiserver.config.k8s.io/v1
+const configText = `# The quickstart writes this file anew when it starts. Change it while the apiserver
+# serves: it takes effect at once, and what cannot be used changes nothing.
+apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration
 resources:
 - resources: [secrets]

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"os"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/rest"
@@ -28,19 +30,26 @@ func captureLogs(f folder) (io.Closer, error) {
 	return file, nil
 }
 
+// onFatal lets kube-apiserver's way out of what it cannot mend, which is to end the process on the spot, say
+// why and leave no temporary folder behind.
+func (f folder) onFatal(r *report) {
+	klog.OsExit = func(int) {
+		lines := f.logged(r)
+		r.line("")
+		r.fails("kube-apiserver runs", errors.New(lines[len(lines)-1]))
+		f.explain(r)
+		if err := f.remove(); err != nil {
+			r.line("       %v", err)
+		}
+		os.Exit(1)
+	}
+}
+
 // explain prints the last errors that were logged, and where the rest is.
 func (f folder) explain(r *report) {
-	text, err := os.ReadFile(f.log("kube-apiserver"))
-	if err != nil {
-		r.line("       the log cannot be read: %v", err)
-		return
-	}
-	var failures []string
-	for line := range strings.Lines(string(text)) {
-		if line[0] == 'E' || line[0] == 'F' {
-			failures = append(failures, strings.TrimSuffix(line, "\n"))
-		}
-	}
+	failures := slices.DeleteFunc(f.logged(r), func(line string) bool {
+		return !strings.HasPrefix(line, "E") && !strings.HasPrefix(line, "F")
+	})
 	for _, line := range failures[max(0, len(failures)-shownErrors):] {
 		r.line("       %s", line)
 	}
@@ -49,4 +58,13 @@ func (f folder) explain(r *report) {
 	} else {
 		r.line("       run it with --data DIR to keep all logs")
 	}
+}
+
+// logged returns the lines that kube-apiserver and the plugin have logged, at least one.
+func (f folder) logged(r *report) []string {
+	text, err := os.ReadFile(f.log("kube-apiserver"))
+	if err != nil {
+		r.line("       the log cannot be read: %v", err)
+	}
+	return strings.Split(strings.TrimSpace(string(text)), "\n")
 }

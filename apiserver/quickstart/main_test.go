@@ -15,20 +15,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 )
 
-// The command, and the command as it behaves on a terminal.
+// The command, the command as it behaves on a terminal, and kube-apiserver giving up inside it.
 const (
 	inALog      = "quickstart"
 	onATerminal = "quickstart on a terminal"
+	givesUp     = "kube-apiserver gives up"
 )
 
 func TestMain(m *testing.M) {
 	os.Exit(harness.Main(m, map[string]func() int{
 		inALog:      func() int { return execute(newReport(os.Stdout)) },
 		onATerminal: func() int { return execute(&report{out: os.Stdout, terminal: true}) },
+		givesUp:     giveUp,
 	}))
 }
 
@@ -100,6 +103,28 @@ func TestInterruptedItEndsWithOneAndCleansUp(t *testing.T) {
 	require.Equal(t, 1, r.wait(t))
 	require.Contains(t, r.output.String(), "Interrupted.")
 	require.Empty(t, r.leftovers(t))
+}
+
+func TestWhenTheServerGivesUpItSaysSoAndCleansUp(t *testing.T) {
+	t.Parallel()
+	r := start(t, givesUp)
+	require.Equal(t, 1, r.wait(t))
+	require.Contains(t, r.output.String(), "no way on")
+	require.Empty(t, r.leftovers(t))
+}
+
+// giveUp ends as kube-apiserver does when a hook fails after it has started.
+func giveUp() int {
+	f, err := openFolder("")
+	if err != nil {
+		return 3
+	}
+	if _, err := captureLogs(f); err != nil {
+		return 3
+	}
+	f.onFatal(&report{out: os.Stdout})
+	klog.Fatal("no way on")
+	return 0
 }
 
 func TestAPortThatIsTakenIsTheReasonItGives(t *testing.T) {

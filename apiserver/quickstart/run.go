@@ -23,6 +23,7 @@ func run(ctx context.Context, o options, r *report) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, logs.Close()) }()
+	f.onFatal(r)
 
 	ctx, failed := context.WithCancelCause(ctx)
 	defer failed(nil)

@@ -16,8 +16,8 @@ import (
 const (
 	// value is what the quickstart stores: easy to recognise, so that not finding it in etcd means something.
 	value = "correct-horse-battery-staple"
-	// stepTimeout bounds a step; the slowest needs some seconds.
-	stepTimeout = time.Minute
+	// stepTimeout bounds a step. The slowest needs some seconds, and a minute on a machine that is busy.
+	stepTimeout = 3 * time.Minute
 	// retryInterval is the pause between two tries of what must come true soon.
 	retryInterval = 20 * time.Millisecond
 	checkPath     = "/healthz/kms-providers"

@@ -12,9 +12,12 @@ import (
 	"slices"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/kube-atrest/atrest"
 )
@@ -23,19 +26,26 @@ import (
 const reloadHook = "start-encryption-provider-config-automatic-reload"
 
 // Run serves until ctx ends, then drains and returns nil. An error means that the server could not be
-// configured or could not start; one about encryption names the file and the field.
+// configured or could not start; one about encryption names the file and the field, and comes before anything
+// else is tried.
 func Run(ctx context.Context, o *Options) error {
 	klog.InfoS("Starting kube-apiserver with encryption at rest by atrest", "version", version.Get())
-	config, err := newConfig(ctx, o)
+	completed, err := complete(ctx, o)
 	if err != nil {
 		return err
 	}
-	encryption, err := o.Encryption.Start(ctx, config.KubeAPIs.ControlPlane.Generic.APIServerID)
+	encryption, err := o.Encryption.Start(ctx, apiServerID())
 	if err != nil {
 		return err
 	}
 	if encryption != nil {
 		defer encryption.Close() // its plugins are needed until the last request is answered
+	}
+	config, err := app.NewConfig(completed)
+	if err != nil {
+		return err
+	}
+	if encryption != nil {
 		if err := encrypt(config, encryption); err != nil {
 			return err
 		}
@@ -43,16 +53,18 @@ func Run(ctx context.Context, o *Options) error {
 	return serve(ctx, config)
 }
 
-func newConfig(ctx context.Context, o *Options) (*app.Config, error) {
+func complete(ctx context.Context, o *Options) (options.CompletedOptions, error) {
 	completed, err := o.Complete(ctx)
 	if err != nil {
-		return nil, err
+		return options.CompletedOptions{}, err
 	}
-	if errs := append(o.Validate(), completed.Validate()...); len(errs) > 0 {
-		return nil, utilerrors.NewAggregate(errs)
-	}
-	return app.NewConfig(completed)
+	errs := append(o.Validate(), completed.Validate()...)
+	return completed, utilerrors.NewAggregate(errs)
 }
+
+// apiServerID is the name that this server will have in metrics. It depends on the host and the feature gates
+// alone, and is wanted before there is a configuration to read it from.
+func apiServerID() string { return genericapiserver.NewConfig(legacyscheme.Codecs).APIServerID }
 
 // encrypt puts atrest between the servers and their storage, and its health and reload into the outermost
 // server, which is where kube-apiserver has them: on healthz and readyz, never on livez.
