@@ -32,7 +32,7 @@ type room struct {
 var rooms = map[string]room{
 	".": {uses: []string{"config", "healthz", "reload", "envelope", "transformer", "internal/metrics"}},
 
-	"config": {uses: []string{"envelope", "transformer", "internal/metrics", "internal/redact", "internal/stored"},
+	"config": {uses: []string{"envelope", "envelope/kmsv1", "transformer", "internal/metrics", "internal/redact", "internal/stored"},
 		never: []string{"os", "net/http", "github.com/fsnotify/fsnotify"}},
 	"reload":  {never: []string{"k8s.io/apiserver/pkg/apis/...", "google.golang.org/grpc/..."}},
 	"healthz": {never: []string{"os", "google.golang.org/grpc/..."}},

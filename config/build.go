@@ -9,8 +9,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/envelope/kmsv1"
 	"github.com/kube-atrest/atrest/internal/metrics"
-	"github.com/kube-atrest/atrest/internal/stored"
 	"github.com/kube-atrest/atrest/transformer"
 )
 
@@ -21,6 +21,8 @@ type BuildOptions struct {
 	Envelope envelope.Options
 	// Dial reaches a KMS plugin; default [envelope.Dial].
 	Dial func(envelope.Endpoint, time.Duration, envelope.Recorder) (envelope.Plugin, error)
+	// DialV1 reaches a KMS v1 plugin; default [kmsv1.Dial].
+	DialV1 func(envelope.Endpoint, time.Duration, envelope.Recorder) (kmsv1.Plugin, error)
 	// APIServerID names the server in metrics.
 	APIServerID string
 	// Logger is told of changes in the health of KMS plugins; default
@@ -38,6 +40,9 @@ type BuildOptions struct {
 func Build(c *Configuration, previous *Transformers, o BuildOptions) (*Transformers, error) {
 	if o.Dial == nil {
 		o.Dial = envelope.Dial
+	}
+	if o.DialV1 == nil {
+		o.DialV1 = kmsv1.Dial
 	}
 	t := &Transformers{configuration: c, entries: map[*Provider][]transformer.Entry{}}
 	for _, p := range c.Providers() {
@@ -67,7 +72,7 @@ func (t *Transformers) build(p *Provider, previous *Transformers, o BuildOptions
 		return t.keyEntries(p, previous, transformer.NewAESCBC)
 	case Secretbox:
 		return t.keyEntries(p, previous, transformer.NewSecretbox)
-	case KMSv2:
+	case KMSv1, KMSv2:
 		return t.kmsEntries(p, previous, o)
 	}
 	return nil, fmt.Errorf("%s providers cannot be built", p.Kind())
@@ -98,42 +103,60 @@ func (t *Transformers) keyEntries(p *Provider, previous *Transformers, make func
 // kmsEntries makes the entry of a KMS provider on its plugin, which other
 // elements of the file may name too.
 func (t *Transformers) kmsEntries(p *Provider, previous *Transformers, o BuildOptions) ([]transformer.Entry, error) {
-	u, err := t.plugin(p.KMS(), previous, o)
+	u, err := t.plugin(p, previous, o)
 	if err != nil {
 		return nil, err
 	}
 	u.providers = append(u.providers, p)
-	prefix := stored.KMSv2.PrefixFor(p.KMS().Name)
-	return []transformer.Entry{{Prefix: prefix, Label: prefix, Provider: u.read.Provider}}, nil
+	format, _ := p.Kind().format()
+	prefix := format.PrefixFor(p.KMS().Name)
+	return []transformer.Entry{{Prefix: prefix, Label: prefix, Provider: u.read}}, nil
 }
 
 // plugin is the use of a plugin: one that this file named before, else one that
 // the previous file used, else a new one.
-func (t *Transformers) plugin(kms KMS, previous *Transformers, o BuildOptions) (*pluginUse, error) {
-	id := pluginID{socket: kms.Address, timeout: kms.Timeout}
+func (t *Transformers) plugin(p *Provider, previous *Transformers, o BuildOptions) (*pluginUse, error) {
+	kms := p.KMS()
+	id := pluginID{kind: p.Kind(), socket: kms.Address, timeout: kms.Timeout, cacheSize: kms.CacheSize}
 	if u := t.use(id); u != nil {
 		return u, nil
 	}
 	u := &pluginUse{id: id}
 	if old := previous.use(id); old != nil {
-		u.observer, u.wroteBefore = old.observer, old.write != nil
-		u.read = old.read.LeaseToRead()
+		u.observer, u.source, u.wroteBefore = old.observer, old.source, old.write != nil
 	} else if err := u.dial(kms, o); err != nil {
 		return nil, err
 	}
+	u.read = u.source.toRead()
 	t.plugins = append(t.plugins, u)
 	return u, nil
 }
 
 func (u *pluginUse) dial(kms KMS, o BuildOptions) error {
 	u.observer = newObserver(kms.Name, o)
+	if u.id.kind == KMSv1 {
+		return u.dialV1(kms, o)
+	}
 	plugin, err := o.Dial(endpointOf(kms), kms.Timeout, u.observer.called)
 	if err != nil {
 		return err
 	}
 	opts := o.Envelope
 	opts.Observer = u.observer
-	u.read = envelope.NewProvider(kms.Name, plugin, opts).LeaseToRead()
+	u.source = v2{envelope.NewProvider(kms.Name, plugin, opts)}
+	return nil
+}
+
+func (u *pluginUse) dialV1(kms KMS, o BuildOptions) error {
+	plugin, err := o.DialV1(endpointOf(kms), kms.Timeout, u.observer.called)
+	if err != nil {
+		return err
+	}
+	e := o.Envelope
+	u.source = v1{kmsv1.NewProvider(kms.Name, plugin, kmsv1.Options{
+		CacheSize: kms.CacheSize, MaxDEKAge: e.MaxDEKAge, HealthyPoll: e.HealthyPoll, UnhealthyPoll: e.UnhealthyPoll,
+		Clock: e.Clock, Random: e.Random, Observer: u.observer,
+	})}
 	return nil
 }
 
@@ -172,6 +195,7 @@ type NotReady struct {
 	Cause error
 }
 
+// Error names the providers and the cause.
 func (e *NotReady) Error() string {
 	return fmt.Sprintf("kms provider %q is to write and is not healthy: %v", e.Names, e.Cause)
 }

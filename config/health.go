@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/kube-atrest/atrest/envelope"
-	"github.com/kube-atrest/atrest/internal/metrics"
 )
 
 // PluginHealth is the health of one KMS plugin with its place in the file.
@@ -50,23 +49,9 @@ func (t *Transformers) writtenWith(u *pluginUse) []string {
 // every few seconds; [Transformers.Removed] counts as one.
 func (t *Transformers) Tend(now time.Time) {
 	for _, u := range t.plugins {
-		u.read.DropAged()
-		u.tend()
+		u.source.tend(u.observer)
 	}
 	for _, u := range t.locals {
 		u.tend(now)
 	}
-}
-
-func (u *pluginUse) tend() {
-	kms := u.observer.kms.Load()
-	for keyID, use := range u.read.Usage() {
-		kms.KeyIDUsed(metrics.ToStorage, keyID, use.Writes)
-		kms.KeyIDUsed(metrics.FromStorage, keyID, use.Reads)
-	}
-	h := u.read.Health()
-	kms.Condition(metrics.Condition{
-		Problem: string(h.Problem), WritesUntil: h.WritesUntil, LastHealthy: h.LastHealthy,
-		DEKCreated: h.DEKCreated, DEKWrites: h.DEKWrites,
-	})
 }

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 
-	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/transformer"
 )
 
@@ -26,8 +25,10 @@ var _ value.ResourceTransformers = (*Transformers)(nil)
 
 // pluginID tells plugins apart: names only choose the stored prefix.
 type pluginID struct {
-	socket  string
-	timeout time.Duration
+	kind      Kind
+	socket    string
+	timeout   time.Duration
+	cacheSize int // 0 for kms v2
 }
 
 // pluginUse is what one file has of a plugin.
@@ -35,9 +36,10 @@ type pluginUse struct {
 	id          pluginID
 	providers   []*Provider // that name it, in the order of the file
 	observer    *observer
-	read        *envelope.Lease
-	write       *envelope.Lease // nil when none of the providers writes
-	wroteBefore bool            // it was written with by the file before, too
+	source      source
+	read        lease
+	write       lease // nil when none of the providers writes
+	wroteBefore bool  // it was written with by the file before, too
 }
 
 // use is what t has of a plugin; nil if it does not name it, or t is nil.
@@ -55,7 +57,7 @@ func (t *Transformers) use(id pluginID) *pluginUse {
 // startWriting begins to follow the plugin if one of its providers writes.
 func (u *pluginUse) startWriting() {
 	if slices.ContainsFunc(u.providers, (*Provider).Writes) {
-		u.write = u.read.LeaseToWrite()
+		u.write = u.source.toWrite()
 	}
 }
 
