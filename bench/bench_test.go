@@ -29,6 +29,7 @@ func benchmark(b *testing.B, name string) {
 		scale = suite.Full()
 	}
 	s := newSetting(b, scale)
+	measure.Settle()
 	for _, c := range contestantsOf(b, s, name) {
 		switch c := c.(type) {
 		case *measure.Loop:

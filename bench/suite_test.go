@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -13,10 +14,11 @@ import (
 	"github.com/kube-atrest/atrest/bench/suite"
 )
 
-// One round of every case, too short to mean anything: whatever is measured can
+// Rounds of every case, too short to mean anything: whatever is measured can
 // be set up, reads back what it wrote, and gives a figure.
 func TestEveryCaseRunsAndGivesFigures(t *testing.T) {
 	s := newSetting(t, suite.Tiny())
+	const rounds = 2
 	for _, c := range suite.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
 			contestants, err := c.Contestants(t.Context(), s)
@@ -24,13 +26,16 @@ func TestEveryCaseRunsAndGivesFigures(t *testing.T) {
 			require.NotEmpty(t, contestants)
 
 			book, done := measure.NewBook(), 0
-			plan := measure.Plan{Rounds: 2, Slice: 100 * time.Microsecond}
-			require.NoError(t, plan.Interleave(t.Context(), contestants, book, func() { done++ }))
-			require.Equal(t, 2*len(contestants), done)
+			plan := measure.Plan{Rounds: rounds, Slice: 50 * time.Microsecond, Before: s.Renew, After: func() { done++ }}
+			if c.Rounds > 0 {
+				plan.Rounds = 1
+			}
+			require.NoError(t, plan.Interleave(t.Context(), contestants, book))
+			require.Equal(t, plan.Rounds*len(contestants), done)
 			require.NotEmpty(t, book.Names())
 			for _, n := range book.Names() {
 				require.Equal(t, c.Name, n.Case)
-				require.Len(t, book.Samples(n), 2, n)
+				require.Len(t, book.Samples(n), plan.Rounds, n)
 				require.NotEmpty(t, book.Samples(n)[0].Metrics, n)
 			}
 		})
@@ -42,7 +47,7 @@ func TestTheSlowCasesCountWhatTheySay(t *testing.T) {
 	s := newSetting(t, suite.Tiny())
 	book := measure.NewBook()
 	for _, name := range []string{"ColdReaders", "ColdStart", "Reload"} {
-		require.NoError(t, measure.Plan{Rounds: 1}.Interleave(t.Context(), contestantsOf(t, s, name), book, func() {}))
+		require.NoError(t, measure.Plan{Rounds: 1}.Interleave(t.Context(), contestantsOf(t, s, name), book))
 	}
 	one := func(n measure.Name, unit string) float64 {
 		values := book.Values(n, unit)
@@ -87,4 +92,17 @@ func TestTheSpreadIsOfRatiosWithinARound(t *testing.T) {
 	require.Equal(t, measure.Spread{Median: 3, Low: 3, High: 3, N: 5}, measure.Ratio(a, b))
 	require.Equal(t, measure.Spread{Median: 2.5, Low: 1.3, High: 3.7, N: 4}, measure.SpreadOf([]float64{1, 2, 3, 4}))
 	require.Equal(t, measure.Spread{}, measure.Ratio(nil, b))
+}
+
+func TestEveryRoundBeginsWithAnotherOfTheGroup(t *testing.T) {
+	var order []string
+	side := func(group, name string) measure.Contestant {
+		return &measure.Trial{Name: measure.Name{Case: group, Side: name}, Do: func(context.Context) ([]measure.Point, error) {
+			order = append(order, group+name)
+			return nil, nil
+		}}
+	}
+	contestants := []measure.Contestant{side("x", "1"), side("x", "2"), side("x", "3"), side("y", "1"), side("y", "2")}
+	require.NoError(t, measure.Plan{Rounds: 3}.Interleave(t.Context(), contestants, measure.NewBook()))
+	require.Equal(t, strings.Fields("x1 x2 x3 y1 y2  x2 x3 x1 y2 y1  x3 x1 x2 y1 y2"), order)
 }

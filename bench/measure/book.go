@@ -6,7 +6,8 @@ import (
 
 // Units of figures, in the words of Go's benchmarks.
 const (
-	NsPerOp     = "ns/op"
+	NsPerOp     = "ns/op"     // time that passes
+	CPUNsPerOp  = "cpu-ns/op" // time of processors, with the collection of garbage
 	BytesPerOp  = "B/op"
 	AllocsPerOp = "allocs/op"
 	MBPerSecond = "MB/s"
@@ -29,6 +30,9 @@ func (n Name) Path() string {
 	}
 	return n.Params + "/side=" + n.Side
 }
+
+// Group is the name without the side.
+func (n Name) Group() string { return n.Case + "/" + n.Params }
 
 // With gives the name with one more parameter.
 func (n Name) With(param string) Name {

@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"testing"
@@ -34,24 +35,26 @@ func (l *Loop) Round(_ context.Context, slice time.Duration) ([]Measurement, err
 		l.n = n
 		runtime.GC()
 	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
+	if _, err := l.run(l.n/8 + 1); err != nil { // caches, fresh pages, the first use of a key
+		return nil, fmt.Errorf("%s: %w", l.Name, err)
+	}
+	before := look()
 	took, err := l.run(l.n)
-	runtime.ReadMemStats(&after)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", l.Name, err)
 	}
-	return []Measurement{{l.Name, l.sample(took, after.TotalAlloc-before.TotalAlloc, after.Mallocs-before.Mallocs)}}, nil
+	return []Measurement{{l.Name, l.sample(took, look().since(before))}}, nil
 }
 
-func (l *Loop) sample(took time.Duration, bytes, allocs uint64) Sample {
-	s := Sample{N: l.n, Metrics: []Metric{{NsPerOp, float64(took) / float64(l.n)}}}
+func (l *Loop) sample(took time.Duration, spent usage) Sample {
+	n := float64(l.n)
+	metrics := []Metric{{NsPerOp, float64(took) / n}, {CPUNsPerOp, float64(spent.cpu) / n}}
 	if l.Bytes > 0 {
-		s.Metrics = append(s.Metrics, Metric{MBPerSecond, float64(l.Bytes) * float64(l.n) / 1e6 / took.Seconds()})
+		metrics = append(metrics, Metric{MBPerSecond, float64(l.Bytes) * n / 1e6 / took.Seconds()})
 	}
-	return Sample{N: l.n, Metrics: append(s.Metrics,
-		Metric{BytesPerOp, float64(bytes / uint64(l.n))}, // whole, as in testing: the rest is the background's
-		Metric{AllocsPerOp, float64(allocs / uint64(l.n))})}
+	return Sample{N: l.n, Metrics: append(metrics,
+		Metric{BytesPerOp, math.Floor(float64(spent.bytes) / n)}, // what is left over is the background's
+		Metric{AllocsPerOp, math.Floor(float64(spent.allocs) / n)})}
 }
 
 // fill finds how many operations take as long as slice.

@@ -11,19 +11,30 @@ import (
 type Contestant interface {
 	// Round measures once, for about as long as slice if that can be chosen.
 	Round(ctx context.Context, slice time.Duration) ([]Measurement, error)
+	// Group is the same for those that are compared with each other.
+	Group() string
 }
 
 // Plan is how long to measure.
 type Plan struct {
 	Rounds int
 	Slice  time.Duration // of one contestant in one round
+	// Before is called before each round, and After when a contestant was
+	// measured; both may be nil.
+	Before func(context.Context) error
+	After  func()
 }
 
 // Interleave measures every contestant once in each round and writes what they
-// gave into book. after is called when one of them is done.
-func (p Plan) Interleave(ctx context.Context, contestants []Contestant, book *Book, after func()) error {
+// gave into book.
+func (p Plan) Interleave(ctx context.Context, contestants []Contestant, book *Book) error {
 	for round := range p.Rounds {
-		for _, c := range contestants {
+		if p.Before != nil {
+			if err := p.Before(ctx); err != nil {
+				return fmt.Errorf("before round %d: %w", round+1, err)
+			}
+		}
+		for _, c := range inTurn(contestants, round) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -35,10 +46,28 @@ func (p Plan) Interleave(ctx context.Context, contestants []Contestant, book *Bo
 			for _, m := range found {
 				book.Add(m)
 			}
-			after()
+			if p.After != nil {
+				p.After()
+			}
 		}
 	}
 	return nil
+}
+
+// inTurn has another one of each group go first in each round: to come after
+// somebody slow, or after values of another size, is an advantage or the reverse.
+func inTurn(contestants []Contestant, round int) []Contestant {
+	var order []Contestant
+	for len(contestants) > 0 {
+		n := 1
+		for n < len(contestants) && contestants[n].Group() == contestants[0].Group() {
+			n++
+		}
+		first := round % n
+		order = append(append(order, contestants[first:n]...), contestants[:first]...)
+		contestants = contestants[n:]
+	}
+	return order
 }
 
 // ballast makes the heap of a program that measures as large as that of a small

@@ -22,6 +22,16 @@ type Side struct {
 	value.Transformer
 
 	close func()
+	renew func(context.Context) error
+}
+
+// Renew sets the side up anew if it would otherwise keep more and more, which
+// is not what everybody beside it should be measured with. Not while it is used.
+func (s *Side) Renew(ctx context.Context) error {
+	if s.renew == nil {
+		return nil
+	}
+	return s.renew(ctx)
 }
 
 // Close takes the side down. Closing twice is harmless.

@@ -17,11 +17,10 @@ const (
 	EncryptCalls = "encrypt-calls"
 	StatusCalls  = "status-calls"
 	ObjectsRead  = "objects"
-	NsSinceStart = "ns-since-start"
 )
 
-// Objects is the parameter of a number of objects read so far.
-func Objects(n int) string { return fmt.Sprintf("objects=%d", n) }
+// Readers is the parameter of a number of readers.
+func Readers(n int) string { return fmt.Sprintf("readers=%d", n) }
 
 // coldReaders has many goroutines read one object whose DEK is not known, with
 // the plugin that takes its time.
@@ -33,7 +32,7 @@ func coldReaders(ctx context.Context, s *Setting) ([]measure.Contestant, error) 
 	var all []measure.Contestant
 	for _, name := range []string{AtrestCounter, KubeCounter} {
 		all = append(all, &measure.Trial{
-			Name: measure.Name{Case: "ColdReaders", Params: fmt.Sprintf("readers=%d", s.Readers), Side: name},
+			Name: measure.Name{Case: "ColdReaders", Params: Readers(s.Readers), Side: name},
 			Do: func(ctx context.Context) ([]measure.Point, error) {
 				return s.readAtOnce(ctx, name, objects[0])
 			},
@@ -102,9 +101,6 @@ func coldStart(ctx context.Context, s *Setting) ([]measure.Contestant, error) {
 	return all, nil
 }
 
-// coldPoints is how many points there are on the way of a cold start.
-const coldPoints = 40
-
 func (s *Setting) readCold(ctx context.Context, start func(context.Context) (*side.Side, error), objects []object) ([]measure.Point, error) {
 	before, began := s.slow.Calls.Decrypt.Load(), time.Now()
 	reader, err := start(ctx)
@@ -114,21 +110,17 @@ func (s *Setting) readCold(ctx context.Context, start func(context.Context) (*si
 	if reader.Name != Cipher { // which others use too
 		defer reader.Close()
 	}
-	var points []measure.Point
 	done := 0
 	for done < len(objects) && time.Since(began) < s.Patience {
 		if err := read(ctx, reader, objects[done]); err != nil {
 			return nil, err
 		}
 		done++
-		if done%max(1, len(objects)/coldPoints) == 0 {
-			points = append(points, measure.Point{Param: Objects(done), Sample: measure.Sample{N: done,
-				Metrics: []measure.Metric{{Unit: NsSinceStart, Value: float64(time.Since(began))}}}})
-		}
 	}
-	return append(points, measure.Point{Sample: measure.Sample{N: 1, Metrics: []measure.Metric{
-		{Unit: measure.NsPerOp, Value: float64(time.Since(began))},
+	took := time.Since(began)
+	return []measure.Point{{Sample: measure.Sample{N: 1, Metrics: []measure.Metric{
+		{Unit: measure.NsPerOp, Value: float64(took)},
 		{Unit: ObjectsRead, Value: float64(done)},
 		{Unit: DecryptCalls, Value: float64(s.slow.Calls.Decrypt.Load() - before)},
-	}}}), nil
+	}}}}, nil
 }

@@ -11,7 +11,16 @@ import (
 // Kind is the parameter of a provider that holds its key, and of what is done.
 func Kind(kind, op string) string { return "kind=" + kind + "/" + op }
 
-// LocalKinds are the providers that hold their key, with the floor of each.
+// LocalKinds are the names of the providers that hold their key.
+func LocalKinds() []string {
+	var names []string
+	for _, k := range localKinds {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// localKinds are the providers that hold their key, with the floor of each.
 var localKinds = []struct {
 	name  string
 	floor func(room int) *side.Side

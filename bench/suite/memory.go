@@ -13,8 +13,8 @@ import (
 // LiveBytes is the unit of what stays on the heap because of a side.
 const LiveBytes = "live-B"
 
-// checkpoints is how often memory is looked at on the way.
-const checkpoints = 10
+// Checkpoints is how often memory is looked at on the way.
+const Checkpoints = 10
 
 // Writes is the parameter of a number of writes.
 func Writes(n int) string { return fmt.Sprintf("writes=%d", n) }
@@ -38,9 +38,9 @@ func (s *Setting) memoryOfWrites(ctx context.Context, name string) ([]measure.Po
 	}
 	defer writer.Close()
 	value := plaintext(kib)
-	var points []measure.Point
-	for c := range checkpoints {
-		n := s.Writes / checkpoints
+	points := []measure.Point{live(Writes(0), 1, before)}
+	for c := range Checkpoints {
+		n := s.Writes / Checkpoints
 		for range n {
 			if _, err := writer.TransformToStorage(ctx, value, key); err != nil {
 				return nil, err

@@ -14,7 +14,7 @@ type Scale struct {
 	Delay         time.Duration
 	// Readers ask for one cold DEK at once.
 	Readers int
-	// Patience is when a cold start that is not done is given up.
+	// Patience is after how long a cold start is broken off.
 	Patience time.Duration
 }
 

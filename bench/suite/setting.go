@@ -90,6 +90,16 @@ func (s *Setting) side(ctx context.Context, name string) (*side.Side, error) {
 	return made, nil
 }
 
+// Renew prepares the shared sides for another round, see [side.Side.Renew].
+func (s *Setting) Renew(ctx context.Context) error {
+	for _, shared := range s.ready {
+		if err := shared.Renew(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s *Setting) make(ctx context.Context, name string) (*side.Side, error) {
 	switch name {
 	case Cipher:
