@@ -1,0 +1,267 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/internal/faultplugin"
+)
+
+var (
+	secrets    = schema.GroupResource{Resource: "secrets"}
+	configmaps = schema.GroupResource{Resource: "configmaps"}
+	at         = value.DefaultContext("/registry/secrets/default/x")
+)
+
+const identity = "identity: {}"
+
+// fileOf is the content of an EncryptionConfiguration.
+func fileOf(rules ...string) string {
+	return "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" + strings.Join(rules, "")
+}
+
+func rule(resources string, providers ...string) string {
+	return fmt.Sprintf("- resources: [%s]\n  providers:\n  - %s\n", resources, strings.Join(providers, "\n  - "))
+}
+
+func kms(name string, p *faultplugin.Plugin, more ...string) string {
+	fields := append([]string{"apiVersion: v2", "name: " + name, fmt.Sprintf("endpoint: %q", p.Endpoint())}, more...)
+	return "kms: {" + strings.Join(fields, ", ") + "}"
+}
+
+// stillClock is a clock that moves when it is told to, and knows which timers
+// run on it.
+type stillClock struct {
+	*testingclock.FakeClock
+	mu     sync.Mutex
+	timers map[*timer]struct{}
+}
+
+var _ clock.WithTicker = (*stillClock)(nil)
+
+type timer struct {
+	clock.Timer
+	clock  *stillClock
+	length time.Duration
+	due    time.Time
+}
+
+func newClock() *stillClock {
+	return &stillClock{
+		FakeClock: testingclock.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
+		timers:    map[*timer]struct{}{},
+	}
+}
+
+func (c *stillClock) NewTimer(d time.Duration) clock.Timer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &timer{Timer: c.FakeClock.NewTimer(d), clock: c, length: d, due: c.Now().Add(d)}
+	c.timers[t] = struct{}{}
+	return t
+}
+
+func (t *timer) Stop() bool {
+	t.clock.mu.Lock()
+	defer t.clock.mu.Unlock()
+	delete(t.clock.timers, t)
+	return t.Timer.Stop()
+}
+
+func (c *stillClock) Step(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.FakeClock.Step(d)
+}
+
+// waiting tells whether somebody began at this very moment to wait for d.
+func (c *stillClock) waiting(d time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for t := range c.timers {
+		if t.length == d && t.due.Equal(c.Now().Add(d)) {
+			return true
+		}
+	}
+	return false
+}
+
+// server is the encryption of one apiserver, on a clock that stands still and
+// with a log that can be read.
+type server struct {
+	*atrest.Encryption
+	t     *testing.T
+	name  string // in metrics
+	clock *stillClock
+	path  string
+	ctx   context.Context
+	log   ktesting.Buffer
+}
+
+// ignore keeps a log out of the test's output.
+type ignore struct{ *testing.T }
+
+func (ignore) Log(...any) {}
+
+// prepare places the file of a server that is started later.
+func prepare(t *testing.T, content string) *server {
+	logger := ktesting.NewLogger(ignore{t}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(10)))
+	s := &server{
+		t: t, name: t.Name(), clock: newClock(), path: filepath.Join(t.TempDir(), "encryption.yaml"),
+		ctx: klog.NewContext(context.Background(), logger), log: logger.GetSink().(ktesting.Underlier).GetBuffer(),
+	}
+	s.put(content)
+	return s
+}
+
+// options are those of the server; change may be nil.
+func (s *server) options(change func(*atrest.Options)) *atrest.Options {
+	o := atrest.NewOptions()
+	o.ConfigFile, o.AutomaticReload, o.KMS.Clock = s.path, true, s.clock
+	if change != nil {
+		change(o)
+	}
+	return o
+}
+
+func (s *server) start(change func(*atrest.Options)) *server {
+	var err error
+	s.Encryption, err = s.options(change).Start(s.ctx, s.name)
+	require.NoError(s.t, err)
+	s.t.Cleanup(s.Close)
+	return s
+}
+
+func start(t *testing.T, content string) *server { return prepare(t, content).start(nil) }
+
+// follow follows the file.
+func (s *server) follow() *server {
+	ctx, stop := context.WithCancel(s.ctx)
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	s.t.Cleanup(func() {
+		stop()
+		require.NoError(s.t, <-ended)
+	})
+	s.idle(reloadPoll / 10) // it has asked for events and looked at the file
+	return s
+}
+
+// put replaces the file at once, as an editor or a mounted Secret does.
+func (s *server) put(content string) {
+	require.NoError(s.t, os.WriteFile(s.path+".new", []byte(content), 0o600))
+	require.NoError(s.t, os.Rename(s.path+".new", s.path))
+}
+
+// How long something real, such as a connection, may take, and how often it is
+// looked at.
+const (
+	patience = 30 * time.Second
+	tick     = time.Millisecond
+)
+
+// until waits for what comes without time passing on the clock.
+func (s *server) until(condition func() bool, what string) {
+	s.t.Helper()
+	require.Eventually(s.t, condition, patience, tick, what)
+}
+
+// passUntil lets time pass, in steps that no timer is shorter than, until
+// something has come.
+func (s *server) passUntil(condition func() bool, what string) {
+	s.t.Helper()
+	s.until(func() bool {
+		if condition() {
+			return true
+		}
+		s.clock.Step(10 * time.Millisecond)
+		return false
+	}, what)
+}
+
+// The poll rates of KMS v2, see the operations page.
+const (
+	healthyPoll   = 60 * time.Second
+	unhealthyPoll = 10 * time.Second
+	writeWindow   = 180 * time.Second
+	reloadPoll    = 10 * time.Second
+)
+
+// idle waits until a loop has done all that is due and waits for its next poll.
+func (s *server) idle(poll time.Duration) {
+	s.t.Helper()
+	s.until(func() bool { return s.clock.waiting(poll) }, "the loop waits for its next poll")
+}
+
+// provider is what is known of the plugin that a provider is on.
+func (s *server) provider(name string) atrest.ProviderStatus {
+	s.t.Helper()
+	for _, p := range s.Status().Providers {
+		if p.Names[0] == name {
+			return p
+		}
+	}
+	s.t.Fatalf("no provider %q", name)
+	return atrest.ProviderStatus{}
+}
+
+func (s *server) check() error { return s.HealthChecker().Check(nil) }
+
+// healthy tells whether the check passes.
+func (s *server) healthy() bool { return s.check() == nil }
+
+func (s *server) write(r schema.GroupResource) ([]byte, error) {
+	return s.ResourceTransformers().TransformerForResource(r).TransformToStorage(context.Background(), []byte("plain"), at)
+}
+
+func (s *server) mustWrite(r schema.GroupResource) []byte {
+	s.t.Helper()
+	out, err := s.write(r)
+	require.NoError(s.t, err)
+	return out
+}
+
+func (s *server) read(r schema.GroupResource, stored []byte) error {
+	s.t.Helper()
+	out, _, err := s.ResourceTransformers().TransformerForResource(r).TransformFromStorage(context.Background(), stored, at)
+	if err == nil {
+		require.Equal(s.t, "plain", string(out))
+	}
+	return err
+}
+
+func (s *server) mustRead(r schema.GroupResource, stored []byte) {
+	s.t.Helper()
+	require.NoError(s.t, s.read(r, stored))
+}
+
+// elsewhere are values written by n other servers, each under a key of its own,
+// with the plugin that name is on.
+func elsewhere(t *testing.T, n int, name string, p *faultplugin.Plugin) [][]byte {
+	var values [][]byte
+	for range n {
+		other := prepare(t, fileOf(rule("secrets", kms(name, p))))
+		other.name = "elsewhere"
+		var err error
+		other.Encryption, err = other.options(nil).Start(other.ctx, other.name)
+		require.NoError(t, err)
+		values = append(values, other.mustWrite(secrets))
+		other.Close()
+	}
+	return values
+}
