@@ -28,6 +28,7 @@ var (
 	formCBC  = form{kind: stored.AESCBC.Kind}
 	formGCM  = form{kind: stored.AESGCM.Kind}
 	formBox  = form{kind: stored.Secretbox.Kind}
+	formV1   = form{kind: stored.KMSv1.Kind}
 	formDEK  = form{kind: stored.KMSv2.Kind, source: stored.SourceDEK}
 	formSeed = form{kind: stored.KMSv2.Kind, source: stored.SourceSeed}
 )
@@ -85,6 +86,19 @@ var mistakes = map[form]map[string]rewrite{
 		"nonce last": onPayload(func(p []byte) []byte { return rotate(p, 24) }),
 		"tag last":   onPayload(func(p []byte) []byte { return append(p[:24:24], rotate(p[24:], 16)...) }),
 		"no nonce":   onPayload(func(p []byte) []byte { return p[24:] }),
+	},
+	formV1: {
+		"none":                       onDataV1(func(dek []byte) []byte { return gcm(dek, nonce(12), aad) }),
+		"etcd key left out":          onDataV1(func(dek []byte) []byte { return gcm(dek, nonce(12), nil) }),
+		"nonce of 16 bytes":          onDataV1(func(dek []byte) []byte { return gcm(dek, nonce(16), aad) }),
+		"AES-CBC":                    onDataV1(func(dek []byte) []byte { return cbc(dek, padding()) }),
+		"the wrapped DEK is the key": onPayload(func(p []byte) []byte { return append(p[:46:46], gcm(p[2:34], nonce(12), aad)...) }),
+		"length in little endian":    onPayload(func(p []byte) []byte { p[0], p[1] = p[1], p[0]; return p }),
+		"length in four bytes":       onPayload(func(p []byte) []byte { return append([]byte{0, 0}, p...) }),
+		"length in one byte":         onPayload(func(p []byte) []byte { return p[1:] }),
+		"length one too many":        onPayload(func(p []byte) []byte { p[1]++; return p }),
+		"length one too few":         onPayload(func(p []byte) []byte { p[1]--; return p }),
+		"length of all":              onPayload(func(p []byte) []byte { p[1] = byte(len(p)); return p }),
 	},
 	formDEK: {
 		"none":                       onData(func(dek []byte) []byte { return gcm(dek, nonce(12), aad) }),
@@ -157,9 +171,10 @@ var unseen = map[string]rewrite{
 func forms(t testing.TB) (theirs, ours map[form]server) {
 	plugin, endpoint := startStrict(t, "1")
 	plugin.Set(func(b *faultplugin.Behaviour) { b.Annotations = annotated(2, 5) })
+	v1 := startV1(t)
 	theirs, ours = map[form]server{}, map[form]server{}
 	for f := range mistakes {
-		for _, k := range everyKindOn(endpoint) {
+		for _, k := range everyKindOn(v1, endpoint) {
 			if k.name != f.kind {
 				continue
 			}

@@ -36,6 +36,9 @@ func TestDamagedValuesGetOneVerdict(t *testing.T) {
 func requireDifferences(t *testing.T, k kind, writer side, found map[difference]int) {
 	t.Helper()
 	switch {
+	case k.name == stored.KMSv1.Kind:
+		delete(found, downgrade) // one cut in 256 is met, see TestADamagedAESGCMValueIsNoAESCBCWhereItsDEKIsKnown
+		require.Equal(t, map[difference]int{ivAlone: 1}, found, "cut after 16 bytes that may be an IV")
 	case k.name == stored.AESCBC.Kind:
 		require.Equal(t, map[difference]int{ivAlone: 1}, found, "cut after the IV")
 	case k.name == stored.KMSv2.Kind && writer.source != theirSeed.source:

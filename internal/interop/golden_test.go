@@ -54,9 +54,6 @@ func TestGoldenValuesOpenThroughWholeConfigurations(t *testing.T) {
 	v1, v2 := startV1(t), faultplugin.Start(t)
 	for _, g := range goldens(t) {
 		k, data := g.kind(t, v1, v2.Endpoint()), unhex(t, g.StoredHex)
-		if !supported(k) {
-			continue
-		}
 		f, _ := payloadOf(data)
 		want := verdict{opened: true, value: string(unhex(t, g.PlaintextHex))}
 		for _, s := range sides {
@@ -79,9 +76,6 @@ func TestGoldenValuesGetOneVerdict(t *testing.T) {
 	v1, v2 := startV1(t), faultplugin.Start(t)
 	for _, g := range goldens(t) {
 		k, data := g.kind(t, v1, v2.Endpoint()), unhex(t, g.StoredHex)
-		if !supported(k) {
-			continue
-		}
 		_, payload := payloadOf(data)
 		for _, readers := range [][2]side{{theirSeed, ourCounter}, {theirDEK, ourSeed}} {
 			theirs, ours := readers[0].start(t, fileOf(k)), readers[1].start(t, fileOf(k))
@@ -91,6 +85,3 @@ func TestGoldenValuesGetOneVerdict(t *testing.T) {
 		}
 	}
 }
-
-// supported tells whether config.Build makes providers of a kind.
-func supported(k kind) bool { return k.name != stored.KMSv1.Kind }

@@ -171,15 +171,17 @@ func fileOf(providers ...kind) string { return file(entry("secrets", providers..
 // everyKind has each provider that there is, identity last.
 func everyKind(t testing.TB) []kind {
 	_, endpoint := startStrict(t, "1")
-	return everyKindOn(endpoint)
+	return everyKindOn(startV1(t), endpoint)
 }
 
-func everyKindOn(endpoint string) []kind {
+// everyKindOn is everyKind on plugins of KMS v1 and v2.
+func everyKindOn(v1, v2 string) []kind {
 	return []kind{
 		keyed(stored.AESCBC, "key1", key("c", 32)),
 		keyed(stored.AESGCM, "key1", key("g", 32)),
 		keyed(stored.Secretbox, "key1", key("s", 32)),
-		kmsV2("two", endpoint),
+		kmsV1("one", v1),
+		kmsV2("two", v2),
 		identity,
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // stages are the files of a fleet's history: from plaintext through rotations
-// of keys in the file to a KMS plugin, whose key_id then changes twice. Each
+// of keys in the file to KMS v1 and to KMS v2, whose key_id then changes twice. Each
 // reads what all others wrote, as it has to be while they are rolled out.
 func stages(t testing.TB) []string {
 	var plugins []kind
@@ -22,15 +22,16 @@ func stages(t testing.TB) []string {
 		plugins = append(plugins, kmsV2("fleet", endpoint))
 	}
 	oldKey, bothKeys := keyed(stored.AESCBC, "key1", key("1", 32)), keyed(stored.AESCBC, "key2", key("2", 32), "key1", key("1", 32))
-	gcm := keyed(stored.AESGCM, "key1", key("g", 32))
+	gcm, v1 := keyed(stored.AESGCM, "key1", key("g", 32)), kmsV1("old", startV1(t))
 	files := []string{
-		fileOf(identity, bothKeys, gcm, plugins[0]),
-		fileOf(oldKey, keyed(stored.AESCBC, "key2", key("2", 32)), gcm, plugins[0], identity),
-		fileOf(bothKeys, gcm, plugins[0], identity),
-		fileOf(gcm, bothKeys, plugins[0], identity),
+		fileOf(identity, bothKeys, gcm, v1, plugins[0]),
+		fileOf(oldKey, keyed(stored.AESCBC, "key2", key("2", 32)), gcm, v1, plugins[0], identity),
+		fileOf(bothKeys, gcm, v1, plugins[0], identity),
+		fileOf(gcm, bothKeys, v1, plugins[0], identity),
+		fileOf(v1, gcm, bothKeys, plugins[0], identity),
 	}
 	for _, p := range plugins {
-		files = append(files, fileOf(p, gcm, bothKeys, identity))
+		files = append(files, fileOf(p, v1, gcm, bothKeys, identity))
 	}
 	return files
 }
