@@ -69,6 +69,8 @@ const (
 	downgrade       difference = "a damaged KMS v1 value whose DEK is known to have sealed AES-GCM is opened as AES-CBC by kube-apiserver and refused here"
 )
 
+var differences = []difference{sourceTypeAlone, ivAlone, downgrade}
+
 // agree holds two servers to the same verdict on a stored value, or to one of
 // the differences, which it returns.
 func agree(theirs, ours server, data []byte, at value.Context) (difference, error) {
