@@ -42,9 +42,9 @@ type Encryption struct {
 	tending sync.Mutex // held by the one who tends the transformers in use
 }
 
-// tendEvery is how often the use and the health of KMS plugins go into the
-// metrics.
-const tendEvery = 5 * time.Second
+// tendEvery is how often what was counted, and the health of KMS plugins, go
+// into the metrics.
+const tendEvery = 2 * time.Second
 
 // Start reads the file, makes its providers and begins to follow its KMS
 // plugins. It waits until each plugin that is written with was asked once, so
@@ -155,6 +155,7 @@ func (e *Encryption) tend(ctx context.Context) {
 		e.tending.Lock()
 		e.inUse().Tend(e.clock.Now())
 		e.tending.Unlock()
+		metrics.Flush()
 		select {
 		case <-ctx.Done():
 			return

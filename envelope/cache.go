@@ -19,16 +19,11 @@ type knownDEK struct {
 	opener
 	keyID string
 	since time.Time // when it was unwrapped or made
-	// reads is how many values were opened, and sealed counts those that were
-	// sealed if this process made the DEK, else it is nil.
-	reads  atomic.Uint64
-	sealed *budget
-	// What [Provider.Usage] has told of them already.
-	toldReads, toldWrites uint64
+	use   *keyUse
+	// proven is set when it is known to be the key that it is taken for: it was
+	// made here, or has opened something.
+	proven atomic.Bool
 }
-
-// proven tells whether it is known to be the key that it is taken for.
-func (d *knownDEK) proven() bool { return d.sealed != nil || d.reads.Load() > 0 }
 
 // entry leads from one encoding of a DEK source to its DEK. A source has a
 // canonical encoding, ours; other writers order fields and annotations in

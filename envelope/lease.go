@@ -3,8 +3,6 @@ package envelope
 import (
 	"context"
 	"sync"
-
-	"github.com/kube-atrest/atrest/internal/stored"
 )
 
 // Lease is the use of a provider by one configuration. A provider lives for as
@@ -35,9 +33,7 @@ func (p *Provider) LeaseToWrite() *Lease {
 	p.users++
 	p.writers++
 	if p.writers == 1 {
-		p.writer.Store(startWriter(p.plugin, p.opts, func(s *stored.DEKSource, dek *knownDEK) {
-			p.cache.addSource(s, nil, dek)
-		}))
+		p.writer.Store(startWriter(p))
 	}
 	return &Lease{Provider: p, end: sync.OnceFunc(p.endWrite)}
 }

@@ -29,6 +29,8 @@ type budget struct {
 	used atomic.Uint64
 }
 
+func newBudget(max uint64) *budget { return &budget{max: min(max, maxBudget)} }
+
 // take counts one use. It returns which use it is, from 1, and false when
 // there are none left.
 func (b *budget) take() (uint64, bool) {
@@ -46,12 +48,12 @@ func (b *budget) left() uint64  { return b.max - b.spent() }
 // in the clear and is never loaded again for sealing, so within it the counter
 // alone makes a nonce unique. Safe for concurrent use.
 type nonces struct {
-	budget
+	*budget
 	fixed [fixedSize]byte
 }
 
 func newNonces(random io.Reader, max uint64) (*nonces, error) {
-	n := &nonces{budget: budget{max: min(max, maxBudget)}}
+	n := &nonces{budget: newBudget(max)}
 	if _, err := io.ReadFull(random, n.fixed[:]); err != nil {
 		return nil, fmt.Errorf("random part of the nonce: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kube-atrest/atrest/internal/plugin"
 	"github.com/kube-atrest/atrest/internal/stored"
+	"github.com/kube-atrest/atrest/internal/tally"
 )
 
 // Provider encrypts and decrypts with one KMS v2 plugin: one connection, one
@@ -85,14 +86,17 @@ func (p *Provider) openWith(dek *knownDEK, w *permit, data []byte, at value.Cont
 		p.doubt(dek)
 		return nil, false, p.errorf("%w: sealed under key_id %s: %w", ErrCorrupt, HashKeyID(dek.keyID), err)
 	}
-	dek.reads.Add(1)
+	if !dek.proven.Load() {
+		dek.proven.Store(true)
+	}
+	dek.use.reads.Add(tally.Pick())
 	return plaintext, w != nil && w.dek.keyID != dek.keyID, nil
 }
 
 // doubt forgets a DEK that has opened nothing yet: a plugin may have answered
 // with another key, and has to be asked again when it is well.
 func (p *Provider) doubt(dek *knownDEK) {
-	if !dek.proven() {
+	if !dek.proven.Load() {
 		p.cache.drop(func(d *knownDEK) bool { return d == dek })
 	}
 }
@@ -164,7 +168,7 @@ func (p *Provider) callDecrypt(ctx context.Context, s *stored.DEKSource, raw []b
 		return nil, p.errorf("%w: for key_id %s the plugin gave what is no key: %w", ErrCorrupt, HashKeyID(s.KeyID), err)
 	}
 	p.readingFound(nil)
-	dek := &knownDEK{opener: open, keyID: s.KeyID, since: p.opts.Clock.Now()}
+	dek := &knownDEK{opener: open, keyID: s.KeyID, since: p.opts.Clock.Now(), use: p.usage.of(s.KeyID)}
 	p.cache.addSource(s, raw, dek)
 	p.opts.Observer.DEKUnwrapped(p.cache.len())
 	return dek, nil

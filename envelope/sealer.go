@@ -115,7 +115,7 @@ func (s *counterSealer) seal(prefix string, plaintext, aad []byte) ([]byte, erro
 	return append(out, s.tail...), nil
 }
 
-func (s *counterSealer) uses() *budget { return &s.nonces.budget }
+func (s *counterSealer) uses() *budget { return s.nonces.budget }
 
 // seedSealer writes source type 1.
 type seedSealer struct {
@@ -123,7 +123,7 @@ type seedSealer struct {
 	seed   *seed
 	random io.Reader
 	tail   []byte
-	budget budget
+	budget *budget
 }
 
 func newSeedSealer(secret, tail []byte, random io.Reader, max uint64) (*seedSealer, error) {
@@ -131,7 +131,7 @@ func newSeedSealer(secret, tail []byte, random io.Reader, max uint64) (*seedSeal
 	if err != nil {
 		return nil, err
 	}
-	return &seedSealer{As: "seed", seed: s, random: random, tail: tail, budget: budget{max: min(max, maxBudget)}}, nil
+	return &seedSealer{As: "seed", seed: s, random: random, tail: tail, budget: newBudget(max)}, nil
 }
 
 func (s *seedSealer) seal(prefix string, plaintext, aad []byte) ([]byte, error) {
@@ -151,4 +151,4 @@ func (s *seedSealer) seal(prefix string, plaintext, aad []byte) ([]byte, error) 
 	return append(out, s.tail...), nil
 }
 
-func (s *seedSealer) uses() *budget { return &s.budget }
+func (s *seedSealer) uses() *budget { return s.budget }

@@ -1,18 +1,58 @@
 package envelope
 
 import (
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/kube-atrest/atrest/internal/tally"
 )
 
 // Use is how often values were sealed and opened under one key_id.
 type Use struct{ Writes, Reads uint64 }
 
-// usage is what was told of a provider's use so far.
+// keyUse counts the use under one key_id, whichever DEKs it is of.
+type keyUse struct {
+	reads  *tally.Counter
+	sealed []*sealedUse
+}
+
+// sealedUse is what one DEK of this process has sealed.
+type sealedUse struct {
+	*budget
+	told uint64
+}
+
+// usage is the use of a provider. Counting is without a lock, on a keyUse that
+// was had before.
 type usage struct {
 	mu       sync.Mutex
-	total    uint64
+	byKeyID  map[string]*keyUse
+	total    uint64 // of reads that were told
 	lastRead time.Time
+}
+
+// of gives the counts of a key_id.
+func (u *usage) of(keyID string) *keyUse {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	use, ok := u.byKeyID[keyID]
+	if !ok {
+		if u.byKeyID == nil {
+			u.byKeyID = map[string]*keyUse{}
+		}
+		use = &keyUse{reads: tally.NewCounter()}
+		u.byKeyID[keyID] = use
+	}
+	return use
+}
+
+// seals has what a DEK seals counted under a key_id.
+func (u *usage) seals(keyID string, b *budget) {
+	use := u.of(keyID)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	use.sealed = append(use.sealed, &sealedUse{budget: b})
 }
 
 func (u *usage) reads() (uint64, time.Time) {
@@ -21,39 +61,50 @@ func (u *usage) reads() (uint64, time.Time) {
 	return u.total, u.lastRead
 }
 
-// Usage is the use under each key_id since the last call. It looks at every DEK
-// held, so it is for calling every few seconds, not for every operation. What
-// was opened under a DEK that has left the cache since then is not counted.
+// Usage is the use under each key_id since the last call. It is for calling
+// every few seconds, not for every operation.
 func (p *Provider) Usage() map[string]Use {
-	p.usage.mu.Lock()
-	defer p.usage.mu.Unlock()
-	deks := p.cache.deks()
-	if w := p.permit(); w != nil {
-		deks[w.dek.opener] = struct{}{}
-	}
+	held := p.heldKeyIDs()
+	u := &p.usage
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	uses := map[string]Use{}
-	for dek := range deks {
-		use := dek.untold()
-		if use == (Use{}) {
-			continue
+	for keyID, counts := range u.byKeyID {
+		use := counts.take()
+		if use != (Use{}) {
+			uses[keyID] = use
+		} else if !held[keyID] {
+			delete(u.byKeyID, keyID)
 		}
-		sum := uses[dek.keyID]
-		uses[dek.keyID] = Use{Writes: sum.Writes + use.Writes, Reads: sum.Reads + use.Reads}
-		p.usage.total += use.Reads
+		u.total += use.Reads
 		if use.Reads > 0 {
-			p.usage.lastRead = p.opts.Clock.Now()
+			u.lastRead = p.opts.Clock.Now()
 		}
 	}
 	return uses
 }
 
-// untold is the use since the last call; the caller holds the usage's lock.
-func (d *knownDEK) untold() Use {
-	reads, writes := d.reads.Load(), uint64(0)
-	if d.sealed != nil {
-		writes = d.sealed.spent()
+// heldKeyIDs are those under which a DEK is held.
+func (p *Provider) heldKeyIDs() map[string]bool {
+	held := map[string]bool{}
+	for dek := range p.cache.deks() {
+		held[dek.keyID] = true
 	}
-	use := Use{Writes: writes - d.toldWrites, Reads: reads - d.toldReads}
-	d.toldWrites, d.toldReads = writes, reads
+	if w := p.permit(); w != nil {
+		held[w.dek.keyID] = true
+	}
+	return held
+}
+
+// take is the use since the last call. A DEK that is used up is not looked at
+// again.
+func (c *keyUse) take() Use {
+	use := Use{Reads: c.reads.Take()}
+	c.sealed = slices.DeleteFunc(c.sealed, func(s *sealedUse) bool {
+		now := s.spent()
+		use.Writes += now - s.told
+		s.told = now
+		return s.left() == 0
+	})
 	return use
 }

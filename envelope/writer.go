@@ -32,9 +32,10 @@ type permit struct {
 // writer keeps the permit of one provider in step with its plugin's Status.
 // Its goroutine alone changes anything; any number of others read.
 type writer struct {
-	plugin   Plugin
-	opts     Options
-	remember func(*stored.DEKSource, *knownDEK)
+	plugin Plugin
+	opts   Options
+	cache  *cache // takes each new DEK, for reading
+	usage  *usage
 
 	permit    atomic.Pointer[permit]
 	condition atomic.Pointer[plugin.Condition]
@@ -56,17 +57,16 @@ type pendingDEK struct {
 	source stored.DEKSource
 }
 
-// startWriter begins to follow the plugin; close ends it. remember is given
-// each new DEK for reading.
-func startWriter(p Plugin, opts Options, remember func(*stored.DEKSource, *knownDEK)) *writer {
+// startWriter begins to follow the provider's plugin; close ends it.
+func startWriter(p *Provider) *writer {
 	ctx, stop := context.WithCancel(context.Background())
 	w := &writer{
-		plugin: p, opts: opts, remember: remember,
+		plugin: p.plugin, opts: p.opts, cache: p.cache, usage: &p.usage,
 		renewals: make(chan chan error), probed: make(chan struct{}), stop: stop, done: make(chan struct{}),
 	}
 	w.condition.Store(&plugin.Condition{
 		Trouble: plugin.Troublef(Unreachable, "the plugin has not answered yet"),
-		Since:   opts.Clock.Now(),
+		Since:   p.opts.Clock.Now(),
 	})
 	go w.run(ctx)
 	return w
@@ -267,8 +267,10 @@ func (w *writer) build(p *pendingDEK) (*writeDEK, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := &knownDEK{opener: open, keyID: p.source.KeyID, since: w.opts.Clock.Now(), sealed: sealer.uses()}
-	w.remember(&p.source, known)
+	known := &knownDEK{opener: open, keyID: p.source.KeyID, since: w.opts.Clock.Now(), use: w.usage.of(p.source.KeyID)}
+	known.proven.Store(true)
+	w.usage.seals(p.source.KeyID, sealer.uses())
+	w.cache.addSource(&p.source, nil, known)
 	return &writeDEK{sealer: sealer, keyID: p.source.KeyID, tail: tail, opener: known}, nil
 }
 

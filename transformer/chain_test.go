@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/kube-atrest/atrest/internal/metrics"
 	"github.com/kube-atrest/atrest/internal/stored"
 	"github.com/kube-atrest/atrest/transformer"
 )
@@ -210,6 +211,7 @@ func TestOneRecordPerOperation(t *testing.T) {
 
 func operationsOf(t *testing.T, resource string) map[string]float64 {
 	t.Helper()
+	metrics.Flush()
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	require.NoError(t, err)
 	counts := map[string]float64{}

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/kube-atrest/atrest/internal/tally"
 )
 
 // Direction is the label transformation_type.
@@ -75,24 +77,74 @@ var transformations = sync.OnceValue(func() (m struct {
 	return m
 })
 
-// Operation counts and times one kind of transformation of one resource. Its
-// labels are resolved when it is made, so recording a success looks nothing
-// up. Safe for concurrent use.
+// Operation counts and times one kind of transformation of one resource. All
+// who count the same share one, so that it costs a server memory once. Safe for
+// concurrent use.
 type Operation struct {
-	resource, prefix string
-	direction        Direction
-	succeeded        metrics.CounterMetric
-	latency          metrics.ObserverMetric
+	kind
+	succeeded *tally.Counter
+	latency   *tally.Histogram // of the direction and prefix: not by resource
 }
 
-// NewOperation makes the Operation of a resource, a direction and the stored
+// kind is what an Operation counts.
+type kind struct {
+	resource, prefix string
+	direction        Direction
+}
+
+// The operations of this process, by what they count. What they have counted
+// goes into the registry by [Flush].
+var operations struct {
+	sync.Mutex
+	byKind  map[kind]*Operation
+	latency map[kind]*tally.Histogram // without a resource
+}
+
+// NewOperation gives the Operation of a resource, a direction and the stored
 // prefix of a provider ([PrefixIdentity] and [PrefixUnknown] stand for none).
 func NewOperation(resource schema.GroupResource, d Direction, prefix string) *Operation {
-	m := transformations()
-	o := &Operation{resource: resource.String(), prefix: prefix, direction: d}
-	o.succeeded = m.operations.WithLabelValues(o.resource, string(d), prefix, "OK")
-	o.latency = m.latency.WithLabelValues(string(d), prefix)
+	operations.Lock()
+	defer operations.Unlock()
+	if operations.byKind == nil {
+		operations.byKind, operations.latency = map[kind]*Operation{}, map[kind]*tally.Histogram{}
+	}
+	k := kind{resource: resource.String(), direction: d, prefix: prefix}
+	o, ok := operations.byKind[k]
+	if !ok {
+		o = &Operation{kind: k, succeeded: tally.NewCounter(), latency: latencyOf(kind{direction: d, prefix: prefix})}
+		operations.byKind[k] = o
+	}
 	return o
+}
+
+func latencyOf(k kind) *tally.Histogram {
+	h, ok := operations.latency[k]
+	if !ok {
+		h = tally.NewHistogram()
+		operations.latency[k] = h
+	}
+	return h
+}
+
+// Flush brings what the operations of this process have counted into the
+// registry. It is for calling every few seconds.
+func Flush() {
+	operations.Lock()
+	defer operations.Unlock()
+	m := transformations()
+	for k, o := range operations.byKind {
+		if n := o.succeeded.Take(); n > 0 {
+			m.operations.WithLabelValues(k.resource, string(k.direction), k.prefix, "OK").Add(float64(n))
+		}
+	}
+	for k, h := range operations.latency {
+		h.Take(func(n uint64, mean time.Duration) {
+			child := m.latency.WithLabelValues(string(k.direction), k.prefix)
+			for range n {
+				child.Observe(mean.Seconds())
+			}
+		})
+	}
 }
 
 // Moment is a reading of the monotonic clock. Reading that alone takes half the
@@ -111,8 +163,9 @@ func (o *Operation) Record(start Moment, err error) {
 		transformations().operations.WithLabelValues(o.resource, string(o.direction), o.prefix, codeOf(err)).Inc()
 		return
 	}
-	o.succeeded.Inc()
-	o.latency.Observe(time.Duration(Now() - start).Seconds())
+	at := tally.Pick()
+	o.succeeded.Add(at)
+	o.latency.Observe(at, time.Duration(Now()-start))
 }
 
 // codeOf is the label status: the gRPC code that a plugin answered with,

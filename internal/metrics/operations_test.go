@@ -22,6 +22,7 @@ var secrets = schema.GroupResource{Resource: "secrets"}
 func TestOperationsAreKubeAPIServersOwnMetrics(t *testing.T) {
 	value.RecordTransformation("secrets", "to_storage", "k8s:enc:shared:", time.Millisecond, nil)
 	NewOperation(secrets, ToStorage, "k8s:enc:shared:").Record(Now(), nil)
+	Flush()
 
 	require.NoError(t, testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(`
 # HELP apiserver_storage_transformation_operations_total [ALPHA] Total number of transformations. Successful transformation will have a status 'OK' and a varied status string when the transformation fails. The status, resource, and transformation_type fields can be used for alerting purposes. For example, you can monitor for encryption/decryption failures using the transformation_type (e.g., from_storage for decryption and to_storage for encryption). Additionally, these fields can be used to ensure that the correct transformers are applied to each resource.
@@ -62,6 +63,7 @@ func TestFailuresCarryTheCodeOfThePlugin(t *testing.T) {
 	}
 	o := NewOperation(secrets, FromStorage, "k8s:enc:failing:")
 	o.Record(Now(), status.Error(codes.Unavailable, "gone"))
+	Flush()
 	require.Zero(t, observations(t, "from_storage", "k8s:enc:failing:"), "failures are not timed")
 }
 
@@ -76,4 +78,14 @@ func BenchmarkRecord(b *testing.B) {
 	for b.Loop() {
 		o.Record(Now(), nil)
 	}
+}
+
+// BenchmarkRecordParallel shows whether processors wait for each other.
+func BenchmarkRecordParallel(b *testing.B) {
+	o := NewOperation(secrets, FromStorage, "k8s:enc:bench:")
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			o.Record(Now(), nil)
+		}
+	})
 }
