@@ -1,0 +1,172 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/config"
+)
+
+// FindingKind groups findings. A finding is of the first kind that applies.
+type FindingKind string
+
+// The kinds, the worst first.
+const (
+	// Broken: no key opens it, see [Unknown] and [Undecodable].
+	Broken FindingKind = "broken"
+	// Unreadable: the resource's providers have none of that kind and name, so
+	// that apiservers with this configuration cannot read it.
+	Unreadable FindingKind = "unreadable"
+	// DoesNotOpen: the provider is there, and it did not open.
+	DoesNotOpen FindingKind = "does not open"
+	// InPlaintext: it is plaintext, and the resource is written encrypted.
+	InPlaintext FindingKind = "in plaintext"
+	// Outdated: it can be read, and is not under the key that is written with.
+	Outdated FindingKind = "outdated"
+)
+
+var worstFirst = []FindingKind{Broken, Unreadable, DoesNotOpen, InPlaintext, Outdated}
+
+// Finding is what a configuration says otherwise than what is stored.
+type Finding struct {
+	Kind     FindingKind `json:"finding"`
+	Resource string      `json:"resource"`
+	// Form is how the objects are stored, and Objects how many they are.
+	Form
+	Objects int64 `json:"objects"`
+	// Message says what it means and what to do, in one line.
+	Message string `json:"message"`
+	// Keys are the first etcd keys.
+	Keys []string `json:"keys,omitempty"`
+}
+
+// String is one line without the keys.
+func (f Finding) String() string {
+	return fmt.Sprintf("%s: %d stored as %s: %s: %s", f.Resource, f.Objects, f.Form, f.Kind, f.Message)
+}
+
+// Current tells the [envelope.HashKeyID] of the key_id that a KMS v2 provider
+// writes under now; "" if that is not known, and then any is taken for current.
+type Current func(provider string) string
+
+// Against lists what in a report does not agree with a configuration, the worst
+// first and then by resource. current may be nil. What is only [Outdated] is
+// right while it is being migrated.
+func (r *Report) Against(c *config.Configuration, current Current) []Finding {
+	if current == nil {
+		current = func(string) string { return "" }
+	}
+	var found []Finding
+	for _, resource := range r.Resources {
+		e := expectationOf(c, resource.Name, current)
+		for _, stored := range resource.Forms {
+			found = append(found, e.findings(stored)...)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Finding) int {
+		return cmp.Compare(slices.Index(worstFirst, a.Kind), slices.Index(worstFirst, b.Kind))
+	})
+	return found
+}
+
+// Broken lists what no configuration can read, and what did not open.
+func (r *Report) Broken() []Finding {
+	var found []Finding
+	for _, resource := range r.Resources {
+		e := expectation{resource: resource.Name}
+		for _, stored := range resource.Forms {
+			if f, ok := e.broken(stored); ok {
+				found = append(found, f)
+			}
+		}
+	}
+	return found
+}
+
+// expectation is what a configuration says of one resource.
+type expectation struct {
+	resource string
+	// reads are what values can be read with, the first of which is what is
+	// written with.
+	reads   []Form
+	current Current
+}
+
+func expectationOf(c *config.Configuration, resource string, current Current) expectation {
+	e := expectation{resource: resource, current: current}
+	for _, p := range c.For(schema.ParseGroupResource(resource)) {
+		if p.Kind() == config.Identity {
+			e.reads = append(e.reads, Form{Kind: Plaintext})
+		}
+		for _, name := range namesOf(p) {
+			e.reads = append(e.reads, Form{Kind: p.Kind(), Name: name})
+		}
+	}
+	if e.reads == nil {
+		e.reads = []Form{{Kind: Plaintext}}
+	}
+	return e
+}
+
+// findings are those of one row: of the objects that did not open, and of all.
+func (e expectation) findings(c Count) []Finding {
+	if f, ok := e.broken(c); ok && f.Kind == Broken {
+		return []Finding{f}
+	}
+	if e.resource == Rest {
+		return []Finding{e.finding(Unreadable, c, "too much to tell apart: audit one resource at a time")}
+	}
+	written, read := e.reads[0], Form{Kind: c.Kind, Name: c.Name}
+	if !slices.Contains(e.reads, read) {
+		return []Finding{e.finding(Unreadable, c, e.remedy(read))}
+	}
+	var found []Finding
+	if f, ok := e.broken(c); ok {
+		found = append(found, f)
+	}
+	switch {
+	case read != written && read.Kind == Plaintext:
+		found = append(found, e.finding(InPlaintext, c, fmt.Sprintf("rewrite it, so that it is stored with %s", written)))
+	case read != written:
+		found = append(found, e.finding(Outdated, c, fmt.Sprintf("rewrite it before its key goes: %s is written with now", written)))
+	case !e.isCurrent(c):
+		found = append(found, e.finding(Outdated, c,
+			fmt.Sprintf("rewrite it before its KEK goes: key_id %s is written under now", e.current(c.Name))))
+	}
+	return found
+}
+
+func (e expectation) isCurrent(c Count) bool {
+	if c.Kind != config.KMSv2 {
+		return true
+	}
+	now := e.current(c.Name)
+	return now == "" || now == c.KeyIDHash
+}
+
+func (e expectation) remedy(read Form) string {
+	if read.Kind == Plaintext {
+		return "add identity to the resource's providers, as the last one"
+	}
+	return fmt.Sprintf("add %s to the resource's providers, after the first one", read)
+}
+
+// broken is what can be said of a row without a configuration.
+func (e expectation) broken(c Count) (Finding, bool) {
+	switch {
+	case c.Kind == Unknown || c.Kind == Undecodable:
+		return e.finding(Broken, c, "nothing reads it: restore it from a backup, or delete it from etcd"), true
+	case c.NotOpened > 0:
+		f := e.finding(DoesNotOpen, c, "the report's problems say why")
+		f.Objects = c.NotOpened
+		return f, true
+	}
+	return Finding{}, false
+}
+
+func (e expectation) finding(kind FindingKind, c Count, message string) Finding {
+	return Finding{Kind: kind, Resource: e.resource, Form: c.Form, Objects: c.Objects, Message: message, Keys: c.Keys}
+}

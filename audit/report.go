@@ -1,0 +1,72 @@
+package audit
+
+import "github.com/kube-atrest/atrest/config"
+
+// Report is what a walk counted. It holds etcd keys, names of keys and
+// providers, and key_ids, and never a value.
+type Report struct {
+	// Prefix is where the walk was, and Revision that of etcd for all of it.
+	Prefix   string `json:"prefix"`
+	Revision int64  `json:"revision"`
+	// Objects and Bytes count the values and their stored length.
+	Objects int64 `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+	// Resources are sorted by name.
+	Resources []Resource `json:"resources"`
+	// Problems are of kind [Unknown] and [Undecodable], and objects that did not
+	// open; the first by etcd key, as many as [Options.MaxListed] of each.
+	Problems []Problem `json:"problems,omitempty"`
+	// Guessed are resources whose group the etcd key does not tell; see [Layout].
+	Guessed []string `json:"guessed,omitempty"`
+	// Opened tells whether each object was to be opened.
+	Opened bool `json:"opened"`
+}
+
+// Resource counts the objects of one resource.
+type Resource struct {
+	// Name is as a configuration has it, such as deployments.apps. What comes
+	// after the first [MaxRows] pairs of a resource and a form is counted
+	// under the name [Rest].
+	Name    string `json:"resource"`
+	Objects int64  `json:"objects"`
+	Bytes   int64  `json:"bytes"`
+	// Forms are sorted by kind, name and key_id.
+	Forms []Count `json:"forms"`
+}
+
+// Count counts the objects of one resource that are stored in one form.
+type Count struct {
+	Form
+	Objects int64 `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+	// DEKs is how many different DEKs or seeds there are, for KMS. There may be
+	// more if DEKsAtLeast is set: [MaxDEKs] in all are told apart.
+	DEKs        int64 `json:"deks,omitempty"`
+	DEKsAtLeast bool  `json:"deksAtLeast,omitempty"`
+	// NotOpened is how many did not open, if they were to be.
+	NotOpened int64 `json:"notOpened,omitempty"`
+	// Keys are the first etcd keys in their order, cut at 1 KiB, as many as
+	// [Options.MaxListed].
+	Keys []string `json:"keys,omitempty"`
+}
+
+// Problem is about one object.
+type Problem struct {
+	// Key is the etcd key, cut at 1 KiB.
+	Key      string      `json:"key"`
+	Resource string      `json:"resource"`
+	Kind     config.Kind `json:"kind"`
+	// Why is one line, without key material.
+	Why string `json:"why"`
+}
+
+// NotOpened is how many objects did not open.
+func (r *Report) NotOpened() int64 {
+	n := int64(0)
+	for _, resource := range r.Resources {
+		for _, c := range resource.Forms {
+			n += c.NotOpened
+		}
+	}
+	return n
+}

@@ -1,0 +1,144 @@
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// DefaultPrefix is kube-apiserver's --etcd-prefix.
+const DefaultPrefix = "/registry"
+
+// Layout tells which resource an etcd key belongs to. It is read-only and safe
+// for concurrent use.
+//
+// An etcd key does not say so by itself. kube-apiserver stores its own resources
+// by their name alone, whatever their group (/registry/deployments/...), five of
+// them by another name (nodes under /registry/minions), and custom resources and
+// those of the aggregator by group and name (/registry/example.com/widgets/...).
+// A Layout resolves that so:
+//
+//  1. what it was told, and Kubernetes' own resources, by the first two parts
+//     of the path or else the first;
+//  2. a first part with a dot is a group, as the groups of custom resources have
+//     one and the names of resources have none; the second part is the resource;
+//  3. anything else is taken for a resource of the core group, and is a guess.
+type Layout struct {
+	prefix string
+	paths  map[string]schema.GroupResource
+}
+
+// NewLayout is the layout under a prefix, which with or without a slash at its
+// end means the same; "" is [DefaultPrefix]. told adds to Kubernetes' own
+// resources, or overrules them: by path under the prefix, of one or two parts.
+func NewLayout(prefix string, told map[string]schema.GroupResource) Layout {
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	paths := maps.Clone(own)
+	maps.Copy(paths, told)
+	return Layout{prefix: strings.TrimRight(prefix, "/") + "/", paths: paths}
+}
+
+// Prefix begins every key of the layout, and ends in '/'.
+func (l Layout) Prefix() string { return l.prefix }
+
+// Resource is that of an etcd key; known is false for a guess.
+func (l Layout) Resource(key string) (r schema.GroupResource, known bool) {
+	parts := strings.SplitN(strings.TrimPrefix(key, l.prefix), "/", 3)
+	if len(parts) > 1 {
+		if r, ok := l.paths[parts[0]+"/"+parts[1]]; ok {
+			return r, true
+		}
+	}
+	if r, ok := l.paths[parts[0]]; ok {
+		return r, true
+	}
+	if len(parts) > 1 && parts[1] != "" && strings.Contains(parts[0], ".") {
+		return schema.GroupResource{Group: parts[0], Resource: parts[1]}, true
+	}
+	return schema.GroupResource{Resource: parts[0]}, false
+}
+
+// Path is where the objects of a resource are, below the prefix and with a slash
+// at the end.
+func (l Layout) Path(r schema.GroupResource) string {
+	for _, path := range slices.Sorted(maps.Keys(l.paths)) {
+		if l.paths[path] == r {
+			return path + "/"
+		}
+	}
+	if r.Group != "" {
+		return r.Group + "/" + r.Resource + "/"
+	}
+	return r.Resource + "/"
+}
+
+// ParsePath reads "path=resource.group", as in
+// "oauth/accesstokens=oauthaccesstokens.oauth.openshift.io".
+func ParsePath(text string) (path string, r schema.GroupResource, err error) {
+	path, name, ok := strings.Cut(text, "=")
+	path = strings.Trim(path, "/")
+	r = schema.ParseGroupResource(name)
+	if !ok || path == "" || r.Resource == "" || strings.Count(path, "/") > 1 {
+		return "", r, fmt.Errorf("%q is not a path and its resource: write path=resource.group, "+
+			"with a path of one or two parts below the prefix", text)
+	}
+	return path, r, nil
+}
+
+// own are the resources of kube-apiserver v1.36 and before, by their path below
+// the prefix. The last ones have no REST API, and are encrypted by a wildcard only.
+var own = ownPaths(map[string][]string{
+	"": {
+		"configmaps", "endpoints=services/endpoints", "events", "limitranges", "namespaces", "nodes=minions",
+		"persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates", "replicationcontrollers=controllers",
+		"resourcequotas", "secrets", "serviceaccounts", "services=services/specs",
+		"apiServerIPInfo=masterleases", "apiServerIPInfo=peerserverleases",
+		"serviceipallocations=ranges/serviceips", "serviceipallocations=ranges/secondaryserviceips",
+		"servicenodeportallocations=ranges/servicenodeports",
+	},
+	"admissionregistration.k8s.io": {
+		"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations",
+		"validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations",
+	},
+	"apps":                         {"controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets"},
+	"autoscaling":                  {"horizontalpodautoscalers"},
+	"batch":                        {"cronjobs", "jobs"},
+	"certificates.k8s.io":          {"certificatesigningrequests", "clustertrustbundles", "podcertificaterequests"},
+	"coordination.k8s.io":          {"leasecandidates", "leases"},
+	"discovery.k8s.io":             {"endpointslices"},
+	"flowcontrol.apiserver.k8s.io": {"flowschemas", "prioritylevelconfigurations"},
+	"internal.apiserver.k8s.io":    {"storageversions"},
+	"networking.k8s.io":            {"ingressclasses", "ingresses=ingress", "ipaddresses", "networkpolicies", "servicecidrs"},
+	"node.k8s.io":                  {"runtimeclasses"},
+	"policy":                       {"poddisruptionbudgets", "podsecuritypolicies=podsecuritypolicy"},
+	"rbac.authorization.k8s.io":    {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
+	"resource.k8s.io": {
+		"deviceclasses", "devicetaintrules", "resourceclaims", "resourceclaimtemplates", "resourcepoolstatusrequests", "resourceslices",
+	},
+	"scheduling.k8s.io": {"podgroups", "priorityclasses", "workloads"},
+	"storage.k8s.io": {
+		"csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments", "volumeattributesclasses",
+	},
+	"storagemigration.k8s.io": {"storageversionmigrations"},
+})
+
+// ownPaths turns names, or names and paths where those differ, by group into
+// resources by path.
+func ownPaths(groups map[string][]string) map[string]schema.GroupResource {
+	paths := map[string]schema.GroupResource{}
+	for group, resources := range groups {
+		for _, resource := range resources {
+			name, path, differs := strings.Cut(resource, "=")
+			if !differs {
+				path = name
+			}
+			paths[path] = schema.GroupResource{Group: group, Resource: name}
+		}
+	}
+	return paths
+}

@@ -1,0 +1,146 @@
+package preflight
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/kube-atrest/atrest/envelope"
+	internalplugin "github.com/kube-atrest/atrest/internal/plugin"
+	"github.com/kube-atrest/atrest/internal/stored"
+)
+
+// dekSize is that of what apiservers have wrapped, in bytes.
+const dekSize = 32
+
+// What a call that failed leaves to do.
+var remedies = map[envelope.Problem]string{
+	envelope.Unreachable:  "start the plugin, or correct the endpoint",
+	envelope.TimedOut:     "look at the plugin and the KMS behind it, or raise the provider's timeout",
+	envelope.Denied:       "give the plugin's identity the right to use the key",
+	envelope.Throttled:    "raise the KMS's limit, or ask less often",
+	envelope.KeyDisabled:  "enable the key in the KMS",
+	envelope.Unhealthy:    "look at what the plugin says",
+	envelope.BadVersion:   "use a plugin of KMS v2, or apiVersion: v1 for one of KMS v1",
+	envelope.BadKeyID:     "correct the plugin: a key_id has 1 to 1024 bytes",
+	envelope.BadAnswer:    "correct the plugin",
+	envelope.Disagreement: "wait until the KMS has settled on one key, and check again",
+	envelope.Failed:       "look at the plugin's log",
+}
+
+func failed(step string, problem envelope.Problem, err error) *Failure {
+	return &Failure{Step: step, Problem: problem, Err: err, Text: fmt.Sprintf("%s: %v: %s", step, err, remedies[problem])}
+}
+
+func callFailed(step string, err error) *Failure {
+	return failed(step, internalplugin.ProblemOf(err), err)
+}
+
+// checkV2 asks a plugin of KMS v2 for all that an apiserver will.
+func (p *plugin) checkV2(ctx context.Context, o Options, r *Result) *Failure {
+	client, err := o.Dial(p.endpoint(), p.kms.Timeout, nil)
+	if err != nil {
+		return failed("dial", envelope.Unreachable, err)
+	}
+	defer client.Close()
+	var status envelope.Status
+	r.Status, err = timed(o.Clock, func() (err error) { status, err = client.Status(ctx); return err })
+	r.KeyIDHash = envelope.HashKeyID(status.KeyID)
+	if f := p.ifWritten(statusFailure(status, err), r); f != nil {
+		return f
+	}
+	dek := make([]byte, dekSize)
+	if _, err := io.ReadFull(o.Random, dek); err != nil {
+		return failed("make a DEK", envelope.Failed, err)
+	}
+	var wrapped envelope.Wrapped
+	r.Encrypt, err = timed(o.Clock, func() (err error) { wrapped, err = client.Encrypt(ctx, dek); return err })
+	f := answerFailure(wrapped, status, dek, err)
+	if f = p.ifWritten(f, r); f != nil || err != nil {
+		return f // without an answer there is nothing to try Decrypt with
+	}
+	var unwrapped []byte
+	r.Decrypt, err = timed(o.Clock, func() (err error) { unwrapped, err = client.Decrypt(ctx, wrapped); return err })
+	return decryptFailure(unwrapped, dek, err)
+}
+
+// statusFailure is what an apiserver would refuse of Status.
+func statusFailure(s envelope.Status, err error) *Failure {
+	if err != nil {
+		return callFailed("status", err)
+	}
+	switch err := stored.ValidateKeyID(s.KeyID); {
+	case err != nil:
+		return failed("status", envelope.BadKeyID, err)
+	case s.Version != "v2" && s.Version != "v2beta1":
+		return failed("status", envelope.BadVersion, fmt.Errorf("it speaks version %.100q of the KMS API, not v2 or v2beta1", s.Version))
+	case s.Healthz != "ok":
+		return failed("status", envelope.Unhealthy, fmt.Errorf("it reports healthz %.300q, not \"ok\"", s.Healthz))
+	}
+	return nil
+}
+
+// ifWritten makes a warning of what is wrong with a plugin that is only read
+// with, unless it is away altogether: such a plugin needs no more than Decrypt,
+// and a KEK that may only decrypt any more is how a rotation ends.
+func (p *plugin) ifWritten(f *Failure, r *Result) *Failure {
+	if f == nil || p.writes || f.Problem == envelope.Unreachable || f.Problem == envelope.TimedOut {
+		return f
+	}
+	r.Warnings = append(r.Warnings, "nothing is written with it, so this hinders nobody: "+f.Text)
+	return nil
+}
+
+// answerFailure is what an apiserver would refuse of an answer to Encrypt.
+func answerFailure(w envelope.Wrapped, s envelope.Status, dek []byte, err error) *Failure {
+	if err != nil {
+		return callFailed("encrypt", err)
+	}
+	if bytes.Contains(w.Ciphertext, dek) {
+		return failed("encrypt", envelope.BadAnswer, errors.New("it gave the DEK back in the clear"))
+	}
+	if _, err := stored.NewDEKSource(stored.SourceDEK, w.KeyID, w.Ciphertext, w.Annotations); err != nil {
+		return failed("encrypt", envelope.BadAnswer, fmt.Errorf("its answer cannot be stored: %w", err))
+	}
+	if w.KeyID != s.KeyID {
+		return failed("encrypt", envelope.Disagreement, fmt.Errorf("it used key_id %s and status names %s",
+			envelope.HashKeyID(w.KeyID), envelope.HashKeyID(s.KeyID)))
+	}
+	return nil
+}
+
+func decryptFailure(got, want []byte, err error) *Failure {
+	defer clear(got)
+	if err != nil {
+		return callFailed("decrypt", err)
+	}
+	if !bytes.Equal(got, want) {
+		return failed("decrypt", envelope.BadAnswer, errors.New("it gave back another DEK than it was given"))
+	}
+	return nil
+}
+
+// checkV1 asks a plugin of KMS v1, which has neither Status nor key_id.
+func (p *plugin) checkV1(ctx context.Context, o Options, r *Result) *Failure {
+	client, err := o.DialV1(p.endpoint(), p.kms.Timeout, nil)
+	if err != nil {
+		return failed("dial", envelope.Unreachable, err)
+	}
+	defer client.Close()
+	dek := make([]byte, dekSize)
+	if _, err := io.ReadFull(o.Random, dek); err != nil {
+		return failed("make a DEK", envelope.Failed, err)
+	}
+	var wrapped, unwrapped []byte
+	r.Encrypt, err = timed(o.Clock, func() (err error) { wrapped, err = client.Encrypt(ctx, dek); return err })
+	if err != nil {
+		return p.ifWritten(callFailed("encrypt", err), r)
+	}
+	if len(wrapped) == 0 || bytes.Contains(wrapped, dek) {
+		return failed("encrypt", envelope.BadAnswer, errors.New("it did not wrap the DEK"))
+	}
+	r.Decrypt, err = timed(o.Clock, func() (err error) { unwrapped, err = client.Decrypt(ctx, wrapped); return err })
+	return decryptFailure(unwrapped, dek, err)
+}

@@ -1,0 +1,7 @@
+// Package preflight tells whether the KMS plugins of a configuration work, by
+// asking them: Status, Encrypt and Decrypt of a random DEK, and whether the
+// key_ids agree. A configuration goes in, a [Result] for each plugin comes out.
+//
+// It changes nothing and writes nothing. It does not tell whether a plugin can
+// unwrap what is stored: package audit does.
+package preflight
