@@ -64,7 +64,9 @@ func (e *Encryption) PostStartHook(hook server.PostStartHookContext) error {
 }
 
 // RESTOptions wraps the storage options of a server so that its resources are
-// stored through e, whatever transformers inner would have given them.
+// stored through e, whatever transformers inner would have given them. For each
+// resource that may be under KMS v2 it also looks through etcd, once and in the
+// background, and has the DEKs unwrapped that the server is about to need.
 func (e *Encryption) RESTOptions(inner generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return restOptions{RESTOptionsGetter: inner, encryption: e}
 }
@@ -82,5 +84,6 @@ func (r restOptions) GetRESTOptions(resource schema.GroupResource, example runti
 	storage := *options.StorageConfig // shared with whoever else asks inner
 	storage.Transformer = r.encryption.set.TransformerForResource(resource)
 	options.StorageConfig = &storage
+	r.encryption.warmResource(resource, options)
 	return options, nil
 }

@@ -35,7 +35,10 @@ type Encryption struct {
 	set        *reload.Set                       // of *config.Transformers
 	controller atomic.Pointer[reload.Controller] // nil before Run
 	loopback   atomic.Pointer[rest.Config]       // nil before the server runs
+	ctx        context.Context                   // ends with Close
 	stop       context.CancelFunc
+	warming    chan struct{} // holds a token for each resource that is looked through
+	warmed     sync.Map      // the prefixes in etcd that were, or are about to be
 	ended      sync.WaitGroup
 	close      sync.Once
 
@@ -90,9 +93,9 @@ func (e *Encryption) begin(first *config.Transformers) {
 	metrics.Reload{APIServerID: e.apiServerID}.Started(e.hash)
 	e.warn(first.Configuration())
 
-	ctx, stop := context.WithCancel(context.Background())
-	e.stop = stop
-	e.ended.Go(func() { e.tend(ctx) })
+	e.warming = make(chan struct{}, warmResources)
+	e.ctx, e.stop = context.WithCancel(context.Background())
+	e.ended.Go(func() { e.tend(e.ctx) })
 }
 
 // inUse are the transformers in use.

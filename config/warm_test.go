@@ -1,0 +1,99 @@
+package config_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/faultplugin"
+)
+
+// meeting lets Decrypt calls go on only when as many are under way as are to
+// meet: a caller that asks for one after another waits for ever.
+type meeting struct {
+	envelope.Plugin
+	present *atomic.Int32
+	most    *atomic.Int32
+	full    chan struct{}
+	fill    *sync.Once
+	size    int32
+}
+
+func (m meeting) Decrypt(ctx context.Context, w envelope.Wrapped) ([]byte, error) {
+	n := m.present.Add(1)
+	defer m.present.Add(-1)
+	for most := m.most.Load(); n > most && !m.most.CompareAndSwap(most, n); most = m.most.Load() {
+	}
+	if n == m.size {
+		m.fill.Do(func() { close(m.full) })
+	}
+	select {
+	case <-m.full:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return m.Plugin.Decrypt(ctx, w)
+}
+
+func TestDEKsAreUnwrappedManyAtATimeAheadOfTheirReaders(t *testing.T) {
+	const deks, each = 3 * config.WarmAtOnce, 5
+	p := faultplugin.Start(t)
+	content := fileOf(rule("secrets", kms("a", p), gcmKey, identity))
+	var values [][]byte
+	for range deks { // each start of a server has a DEK of its own
+		server := built(t, nil, content)
+		require.NoError(t, server.Ready(t.Context()))
+		for range each {
+			values = append(values, write(t, server, secrets, "v"))
+		}
+		server.Close()
+	}
+	values = append(values, []byte("plain"), []byte("k8s:enc:kms:v2:a:damaged"), []byte("k8s:enc:kms:v2:unknown:\n\x01x"), nil)
+
+	c, err := config.Parse([]byte(content), config.Options{})
+	require.NoError(t, err)
+	var most atomic.Int32
+	server, err := config.Build(c, nil, config.BuildOptions{Dial: func(e envelope.Endpoint, d time.Duration, r envelope.Recorder) (envelope.Plugin, error) {
+		plugin, err := envelope.Dial(e, d, r)
+		return meeting{Plugin: plugin, present: new(atomic.Int32), most: &most, full: make(chan struct{}), fill: new(sync.Once), size: config.WarmAtOnce}, err
+	}})
+	require.NoError(t, err)
+	defer server.Close()
+	require.NoError(t, server.Ready(t.Context()))
+	require.True(t, server.ReadsKMS(secrets))
+	require.False(t, server.ReadsKMS(configmaps))
+
+	require.Equal(t, deks, server.Warm(t.Context(), slices.Values(values)))
+	require.Equal(t, int32(config.WarmAtOnce), most.Load(), "the bound holds")
+	require.Equal(t, deks, p.Calls().Decrypt)
+	for _, v := range values[:deks*each] {
+		plain, _ := read(t, server, secrets, v)
+		require.Equal(t, "v", plain)
+	}
+	require.Equal(t, deks, p.Calls().Decrypt, "the readers ask for nothing")
+	require.Zero(t, server.Warm(t.Context(), slices.Values(values)))
+}
+
+func TestWarmingEndsWithItsContextAndForgivesThePlugin(t *testing.T) {
+	p := faultplugin.Start(t)
+	content := fileOf(rule("secrets", kms("a", p)))
+	first := built(t, nil, content)
+	require.NoError(t, first.Ready(t.Context()))
+	value := write(t, first, secrets, "v")
+	p.Kill()
+	second := built(t, nil, content)
+	require.Equal(t, 1, second.Warm(t.Context(), slices.Values([][]byte{value, value})))
+
+	p.Set(func(b *faultplugin.Behaviour) { b.Hang = true })
+	p.Serve()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	built(t, nil, content).Warm(ctx, slices.Values([][]byte{value}))
+}
