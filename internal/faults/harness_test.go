@@ -1,13 +1,14 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/reload"
 )
 
 var (
@@ -101,29 +103,44 @@ func (c *stillClock) waiting(d time.Duration) bool {
 	return false
 }
 
+// tb is what a test and a run of a simulation have in common.
+type tb interface {
+	require.TestingT
+	Helper()
+	Fatalf(format string, args ...any)
+	Cleanup(func())
+	Name() string
+}
+
 // server is the encryption of one apiserver, on a clock that stands still and
 // with a log that can be read.
 type server struct {
 	*atrest.Encryption
-	t     *testing.T
+	t     tb
 	name  string // in metrics
 	clock *stillClock
 	path  string
 	ctx   context.Context
 	log   ktesting.Buffer
+	stop  func() // ends following the file
 }
 
-// ignore keeps a log out of the test's output.
-type ignore struct{ *testing.T }
+// unprinted keeps a log out of the test's output.
+type unprinted struct{}
 
-func (ignore) Log(...any) {}
+func (unprinted) Helper()    {}
+func (unprinted) Log(...any) {}
 
 // prepare places the file of a server that is started later.
-func prepare(t *testing.T, content string) *server {
-	logger := ktesting.NewLogger(ignore{t}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(10)))
+func prepare(t tb, content string) *server {
+	folder, err := os.MkdirTemp("", "faults")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(folder)) })
+	logger := ktesting.NewLogger(unprinted{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(10)))
 	s := &server{
-		t: t, name: t.Name(), clock: newClock(), path: filepath.Join(t.TempDir(), "encryption.yaml"),
+		t: t, name: t.Name(), clock: newClock(), path: filepath.Join(folder, "encryption.yaml"),
 		ctx: klog.NewContext(context.Background(), logger), log: logger.GetSink().(ktesting.Underlier).GetBuffer(),
+		stop: func() {},
 	}
 	s.put(content)
 	return s
@@ -143,23 +160,29 @@ func (s *server) start(change func(*atrest.Options)) *server {
 	var err error
 	s.Encryption, err = s.options(change).Start(s.ctx, s.name)
 	require.NoError(s.t, err)
-	s.t.Cleanup(s.Close)
+	s.t.Cleanup(s.end)
 	return s
 }
 
-func start(t *testing.T, content string) *server { return prepare(t, content).start(nil) }
+func start(t tb, content string) *server { return prepare(t, content).start(nil) }
 
 // follow follows the file.
 func (s *server) follow() *server {
 	ctx, stop := context.WithCancel(s.ctx)
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx) }()
-	s.t.Cleanup(func() {
+	s.stop = sync.OnceFunc(func() {
 		stop()
 		require.NoError(s.t, <-ended)
 	})
 	s.idle(reloadPoll / 10) // it has asked for events and looked at the file
 	return s
+}
+
+// end shuts the server down. Doing so twice is harmless.
+func (s *server) end() {
+	s.stop()
+	s.Close()
 }
 
 // put replaces the file at once, as an editor or a mounted Secret does.
@@ -181,7 +204,7 @@ func (s *server) until(condition func() bool, what string) {
 	require.Eventually(s.t, condition, patience, tick, what)
 }
 
-// passUntil lets time pass, in steps that no timer is shorter than, until
+// passUntil lets time pass, in steps than which no timer is shorter, until
 // something has come.
 func (s *server) passUntil(condition func() bool, what string) {
 	s.t.Helper()
@@ -189,7 +212,7 @@ func (s *server) passUntil(condition func() bool, what string) {
 		if condition() {
 			return true
 		}
-		s.clock.Step(10 * time.Millisecond)
+		s.clock.Step(reload.DefaultQuiet)
 		return false
 	}, what)
 }
@@ -252,7 +275,7 @@ func (s *server) mustRead(r schema.GroupResource, stored []byte) {
 
 // elsewhere are values written by n other servers, each under a key of its own,
 // with the plugin that name is on.
-func elsewhere(t *testing.T, n int, name string, p *faultplugin.Plugin) [][]byte {
+func elsewhere(t tb, n int, name string, p *faultplugin.Plugin) [][]byte {
 	var values [][]byte
 	for range n {
 		other := prepare(t, fileOf(rule("secrets", kms(name, p))))
@@ -264,4 +287,9 @@ func elsewhere(t *testing.T, n int, name string, p *faultplugin.Plugin) [][]byte
 		other.Close()
 	}
 	return values
+}
+
+func sorted[T cmp.Ordered](list []T) []T {
+	slices.Sort(list)
+	return list
 }

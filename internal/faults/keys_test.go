@@ -35,8 +35,8 @@ var keyRows = []row{
 func keyAged(t *trial) {
 	const age = 10 * time.Minute
 	p := faultplugin.Start(t)
-	other := elsewhere(t.T, 1, t.id, p)[0]
-	s := prepare(t.T, fileOf(rule("secrets", kms(t.id, p)))).start(func(o *atrest.Options) { o.KMS.MaxDEKAge = age })
+	other := elsewhere(t, 1, t.id, p)[0]
+	s := prepare(t, fileOf(rule("secrets", kms(t.id, p)))).start(func(o *atrest.Options) { o.KMS.MaxDEKAge = age })
 	own := s.mustWrite(secrets)
 	s.mustRead(secrets, other)
 	p.Kill()
@@ -59,8 +59,8 @@ const tendEvery = 5 * time.Second
 
 func keyEvicted(t *trial) {
 	p := faultplugin.Start(t)
-	values := elsewhere(t.T, 3, t.id, p)
-	s := prepare(t.T, fileOf(rule("secrets", kms(t.id, p)))).start(func(o *atrest.Options) { o.KMS.MaxDEKs = 2 })
+	values := elsewhere(t, 3, t.id, p)
+	s := prepare(t, fileOf(rule("secrets", kms(t.id, p)))).start(func(o *atrest.Options) { o.KMS.MaxDEKs = 2 })
 	for _, v := range values {
 		s.mustRead(secrets, v)
 	}
@@ -77,7 +77,7 @@ func keyEvicted(t *trial) {
 func keyUsedUp(t *trial) {
 	const most = 16
 	p := faultplugin.Start(t)
-	s := prepare(t.T, fileOf(rule("secrets", kms(t.id, p)))).start(func(o *atrest.Options) { o.KMS.MaxWrites = most })
+	s := prepare(t, fileOf(rule("secrets", kms(t.id, p)))).start(func(o *atrest.Options) { o.KMS.MaxWrites = most })
 	p.Kill()
 	s.until(func() bool { return !s.healthy() }, "the outage is noticed")
 	var last []byte

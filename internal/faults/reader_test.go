@@ -48,8 +48,8 @@ var readingRows = []row{
 func decrypting(cold error, spoil func(*faultplugin.Behaviour)) func(*trial) {
 	return func(t *trial) {
 		p := faultplugin.Start(t)
-		values := elsewhere(t.T, 2, t.id, p)
-		s := start(t.T, fileOf(rule("secrets", kms(t.id, p))))
+		values := elsewhere(t, 2, t.id, p)
+		s := start(t, fileOf(rule("secrets", kms(t.id, p))))
 		hot := s.mustWrite(secrets)
 		s.mustRead(secrets, values[0])
 		s.idle(healthyPoll)
@@ -86,8 +86,8 @@ func readerRows() []row {
 // by a read, and its end by the next.
 func (f fault) ofAReader(t *trial) {
 	writer, p := faultplugin.Start(t), faultplugin.Start(t)
-	values := elsewhere(t.T, 2, t.id, p)
-	s := start(t.T, fileOf(rule("secrets", kms("writes-beside-"+t.id, writer), f.provider(t.id, p))))
+	values := elsewhere(t, 2, t.id, p)
+	s := start(t, fileOf(rule("secrets", kms("writes-beside-"+t.id, writer), f.provider(t.id, p))))
 	require.Equal(t, faultplugin.Calls{Status: 2, Encrypt: 2}, p.Calls(), "a reader asks for nothing")
 	s.mustRead(secrets, values[0])
 

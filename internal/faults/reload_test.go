@@ -78,7 +78,7 @@ func (s *server) requireFailures(t *trial, n string) {
 
 func fileBad(t *trial) {
 	p := faultplugin.Start(t)
-	s := start(t.T, fileOf(rule("secrets", kms(t.id, p)))).follow()
+	s := start(t, fileOf(rule("secrets", kms(t.id, p)))).follow()
 	s.put(fileOf(rule("secrets, configmaps", kms(t.id, p), "aescbc: {keys: [{name: short, secret: bm8ga2V5}]}")))
 	s.passUntil(s.failed, "the content is refused")
 	for range 5 {
@@ -104,7 +104,7 @@ func fileHalfWritten(t *trial) {
 		t.Skip("no other system tells whether a file is open for writing")
 	}
 	p := faultplugin.Start(t)
-	s := start(t.T, fileOf(rule("secrets", kms(t.id, p)))).follow()
+	s := start(t, fileOf(rule("secrets", kms(t.id, p)))).follow()
 	inUse := s.Status().ConfigHash
 	half := fileOf(rule("configmaps", kms(t.id, p)))
 	f, err := os.Create(s.path)
@@ -128,7 +128,7 @@ func fileHalfWritten(t *trial) {
 func fileDeleted(t *trial) {
 	p := faultplugin.Start(t)
 	content := fileOf(rule("secrets", kms(t.id, p)))
-	s := start(t.T, content).follow()
+	s := start(t, content).follow()
 	require.NoError(t, os.Remove(s.path))
 	s.passUntil(s.failed, "the file is missed")
 	s.clock.Step(reloadPoll)
@@ -145,7 +145,7 @@ func fileDeleted(t *trial) {
 // then no more be had, and the folder back.
 func fileWithoutEvents(t *trial) {
 	p := faultplugin.Start(t)
-	s := prepare(t.T, fileOf(rule("secrets", kms(t.id, p))))
+	s := prepare(t, fileOf(rule("secrets", kms(t.id, p))))
 	folder := filepath.Join(filepath.Dir(s.path), "folder")
 	require.NoError(t, os.Mkdir(folder, 0o700))
 	inside := filepath.Join(folder, "encryption.yaml")
@@ -170,7 +170,7 @@ func fileWithoutEvents(t *trial) {
 // for one that is not well.
 func newWriterNotReady(t *trial) {
 	p, absent, unwell := faultplugin.Start(t), faultplugin.New(t), faultplugin.Start(t)
-	s := start(t.T, fileOf(rule("secrets", kms(t.id, p)))).follow()
+	s := start(t, fileOf(rule("secrets", kms(t.id, p)))).follow()
 	next := fileOf(rule("secrets", kms("new-writer", absent), kms(t.id, p)))
 	s.put(next)
 	s.passUntil(s.failed, "the new writer is missed")
@@ -197,9 +197,9 @@ func newWriterNotReady(t *trial) {
 
 func newReaderAbsent(t *trial) {
 	p, absent := faultplugin.Start(t), faultplugin.Start(t)
-	cold := elsewhere(t.T, 1, t.id, absent)[0]
+	cold := elsewhere(t, 1, t.id, absent)[0]
 	absent.Kill()
-	s := start(t.T, fileOf(rule("secrets", kms("writes-beside-"+t.id, p)))).follow()
+	s := start(t, fileOf(rule("secrets", kms("writes-beside-"+t.id, p)))).follow()
 	next := fileOf(rule("secrets", kms("writes-beside-"+t.id, p), kms(t.id, absent)))
 	s.put(next)
 	s.loaded(next)
@@ -215,8 +215,8 @@ func newReaderAbsent(t *trial) {
 // request that began before ends well nonetheless.
 func providerRemoved(t *trial) {
 	p, old := faultplugin.Start(t), faultplugin.Start(t)
-	values := elsewhere(t.T, 1, t.id, old)
-	s := start(t.T, fileOf(rule("secrets", kms("writes-beside-"+t.id, p), kms(t.id, old)))).follow()
+	values := elsewhere(t, 1, t.id, old)
+	s := start(t, fileOf(rule("secrets", kms("writes-beside-"+t.id, p), kms(t.id, old)))).follow()
 	s.mustRead(secrets, values[0])
 	s.mustRead(secrets, values[0])
 	began := s.clock.Now()

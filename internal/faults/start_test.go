@@ -61,9 +61,9 @@ var startRows = []row{
 
 func slow(t *trial) {
 	p := faultplugin.Start(t)
-	cold := elsewhere(t.T, 1, t.id, p)[0]
+	cold := elsewhere(t, 1, t.id, p)[0]
 	p.Set(func(b *faultplugin.Behaviour) { b.Delay = 50e6 })
-	s := start(t.T, fileOf(rule("secrets", kms(t.id, p, "timeout: 24h"))))
+	s := start(t, fileOf(rule("secrets", kms(t.id, p, "timeout: 24h"))))
 	s.mustRead(secrets, s.mustWrite(secrets))
 	s.mustRead(secrets, cold)
 	s.idle(healthyPoll)
@@ -75,8 +75,8 @@ func slow(t *trial) {
 // socketDeleted deletes the socket file under a plugin that goes on.
 func socketDeleted(t *trial) {
 	p := faultplugin.Start(t)
-	cold := elsewhere(t.T, 1, t.id, p)[0]
-	s := start(t.T, fileOf(rule("secrets", kms(t.id, p))))
+	cold := elsewhere(t, 1, t.id, p)[0]
+	s := start(t, fileOf(rule("secrets", kms(t.id, p))))
 	p.RemoveSocket()
 	for range 5 {
 		s.idle(healthyPoll)
@@ -92,8 +92,8 @@ func socketDeleted(t *trial) {
 // socket of the same name. It is found without a poll.
 func socketReplaced(t *trial) {
 	p := faultplugin.Start(t)
-	cold := elsewhere(t.T, 1, t.id, p)[0]
-	s := start(t.T, fileOf(rule("secrets", kms(t.id, p))))
+	cold := elsewhere(t, 1, t.id, p)[0]
+	s := start(t, fileOf(rule("secrets", kms(t.id, p))))
 	s.idle(healthyPoll)
 	p.RemoveSocket()
 	p.Kill()
@@ -107,7 +107,7 @@ func socketReplaced(t *trial) {
 
 func absentAtStart(t *trial) {
 	p := faultplugin.New(t)
-	s := start(t.T, fileOf(rule("secrets", kms(t.id, p)), rule("configmaps", identity, kms("also-"+t.id, p))))
+	s := start(t, fileOf(rule("secrets", kms(t.id, p)), rule("configmaps", identity, kms("also-"+t.id, p))))
 	_, err := s.write(secrets)
 	require.ErrorIs(t, err, envelope.ErrWritesStopped)
 	require.ErrorContains(t, err, "no DEK yet")
@@ -132,7 +132,7 @@ func severalAbsentAtStart(t *trial) {
 		plugins = append(plugins, p)
 		rules = append(rules, rule(resource, kms(fmt.Sprintf("%s-%d", t.id, i), p, "timeout: 24h")))
 	}
-	s := prepare(t.T, fileOf(rules...))
+	s := prepare(t, fileOf(rules...))
 	started := make(chan struct{})
 	go func() { defer close(started); s.start(nil) }()
 	asked := func(p *faultplugin.Plugin) bool { return p.Calls().Status == 1 }
@@ -155,9 +155,9 @@ func not[T any](f func(T) bool) func(T) bool { return func(v T) bool { return !f
 
 func readerAbsentAtStart(t *trial) {
 	writer, p := faultplugin.Start(t), faultplugin.Start(t)
-	cold := elsewhere(t.T, 1, t.id, p)[0]
+	cold := elsewhere(t, 1, t.id, p)[0]
 	p.Kill()
-	s := start(t.T, fileOf(rule("secrets", kms("writes-beside-"+t.id, writer), kms(t.id, p))))
+	s := start(t, fileOf(rule("secrets", kms("writes-beside-"+t.id, writer), kms(t.id, p))))
 	s.mustRead(secrets, s.mustWrite(secrets))
 	require.Equal(t, "ready", s.provider(t.id).State)
 	require.ErrorIs(t, s.read(secrets, cold), envelope.ErrUnavailable)
@@ -169,7 +169,7 @@ func readerAbsentAtStart(t *trial) {
 
 func badFileAtStart(t *trial) {
 	t.looked = true
-	s := prepare(t.T, fileOf(rule("secrets", "aescbc: {keys: [{name: short, secret: bm8ga2V5}]}")))
+	s := prepare(t, fileOf(rule("secrets", "aescbc: {keys: [{name: short, secret: bm8ga2V5}]}")))
 	_, err := s.options(nil).Start(s.ctx, s.name)
 	require.ErrorContains(t, err, s.path)
 	require.ErrorContains(t, err, "resources[0].providers[0].aescbc.keys[0].secret")

@@ -110,8 +110,8 @@ func (f fault) end(p *faultplugin.Plugin) {
 // noticed, the write window, what is read, and how its end is noticed.
 func (f fault) ofAWriter(t *trial) {
 	p := faultplugin.Start(t)
-	cold := elsewhere(t.T, 2, f.id, p)
-	s := start(t.T, fileOf(rule("secrets", f.provider(f.id, p))))
+	cold := elsewhere(t, 2, f.id, p)
+	s := start(t, fileOf(rule("secrets", f.provider(f.id, p))))
 	hot := s.mustWrite(secrets)
 	s.idle(healthyPoll)
 
