@@ -19,6 +19,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/internal/metrics"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
@@ -38,6 +39,7 @@ var kubeMetrics = []string{
 // name without it: counts as they are, and 1 for a time.
 func samplesOf(t *testing.T, provider string) map[string]float64 {
 	t.Helper()
+	metrics.Flush()
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	require.NoError(t, err)
 	found := map[string]float64{}
