@@ -57,15 +57,20 @@ func (l *Loop) sample(took time.Duration, spent usage) Sample {
 		Metric{AllocsPerOp, math.Floor(float64(spent.allocs) / n)})}
 }
 
-// fill finds how many operations take as long as slice.
+// fill finds how many operations take as long as slice. The shortest of some
+// tries counts: the others did something for the first time, or were interrupted.
 func (l *Loop) fill(slice time.Duration) (int, error) {
 	for n := 1; ; n *= 2 {
-		took, err := l.run(n)
-		if err != nil {
-			return 0, err
+		shortest := time.Duration(math.MaxInt64)
+		for range 3 {
+			took, err := l.run(n)
+			if err != nil {
+				return 0, err
+			}
+			shortest = min(shortest, took)
 		}
-		if took >= slice/4 {
-			return max(1, int(float64(n)*float64(slice)/float64(took))), nil
+		if shortest >= slice/4 {
+			return max(1, int(float64(n)*float64(slice)/float64(shortest))), nil
 		}
 	}
 }

@@ -34,19 +34,19 @@ benchstat, and mean something on this machine only.
 Nothing passes or fails: a target that is not met is said to be not met.
 
   go run ./bench/report --quick              a first look, some two minutes
-  go run ./bench/report                      all of it, some fifteen minutes
+  go run ./bench/report                      all of it, some ten minutes
   go run ./bench/report --cases Write,Read   only these
   benchstat -col /side bench/results/benchmarks.txt
 
 `
 
-// defaultRounds and defaultSlice make medians that repeat within some percent
-// on a machine that does nothing else.
+// Slices are short so that most of them are not interrupted, on a machine that
+// does other work as well; rounds are many so that the median is one of those.
 const (
-	defaultRounds = 41
-	defaultSlice  = 25 * time.Millisecond
-	quickRounds   = 9
-	quickSlice    = 10 * time.Millisecond
+	defaultRounds = 201
+	defaultSlice  = 2 * time.Millisecond
+	quickRounds   = 41
+	quickSlice    = time.Millisecond
 )
 
 func parse(args []string, help io.Writer) (*options, error) {

@@ -113,29 +113,34 @@ func (b *bareCBC) TransformFromStorage(_ context.Context, data []byte, _ value.C
 }
 
 // SeedCipher is the least that source type 1 takes: 32 random bytes, one HMAC
-// for the value's own key (its state is kept), the key schedule, and AES-256-GCM
-// under a random nonce.
+// for the value's own key (its keyed state is kept), the key schedule, and
+// AES-256-GCM under a random nonce.
 func SeedCipher(room int) *Side {
 	s := &bareSeed{room: room}
-	s.macs.New = func() any { return hmac.New(sha256.New, localKey[:]) }
+	s.expanders.New = func() any { return &expander{mac: hmac.New(sha256.New, localKey[:]), last: [1]byte{1}} }
 	return &Side{Name: "cipher-seed", Transformer: s}
 }
 
 type bareSeed struct {
-	macs sync.Pool
-	room int
+	expanders sync.Pool
+	room      int
+}
+
+type expander struct {
+	mac  hash.Hash
+	last [1]byte
+	key  [sha256.Size]byte
 }
 
 const infoSize = 32 // bytes, before the nonce
 
 func (b *bareSeed) aead(info []byte) (cipher.AEAD, error) {
-	mac := b.macs.Get().(hash.Hash)
-	defer b.macs.Put(mac)
-	mac.Reset()
-	mac.Write(info)
-	mac.Write([]byte{1})
-	var key [sha256.Size]byte
-	block, err := aes.NewCipher(mac.Sum(key[:0]))
+	e := b.expanders.Get().(*expander)
+	defer b.expanders.Put(e)
+	e.mac.Reset()
+	e.mac.Write(info)
+	e.mac.Write(e.last[:])
+	block, err := aes.NewCipher(e.mac.Sum(e.key[:0]))
 	if err != nil {
 		return nil, err
 	}
