@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 KMS v1 is deprecated, and what this package is for
+
 package kmsv1
 
 import (

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 KMS v1 is deprecated, and clusters that move have it
+
 package interop
 
 import (
