@@ -97,6 +97,16 @@ func (o *Opener) Open(ctx context.Context, r schema.GroupResource, object Object
 	return err
 }
 
+// OpenLocal is Open without any plugin: what is stored with KMS is not tried, and
+// taken for opened.
+func (o *Opener) OpenLocal(ctx context.Context, r schema.GroupResource, object Object) error {
+	if i := Inspect(object.Value, nil); len(i.WrappedDEK) > 0 {
+		return nil
+	}
+	_, err := o.Plaintext(ctx, r, object)
+	return err
+}
+
 // learn notes whether the plugin of a provider unwrapped a DEK.
 func (o *Opener) learn(provider string, dek uint64, err error) {
 	away := errors.Is(err, envelope.ErrUnavailable)
@@ -127,22 +137,24 @@ func (o *Opener) Plaintext(ctx context.Context, r schema.GroupResource, object O
 	return plaintext, err
 }
 
-// Elsewhere tries the providers of all other rules of the configuration, and
-// tells of which resource those were that opened the object. An apiserver would
-// not read it so.
-func (o *Opener) Elsewhere(ctx context.Context, object Object) ([]byte, schema.GroupResource, error) {
-	var errs []error
+// Recover opens an object by all means: with the providers of its resource, else
+// with those of every other rule. It tells of which resource they were. If that
+// is not r, apiservers with this configuration cannot read the object. The error
+// is that of the resource's own providers.
+func (o *Opener) Recover(ctx context.Context, r schema.GroupResource, object Object) ([]byte, schema.GroupResource, error) {
+	plaintext, err := o.Plaintext(ctx, r, object)
+	if err == nil {
+		return plaintext, r, nil
+	}
 	for _, rule := range o.transformers.Configuration().Rules() {
 		if !encrypts(rule) {
 			continue
 		}
-		plaintext, err := o.Plaintext(ctx, rule.Resource, object)
-		if err == nil {
+		if plaintext, err := o.Plaintext(ctx, rule.Resource, object); err == nil {
 			return plaintext, rule.Resource, nil
 		}
-		errs = append(errs, err)
 	}
-	return nil, schema.GroupResource{}, errors.Join(errs...)
+	return nil, r, err
 }
 
 func encrypts(r config.Rule) bool {

@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/audit"
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/preflight"
+)
+
+type checkCommand struct {
+	streams
+	output  output
+	source  sourceFlags
+	walk    walkFlags
+	offline bool
+	strict  bool
+	options config.Options
+}
+
+const checkHelp = `Tell whether an encryption configuration will work, before an apiserver has it.
+
+1. The file: all that kube-apiserver would refuse, and what it would accept and
+   not do as meant. Every problem names its field and the remedy.
+2. The plugins, unless --offline: for each, Status, then Encrypt and Decrypt of
+   a random DEK, whether the key_ids agree, and how long the calls took. Run it
+   where the apiserver runs, as the same user: the sockets are there.
+3. The stored objects, with --etcd, --endpoints or --snapshot: whether an
+   apiserver with this file could read each of them. Each is opened, in memory.
+   With --offline those under KMS are judged by the name of the provider alone.
+
+Warnings are about what works and is seldom meant. They go to standard error and
+change nothing, unless --strict.
+
+FILE may be -, standard input.
+
+Exit codes:
+  0  usable
+  1  not usable: as the last line says
+  2  not checked: wrong flags, or FILE, etcd or the snapshot cannot be read`
+
+func newCheck(s streams) *cobra.Command {
+	c := &checkCommand{streams: s}
+	command := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Tell whether an encryption configuration will work",
+		Long:  checkHelp,
+		Example: `  atrest check /etc/kubernetes/encryption.yaml
+  atrest check --offline --strict encryption.yaml   # in CI
+  atrest check new.yaml --etcd --cacert ca.crt --cert client.crt --key client.key
+  atrest check encryption.yaml --snapshot backup.db # could this backup be read?`,
+		Args: arguments(1, "the file"),
+		RunE: func(command *cobra.Command, args []string) error { return c.run(command.Context(), args[0]) },
+	}
+	flags := command.Flags()
+	flags.BoolVar(&c.offline, "offline", false, "ask no plugin")
+	flags.BoolVar(&c.strict, "strict", false, "exit with 1 for a warning too")
+	flags.BoolVar(&c.options.KMSv1, "kms-v1", false, "the apiservers run with --feature-gates=KMSv1=true")
+	flags.BoolVar(&c.options.Reload, "reload", false, "the apiservers run with --encryption-provider-config-automatic-reload")
+	c.source.addSwitch(flags)
+	c.source.add(flags, "key")
+	c.walk.add(flags)
+	c.output.addFlag(flags)
+	return command
+}
+
+// checked is all that was found out.
+type checked struct {
+	File      string             `json:"file"`
+	Hash      string             `json:"hash,omitempty"`
+	Usable    bool               `json:"usable"`
+	Problems  []string           `json:"problems,omitempty"`
+	Warnings  []string           `json:"warnings,omitempty"`
+	Resources []rule             `json:"resources,omitempty"`
+	Plugins   []preflight.Result `json:"plugins,omitempty"`
+	Objects   *audit.Report      `json:"objects,omitempty"`
+	Findings  []audit.Finding    `json:"findings,omitempty"`
+}
+
+// rule is a config.Rule as it is printed.
+type rule struct {
+	Resource    string   `json:"resource"`
+	WrittenWith string   `json:"writtenWith"`
+	ReadWith    []string `json:"alsoReadWith,omitempty"`
+}
+
+func (c *checkCommand) run(ctx context.Context, path string) error {
+	if err := c.output.check(); err != nil {
+		return err
+	}
+	layout, err := c.source.layout()
+	if err != nil {
+		return err
+	}
+	found := &checked{File: nameOf(path)}
+	file, err := readConfig(path, c.in, c.options)
+	for _, problem := range problemsOf(err) {
+		found.Problems = append(found.Problems, problem.Error())
+	}
+	if err != nil && found.Problems == nil {
+		return err
+	}
+	if file != nil {
+		found.describe(file)
+		if !c.offline {
+			found.askPlugins(ctx, file)
+		}
+		if c.source.wanted() {
+			if err := c.readObjects(ctx, file, layout, found); err != nil {
+				return err
+			}
+		}
+	}
+	return c.conclude(found)
+}
+
+func (f *checked) describe(file *config.Configuration) {
+	f.Hash = file.Hash()
+	for _, w := range file.Warnings() {
+		f.Warnings = append(f.Warnings, w.String())
+	}
+	for _, r := range file.Rules() {
+		var all []string
+		for _, p := range r.Providers {
+			all = append(all, meansOf(p)...)
+		}
+		f.Resources = append(f.Resources, rule{wildcard(r.Resource), all[0], all[1:]})
+	}
+}
+
+// meansOf are the keys of a provider, or itself, by name.
+func meansOf(p *config.Provider) []string {
+	if name := p.KMS().Name; name != "" {
+		return []string{fmt.Sprintf("%s %q", p.Kind(), name)}
+	}
+	var all []string
+	for _, k := range p.Keys() {
+		all = append(all, fmt.Sprintf("%s key %q", p.Kind(), k.Name))
+	}
+	if all == nil {
+		all = []string{string(p.Kind())}
+	}
+	return all
+}
+
+// wildcard is a resource as the file has it.
+func wildcard(r schema.GroupResource) string {
+	if r.Resource == "*" && r.Group == "" {
+		return "*."
+	}
+	return r.String()
+}
+
+func (f *checked) askPlugins(ctx context.Context, file *config.Configuration) {
+	f.Plugins = preflight.Check(ctx, file, preflight.Options{})
+	for _, p := range f.Plugins {
+		for _, text := range p.Warnings {
+			f.Warnings = append(f.Warnings, fmt.Sprintf("%s %s: %s", p.Kind, quoted(p.Names), text))
+		}
+		if p.Failure != nil {
+			f.Problems = append(f.Problems, fmt.Sprintf("%s %s at %s: %s", p.Kind, quoted(p.Names), p.Endpoint, p.Failure.Text))
+		}
+	}
+}
+
+func quoted(names []string) string {
+	var all []string
+	for _, name := range names {
+		all = append(all, fmt.Sprintf("%q", name))
+	}
+	return strings.Join(all, ", ")
+}
+
+// readObjects tells whether the file reads every stored object.
+func (c *checkCommand) readObjects(ctx context.Context, file *config.Configuration, layout audit.Layout, found *checked) error {
+	from, err := c.source.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	opener, err := audit.NewOpener(file, config.BuildOptions{})
+	if err != nil {
+		return err
+	}
+	defer opener.Close()
+	o := audit.Options{Layout: layout, Names: audit.NamesIn(file), Rate: c.walk.rate, MaxListed: c.walk.list, Open: opener.Open}
+	if c.offline {
+		o.Open = opener.OpenLocal
+	}
+	if found.Objects, err = walk(ctx, c.streams, from, o); err != nil {
+		return err
+	}
+	found.judge(found.Objects.Against(file, nil))
+	return nil
+}
+
+// judge takes for a problem what the file cannot read. What nothing can read, and
+// what is only to be rewritten, is not the file's fault.
+func (f *checked) judge(findings []audit.Finding) {
+	for _, finding := range findings {
+		switch finding.Kind {
+		case audit.Unreadable, audit.DoesNotOpen:
+			f.Problems = append(f.Problems, finding.String())
+		case audit.Broken, audit.InPlaintext:
+			f.Warnings = append(f.Warnings, finding.String())
+		default:
+			continue
+		}
+		f.Findings = append(f.Findings, finding)
+	}
+}
+
+func (c *checkCommand) conclude(found *checked) error {
+	found.Usable = len(found.Problems) == 0 && (!c.strict || len(found.Warnings) == 0)
+	if err := c.output.write(c.out, found, found.print); err != nil {
+		return err
+	}
+	for _, text := range found.Warnings {
+		c.warn("%s", printable(text))
+	}
+	for _, text := range found.Problems {
+		fmt.Fprintf(c.err, "problem: %s\n", printable(text))
+	}
+	switch {
+	case found.Usable:
+		return nil
+	case len(found.Problems) == 0:
+		return badf("%s is usable, with %d warnings that --strict makes count", found.File, len(found.Warnings))
+	}
+	return badf("%s is not usable: %d problems", found.File, len(found.Problems))
+}
+
+func (f *checked) print(w io.Writer) error {
+	if len(f.Resources) > 0 {
+		rows := [][]string{{"RESOURCE", "WRITTEN WITH", "ALSO READ WITH"}}
+		for _, r := range f.Resources {
+			rows = append(rows, []string{r.Resource, r.WrittenWith, orDash(strings.Join(r.ReadWith, ", "))})
+		}
+		if err := printTable(w, rows); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	if len(f.Plugins) > 0 {
+		if err := printPlugins(w, f.Plugins); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	if f.Objects != nil {
+		if err := printReport(w, f.Objects); err != nil {
+			return err
+		}
+		if err := printFindings(w, f.Objects, f.Findings); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	if f.Usable {
+		fmt.Fprintf(w, "usable: %s\n", f.File)
+	}
+	return nil
+}
+
+func printPlugins(w io.Writer, plugins []preflight.Result) error {
+	rows := [][]string{{"PLUGIN", "ENDPOINT", "USE", "KEY_ID", "STATUS", "ENCRYPT", "DECRYPT", "RESULT"}}
+	for _, p := range plugins {
+		use, result := "reads", "works"
+		if p.Writes {
+			use = "reads and writes"
+		}
+		if p.Failure != nil {
+			result = "fails at " + p.Failure.Step
+		}
+		rows = append(rows, []string{strings.Join(p.Names, ", "), p.Endpoint, use, orDash(shortHash(p.KeyIDHash)),
+			took(p.Status), took(p.Encrypt), took(p.Decrypt), result})
+	}
+	return printTable(w, rows)
+}
+
+func took(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return d.Round(10 * time.Microsecond).String()
+}

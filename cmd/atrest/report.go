@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/kube-atrest/atrest/audit"
+)
+
+// printReport prints the counts of an audit.
+func printReport(w io.Writer, r *audit.Report) error {
+	head := []string{"RESOURCE", "OBJECTS", "STORED AS", "NAME", "KEY_ID", "DEK", "DEKS", "SIZE"}
+	if r.Opened {
+		head = append(head, "OPENED")
+	}
+	rows := [][]string{head}
+	for _, resource := range r.Resources {
+		name := resource.Name
+		for _, c := range resource.Forms {
+			row := []string{name, fmt.Sprint(c.Objects), string(c.Kind), orDash(c.Name), keyID(c.Form), orDash(string(c.DEKSource)), deks(c), size(c.Bytes)}
+			if r.Opened {
+				row = append(row, opened(c))
+			}
+			rows = append(rows, row)
+			name = ""
+		}
+	}
+	return printTable(w, rows)
+}
+
+func keyID(f audit.Form) string {
+	if f.KeyID != "" {
+		return shortHash(f.KeyIDHash) + " " + f.KeyID
+	}
+	return orDash(shortHash(f.KeyIDHash))
+}
+
+func deks(c audit.Count) string {
+	switch {
+	case c.DEKs == 0:
+		return "-"
+	case c.DEKsAtLeast:
+		return fmt.Sprintf("%d or more", c.DEKs)
+	}
+	return fmt.Sprint(c.DEKs)
+}
+
+func opened(c audit.Count) string {
+	switch {
+	case c.Kind == audit.Unknown || c.Kind == audit.Undecodable:
+		return "none"
+	case c.NotOpened == 0:
+		return "all"
+	}
+	return fmt.Sprintf("%d of %d", c.Objects-c.NotOpened, c.Objects)
+}
+
+// printFindings prints what should be otherwise, and the objects.
+func printFindings(w io.Writer, r *audit.Report, findings []audit.Finding) error {
+	if len(findings) > 0 {
+		fmt.Fprintln(w, "\nFINDINGS")
+	}
+	for _, f := range findings {
+		fmt.Fprintf(w, "  %s\n", printable(f.String()))
+		if f.Kind == audit.DoesNotOpen {
+			continue // the problems have its keys
+		}
+		for _, key := range f.Keys {
+			fmt.Fprintf(w, "    %s\n", printable(key))
+		}
+		if more := f.Objects - int64(len(f.Keys)); more > 0 {
+			fmt.Fprintf(w, "    and %d more\n", more)
+		}
+	}
+	if len(r.Problems) > 0 {
+		fmt.Fprintln(w, "\nPROBLEMS")
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintf(w, "  %s: %s\n", printable(p.Key), printable(strings.TrimSpace(p.Why)))
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+const rootHelp = `See and check the encryption at rest of a Kubernetes cluster.
+
+  atrest check FILE          Will this encryption configuration work?
+  atrest diff OLD NEW        What does this change of it mean?
+  atrest audit               What in etcd is encrypted, and with what?
+  atrest decrypt             The plain bytes of one stored value, for recovery.
+
+They only read, from etcd as from files. All but decrypt print no value of an
+object, and no command prints a key. A key_id is shown as the SHA-256 of it, as
+in kube-apiserver's metrics.
+
+Before a new configuration goes to the apiservers:
+
+  atrest diff /etc/kubernetes/encryption.yaml new.yaml
+  atrest check new.yaml --etcd --cacert ca.crt --cert client.crt --key client.key
+
+Before an old key goes for good, to prove that nothing needs it:
+
+  atrest audit --config /etc/kubernetes/encryption.yaml --decrypt --strict \
+    --cacert ca.crt --cert client.crt --key client.key
+  atrest audit --snapshot backup.db
+
+Where etcd is, and how it is reached, is said as to etcdctl: by --endpoints,
+--cacert, --cert and --key, or by ETCDCTL_ENDPOINTS, ETCDCTL_CACERT,
+ETCDCTL_CERT and ETCDCTL_KEY.
+
+Exit codes, of all commands:
+  0  the answer is good: usable, no change, nothing found, decrypted
+  1  the answer is bad: not usable, a change, something found, does not open
+  2  there is no answer: wrong flags, a file or etcd that cannot be read`
+
+// Exit codes, as rootHelp lists them.
+const (
+	exitGood = iota
+	exitBad
+	exitNoAnswer
+)
+
+// A usageError is a mistake on the command line.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}
+
+// A badAnswer is the result of a command that worked; its text may be empty,
+// where the output has said it all.
+type badAnswer struct{ text string }
+
+func (e badAnswer) Error() string { return e.text }
+
+func badf(format string, args ...any) error { return badAnswer{fmt.Sprintf(format, args...)} }
+
+// streams are what a command reads and writes.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// warn tells something that changes no exit code.
+func (s streams) warn(format string, args ...any) {
+	fmt.Fprintf(s.err, "warning: "+format+"\n", args...)
+}
+
+// run is the whole command: args in, exit code out.
+func run(ctx context.Context, args []string, s streams) int {
+	root := newRoot(s)
+	root.SetArgs(args)
+	root.SetIn(s.in)
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	command, err := root.ExecuteContextC(ctx)
+	if err != nil && err.Error() != "" {
+		fmt.Fprintf(s.err, "atrest: %s\n", err)
+	}
+	var usage usageError
+	if errors.As(err, &usage) {
+		fmt.Fprintf(s.err, "run '%s --help' to see how it is used\n", command.CommandPath())
+	}
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	var bad badAnswer
+	switch {
+	case err == nil:
+		return exitGood
+	case errors.As(err, &bad):
+		return exitBad
+	}
+	return exitNoAnswer
+}
+
+func newRoot(s streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:               "atrest",
+		Short:             "See and check the encryption at rest of a Kubernetes cluster",
+		Long:              rootHelp,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetHelpCommand(&cobra.Command{Hidden: true})
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(newCheck(s), newDiff(s), newAudit(s), newDecrypt(s))
+	root.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usagef("no command %q: there are %s", args[0], commandsOf(root))
+		}
+		return nil
+	}
+	root.RunE = func(*cobra.Command, []string) error { return usagef("no command: there are %s", commandsOf(root)) }
+	return root
+}
+
+func commandsOf(root *cobra.Command) string {
+	var names []string
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// arguments refuses a wrong number of them, in words.
+func arguments(n int, what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) < n:
+			return usagef("not enough arguments: name %s", what)
+		case len(args) > n && n == 0:
+			return usagef("unexpected argument %q: everything is given by flags", args[n])
+		case len(args) > n:
+			return usagef("unexpected argument %q after %s", args[n], what)
+		}
+		return nil
+	}
+}
