@@ -73,7 +73,9 @@ func TestAnswersOfAPluginCross(t *testing.T) {
 					continue
 				}
 				for _, reader := range servers {
-					require.NoError(t, crosses(writer.server, reader.server, []byte("plain"), stale(writer, reader)))
+					for _, size := range []int{0, 17, 64 << 10} {
+						require.NoError(t, crosses(writer.server, reader.server, long(size), stale(writer, reader)))
+					}
 				}
 			}
 		})
