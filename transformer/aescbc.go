@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apiserver/pkg/storage/value"
 
+	"github.com/kube-atrest/atrest/internal/redact"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
@@ -18,7 +19,7 @@ import (
 var errCBC = fmt.Errorf("aescbc: the value does not decrypt: %w", stored.ErrCorrupt)
 
 type aesCBC struct {
-	redacted
+	redact.As
 	block cipher.Block
 }
 
@@ -35,7 +36,7 @@ func NewAESCBC(key []byte) (Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &aesCBC{redacted: "aescbc", block: block}, nil
+	return &aesCBC{As: "aescbc key", block: block}, nil
 }
 
 func (p *aesCBC) Seal(_ context.Context, prefix string, plaintext []byte, _ value.Context) ([]byte, error) {

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apiserver/pkg/storage/value"
 
+	"github.com/kube-atrest/atrest/internal/redact"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
@@ -21,7 +22,7 @@ const (
 var errGCM = fmt.Errorf("aesgcm: authentication failed: %w", stored.ErrCorrupt)
 
 type aesGCM struct {
-	redacted
+	redact.As
 	aead cipher.AEAD // takes no nonce: Seal puts a random one first, Open expects it there
 }
 
@@ -44,7 +45,7 @@ func NewAESGCM(key []byte) (Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("aesgcm: %w", err)
 	}
-	return &aesGCM{redacted: "aesgcm", aead: aead}, nil
+	return &aesGCM{As: "aesgcm key", aead: aead}, nil
 }
 
 func (p *aesGCM) Seal(_ context.Context, prefix string, plaintext []byte, at value.Context) ([]byte, error) {

@@ -63,5 +63,5 @@ func ExampleNewSecretbox() {
 	fmt.Printf("%+v\n", box)
 	// Output:
 	// <nil> secretbox: the key has 16 bytes, want 32
-	// secretbox (key redacted)
+	// secretbox key (redacted)
 }

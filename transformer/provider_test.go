@@ -211,7 +211,7 @@ func TestKeysAreNeverPrinted(t *testing.T) {
 				}
 			}
 		}
-		require.Equal(t, kind+" (key redacted)", fmt.Sprintf("%#v", p))
+		require.Equal(t, kind+" key (redacted)", fmt.Sprintf("%#v", p))
 	}
 }
 

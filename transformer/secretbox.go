@@ -8,6 +8,7 @@ import (
 	"golang.org/x/crypto/nacl/secretbox"
 	"k8s.io/apiserver/pkg/storage/value"
 
+	"github.com/kube-atrest/atrest/internal/redact"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
@@ -19,9 +20,9 @@ const (
 var errSecretbox = fmt.Errorf("secretbox: authentication failed: %w", stored.ErrCorrupt)
 
 type secretBox struct {
-	redacted
+	redact.As
 	// A pointer, because fmt prints what a pointer inside another struct points
-	// to only one level deep: [redacted] is not asked below unexported fields.
+	// to only one level deep: [redact.As] is not asked below unexported fields.
 	key *[secretboxKeySize]byte
 }
 
@@ -37,7 +38,7 @@ func NewSecretbox(key []byte) (Provider, error) {
 		return nil, fmt.Errorf("secretbox: the key has %d bytes, want %d", len(key), secretboxKeySize)
 	}
 	own := [secretboxKeySize]byte(key)
-	return &secretBox{redacted: "secretbox", key: &own}, nil
+	return &secretBox{As: "secretbox key", key: &own}, nil
 }
 
 func (p *secretBox) Seal(_ context.Context, prefix string, plaintext []byte, _ value.Context) ([]byte, error) {
