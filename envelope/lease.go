@@ -2,7 +2,6 @@ package envelope
 
 import (
 	"context"
-	"sync"
 )
 
 // Lease is the use of a provider by one configuration. A provider lives for as
@@ -18,51 +17,15 @@ type Lease struct {
 func (l *Lease) End() { l.end() }
 
 // LeaseToRead takes the provider into use for reading. It calls nobody.
-func (p *Provider) LeaseToRead() *Lease {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.users++
-	return &Lease{Provider: p, end: sync.OnceFunc(p.endRead)}
-}
+func (p *Provider) LeaseToRead() *Lease { return &Lease{Provider: p, end: p.leases.Read()} }
 
 // LeaseToWrite takes the provider into use for reading and writing. The first
 // such lease begins to follow the plugin; see [Provider.Probed].
-func (p *Provider) LeaseToWrite() *Lease {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.users++
-	p.writers++
-	if p.writers == 1 {
-		p.writer.Store(startWriter(p))
-	}
-	return &Lease{Provider: p, end: sync.OnceFunc(p.endWrite)}
-}
+func (p *Provider) LeaseToWrite() *Lease { return &Lease{Provider: p, end: p.leases.Write()} }
 
-func (p *Provider) endWrite() {
-	p.mu.Lock()
-	p.writers--
-	var idle *writer
-	if p.writers == 0 {
-		idle = p.writer.Swap(nil)
-	}
-	p.mu.Unlock()
-	if idle != nil {
-		idle.close()
-	}
-	p.endRead()
-}
+func (p *Provider) start() { p.writer.Store(startWriter(p)) }
 
-func (p *Provider) endRead() {
-	p.mu.Lock()
-	p.users--
-	last := p.users == 0
-	p.closed = p.closed || last
-	p.mu.Unlock()
-	if last {
-		p.calls.Wait()
-		p.plugin.Close()
-	}
-}
+func (p *Provider) stop() (wait func()) { return p.writer.Swap(nil).close }
 
 // Probed waits until the plugin was asked for the first time since the
 // provider is leased for writing, whatever came of it, or until ctx ends. It

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/singleflight"
@@ -26,17 +25,12 @@ type Provider struct {
 	opts   Options
 
 	cache   *cache
+	leases  plugin.Leases
 	unwraps singleflight.Group
 	usage   usage
 	reading atomic.Pointer[plugin.Condition] // what the last Decrypt call came to
 
 	writer atomic.Pointer[writer] // nil while nothing is written
-
-	mu      sync.Mutex // held to change what follows, and writer
-	users   int
-	writers int
-	closed  bool
-	calls   sync.WaitGroup // Decrypt calls under way
 }
 
 // NewProvider makes a provider of a plugin, which it owns from then on: the
@@ -46,6 +40,8 @@ func NewProvider(name string, owned Plugin, opts Options) *Provider {
 	opts = opts.withDefaults()
 	p := &Provider{name: name, plugin: owned, opts: opts, cache: newCache(opts.MaxDEKs)}
 	p.reading.Store(&plugin.Condition{Since: opts.Clock.Now()})
+	p.leases.Start, p.leases.Stop = p.start, p.stop
+	p.leases.Close = func() { _ = owned.Close() } // there is nobody left whom an error could concern
 	return p
 }
 
@@ -151,10 +147,10 @@ func (p *Provider) unwrap(ctx context.Context, s *stored.DEKSource, raw []byte) 
 }
 
 func (p *Provider) callDecrypt(ctx context.Context, s *stored.DEKSource, raw []byte) (*knownDEK, error) {
-	if !p.beginCall() {
+	if !p.leases.Begin() {
 		return nil, p.errorf("%w: the configuration that named it was replaced", ErrClosed)
 	}
-	defer p.calls.Done()
+	defer p.leases.Done()
 	secret, err := p.plugin.Decrypt(ctx, wrappedOf(s))
 	if err != nil {
 		p.readingFound(&plugin.Trouble{Problem: plugin.ProblemOf(err), Err: fmt.Errorf("decrypt: %w", err)})
@@ -172,16 +168,6 @@ func (p *Provider) callDecrypt(ctx context.Context, s *stored.DEKSource, raw []b
 	p.cache.addSource(s, raw, dek)
 	p.opts.Observer.DEKUnwrapped(p.cache.len())
 	return dek, nil
-}
-
-func (p *Provider) beginCall() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return false
-	}
-	p.calls.Add(1)
-	return true
 }
 
 func (p *Provider) readingFound(t *plugin.Trouble) {

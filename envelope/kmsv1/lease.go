@@ -2,7 +2,6 @@ package kmsv1
 
 import (
 	"context"
-	"sync"
 
 	"github.com/kube-atrest/atrest/envelope"
 )
@@ -20,62 +19,15 @@ type Lease struct {
 func (l *Lease) End() { l.end() }
 
 // LeaseToRead takes the provider into use for reading. It calls nobody.
-func (p *Provider) LeaseToRead() *Lease {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.users++
-	return &Lease{Provider: p, end: sync.OnceFunc(p.endRead)}
-}
+func (p *Provider) LeaseToRead() *Lease { return &Lease{Provider: p, end: p.leases.Read()} }
 
 // LeaseToWrite takes the provider into use for reading and writing. The first
 // such lease begins to probe the plugin; see [Provider.Probed].
-func (p *Provider) LeaseToWrite() *Lease {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.users++
-	p.writers++
-	if p.writers == 1 {
-		p.prober.Store(startProber(p.plugin, p.opts))
-	}
-	return &Lease{Provider: p, end: sync.OnceFunc(p.endWrite)}
-}
+func (p *Provider) LeaseToWrite() *Lease { return &Lease{Provider: p, end: p.leases.Write()} }
 
-func (p *Provider) endWrite() {
-	p.mu.Lock()
-	p.writers--
-	var idle *prober
-	if p.writers == 0 {
-		idle = p.prober.Swap(nil)
-	}
-	p.mu.Unlock()
-	if idle != nil {
-		idle.close()
-	}
-	p.endRead()
-}
+func (p *Provider) start() { p.prober.Store(startProber(p.plugin, p.opts)) }
 
-func (p *Provider) endRead() {
-	p.mu.Lock()
-	p.users--
-	last := p.users == 0
-	p.closed = p.closed || last
-	p.mu.Unlock()
-	if last {
-		p.calls.Wait()
-		p.plugin.Close()
-	}
-}
-
-// beginCall holds the provider open until calls.Done; false if it is closed.
-func (p *Provider) beginCall() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return false
-	}
-	p.calls.Add(1)
-	return true
-}
+func (p *Provider) stop() (wait func()) { return p.prober.Swap(nil).close }
 
 // Probed waits until the plugin was asked for the first time since the
 // provider is leased for writing, whatever came of it, or until ctx ends. It

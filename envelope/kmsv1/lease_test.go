@@ -54,7 +54,13 @@ func TestClosingWaitsForCallsUnderWay(t *testing.T) {
 	require.Eventually(t, func() bool { _, n := plugin.calls(); return n == 1 }, testWait, testTick)
 	ended := make(chan struct{})
 	go func() { l.End(); close(ended) }()
-	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.closed }, testWait, testTick)
+	require.Eventually(t, func() bool {
+		begun := l.leases.Begin()
+		if begun {
+			l.leases.Done()
+		}
+		return !begun
+	}, testWait, testTick)
 	select {
 	case <-ended:
 		t.Fatal("closed under a call")

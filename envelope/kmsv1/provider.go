@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/singleflight"
@@ -30,18 +29,13 @@ type Provider struct {
 	opts   Options
 
 	cache   *cache
+	leases  plugin.Leases
 	unwraps singleflight.Group
 	usage   usage
 	notes   notes
 	reading atomic.Pointer[plugin.Condition] // what the last Decrypt call of a read came to
 
 	prober atomic.Pointer[prober] // nil while nothing is written
-
-	mu      sync.Mutex // held to change what follows, and prober
-	users   int
-	writers int
-	closed  bool
-	calls   sync.WaitGroup // to the plugin, under way
 }
 
 var _ transformer.Provider = (*Provider)(nil)
@@ -53,6 +47,8 @@ func NewProvider(name string, p Plugin, opts Options) *Provider {
 	opts = opts.withDefaults()
 	provider := &Provider{As: "KMS v1 provider", name: name, plugin: p, opts: opts, cache: newCache(opts.CacheSize)}
 	provider.reading.Store(&plugin.Condition{Since: opts.Clock.Now()})
+	provider.leases.Start, provider.leases.Stop = provider.start, provider.stop
+	provider.leases.Close = func() { _ = p.Close() } // there is nobody left whom an error could concern
 	return provider
 }
 
@@ -115,10 +111,10 @@ func (p *Provider) unwrap(ctx context.Context, wrapped []byte) (*dek, error) {
 }
 
 func (p *Provider) callDecrypt(ctx context.Context, wrapped []byte) (*dek, error) {
-	if !p.beginCall() {
+	if !p.leases.Begin() {
 		return nil, p.closedError()
 	}
-	defer p.calls.Done()
+	defer p.leases.Done()
 	if !p.cache.off() {
 		p.opts.Observer.CacheMissed()
 	}
@@ -168,10 +164,10 @@ func (p *Provider) Seal(ctx context.Context, prefix string, plaintext []byte, at
 	if p.prober.Load() == nil {
 		return nil, p.errorf("%w: it is configured to read only", envelope.ErrWritesStopped)
 	}
-	if !p.beginCall() {
+	if !p.leases.Begin() {
 		return nil, p.closedError()
 	}
-	defer p.calls.Done()
+	defer p.leases.Done()
 	d, wrapped, err := p.makeDEK(ctx)
 	if err != nil {
 		return nil, err
