@@ -18,7 +18,6 @@ import (
 // be set up, reads back what it wrote, and gives a figure.
 func TestEveryCaseRunsAndGivesFigures(t *testing.T) {
 	s := newSetting(t, suite.Tiny())
-	const rounds = 2
 	for _, c := range suite.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
 			contestants, err := c.Contestants(t.Context(), s)
@@ -26,9 +25,9 @@ func TestEveryCaseRunsAndGivesFigures(t *testing.T) {
 			require.NotEmpty(t, contestants)
 
 			book, done := measure.NewBook(), 0
-			plan := measure.Plan{Rounds: rounds, Slice: 50 * time.Microsecond, Before: s.Renew, After: func() { done++ }}
+			plan := c.Plan(measure.Plan{Rounds: 2, Slice: 50 * time.Microsecond, Before: s.Renew, After: func() { done++ }})
 			if c.Rounds > 0 {
-				plan.Rounds = 1
+				plan.Rounds = 1 // it takes its time
 			}
 			require.NoError(t, plan.Interleave(t.Context(), contestants, book))
 			require.Equal(t, plan.Rounds*len(contestants), done)

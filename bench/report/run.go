@@ -62,10 +62,7 @@ func measureCase(ctx context.Context, o *options, c suite.Case, s *suite.Setting
 	if err != nil {
 		return err
 	}
-	plan := o.plan
-	if c.Rounds > 0 {
-		plan.Rounds = min(plan.Rounds, c.Rounds)
-	}
+	plan := c.Plan(o.plan)
 	plan.Before, plan.After = s.Renew, p.step
 	p.expect(plan.Rounds * len(contestants))
 	return plan.Interleave(ctx, contestants, book)

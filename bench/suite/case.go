@@ -3,6 +3,7 @@ package suite
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/kube-atrest/atrest/bench/measure"
 )
@@ -38,21 +39,36 @@ type Case struct {
 	// Rounds is in how many rounds it is measured at most; 0 sets no limit.
 	// Contestants that take their own time, not a slice, have one.
 	Rounds int
+	// Stretch makes slices that many times as long, and rounds as many times
+	// fewer, if it is above 1: goroutines take a while to find their processors.
+	Stretch int
 	// Contestants sets the case up. What it makes lives as long as the lab.
 	Contestants func(ctx context.Context, s *Setting) ([]measure.Contestant, error)
+}
+
+// Plan is the plan for the case.
+func (c Case) Plan(p measure.Plan) measure.Plan {
+	if c.Rounds > 0 {
+		p.Rounds = min(p.Rounds, c.Rounds)
+	}
+	if c.Stretch > 1 {
+		p.Rounds = max(1, p.Rounds/c.Stretch)
+		p.Slice *= time.Duration(c.Stretch)
+	}
+	return p
 }
 
 // Cases are all there are.
 func Cases() []Case {
 	return []Case{
-		{Name: "Nonce", About: "making a nonce: counted, random, or a key expanded for it", Contestants: nonces},
-		{Name: "Seal", About: "writing nothing, by 1 to 16 goroutines: the nonce with all that is around it", Contestants: emptyValues},
+		{Name: "Nonce", About: "making a nonce: counted, random, or a key expanded for it", Stretch: 5, Contestants: nonces},
+		{Name: "Seal", About: "writing nothing, by 1 to 16 goroutines: the nonce with all that is around it", Stretch: 5, Contestants: emptyValues},
 		{Name: "Write", About: "writing a value with KMS v2, by size", Contestants: writes},
 		{Name: "Read", About: "reading a value under a known DEK, by size", Contestants: reads},
 		{Name: "ReadUnseen", About: "reading a value that was not read before, under a known DEK or seed", Contestants: unseenReads},
 		{Name: "Annotated", About: "the same when the plugin gives two annotations", Contestants: annotated},
 		{Name: "Local", About: "aesgcm, secretbox and aescbc", Contestants: local},
-		{Name: "Scaling", About: "writing and reading by 1 to 16 goroutines", Contestants: scaling},
+		{Name: "Scaling", About: "writing and reading by 1 to 16 goroutines", Stretch: 5, Contestants: scaling},
 		{Name: "LiveWrites", About: "memory held after many writes of one key", Rounds: 1, Contestants: liveWrites},
 		{Name: "LiveObjects", About: "memory held after reading many objects", Rounds: 3, Contestants: liveObjects},
 		{Name: "ColdReaders", About: "many readers of one cold DEK", Rounds: 3, Contestants: coldReaders},
