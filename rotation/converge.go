@@ -1,0 +1,183 @@
+package rotation
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Expected is what the apiservers of a cluster are held to.
+type Expected struct {
+	// Instances are all apiservers there are, not those that happen to answer.
+	Instances []string
+	// Providers are the names of the write provider: one, or several on the same
+	// plugin where each resource has its own.
+	Providers []string
+	// MaxAge is how old an answer may be.
+	MaxAge time.Duration
+	// WroteSince is from when on a write counts; zero for any.
+	WroteSince time.Time
+}
+
+// Convergence is whether all apiservers write under one key_id.
+type Convergence struct {
+	// KeyID is the hash of that key_id, empty unless Waiting is.
+	KeyID string
+	// Waiting is what is in the way: [Missing], [Stale], [Unhealthy],
+	// [Divergent] or [Unproven], each once, with the instances it is about.
+	Waiting []Waiting
+}
+
+// Converge tells whether every expected instance answered lately, has the same
+// key_id from a healthy plugin, and made its latest write with each provider
+// under it. The last is what kube-apiserver's Status poll cannot tell: an
+// apiserver goes on under the old key for minutes after the plugin names a new
+// one.
+func Converge(x Expected, o Observation, now time.Time) Convergence {
+	v := look(x.Instances, x.MaxAge, o, now)
+	return Convergence{KeyID: v.converged(x.Providers, x.WroteSince), Waiting: v.waiting()}
+}
+
+// view is an observation through the eyes of one who expects certain instances.
+type view struct {
+	expected []string
+	usable   map[string]Instance
+	found    map[Reason]*Waiting
+}
+
+// look sorts out the instances whose answer can be gone by.
+func look(expected []string, maxAge time.Duration, o Observation, now time.Time) *view {
+	v := &view{expected: slices.Sorted(slices.Values(expected)), usable: map[string]Instance{}, found: map[Reason]*Waiting{}}
+	for _, name := range v.expected {
+		i := o.Instances[name]
+		switch age := now.Sub(i.CheckedAt); {
+		case i.CheckedAt.IsZero():
+			v.note(Missing, name, i.Problem)
+		case age > maxAge || -age > maxAge:
+			v.note(Stale, name, i.Problem)
+		default:
+			v.usable[name] = i
+		}
+	}
+	return v
+}
+
+// note records that something about an instance is waited for.
+func (v *view) note(r Reason, instance, detail string) {
+	w := v.found[r]
+	if w == nil {
+		w = &Waiting{Reason: r}
+		v.found[r] = w
+	}
+	if !slices.Contains(w.Instances, instance) {
+		w.Instances = append(w.Instances, instance)
+	}
+	if detail != "" {
+		if w.Details == nil {
+			w.Details = map[string]string{}
+		}
+		w.Details[instance] = detail
+	}
+}
+
+// agree is the key_id that all expected instances have from healthy plugins, or
+// empty.
+func (v *view) agree(providers []string) string {
+	by := map[string][]string{}
+	for _, name := range v.expected {
+		i, usable := v.usable[name]
+		if !usable {
+			continue
+		}
+		for _, provider := range providers {
+			p, ok := i.Providers[provider]
+			switch {
+			case !ok:
+				v.note(Missing, name, "tells nothing of provider "+provider)
+			case !p.Healthy:
+				v.note(Unhealthy, name, p.Problem)
+			case p.KeyID == "":
+				v.note(Unhealthy, name, "knows no key_id of provider "+provider)
+			case !slices.Contains(by[p.KeyID], name):
+				by[p.KeyID] = append(by[p.KeyID], name)
+			}
+		}
+	}
+	if len(by) > 1 {
+		for _, names := range by {
+			for _, name := range names {
+				v.note(Divergent, name, "")
+			}
+		}
+		v.found[Divergent].KeyIDs = by
+	}
+	if len(by) != 1 || v.found[Missing] != nil || v.found[Stale] != nil || v.found[Unhealthy] != nil {
+		return ""
+	}
+	return slices.Collect(maps.Keys(by))[0]
+}
+
+// converged is the key_id that all write under, or empty.
+func (v *view) converged(providers []string, since time.Time) string {
+	keyID := v.agree(providers)
+	if keyID != "" {
+		v.proven(providers, keyID, since)
+	}
+	if len(v.found) > 0 {
+		return ""
+	}
+	return keyID
+}
+
+// proven looks for instances that were not seen writing under keyID.
+func (v *view) proven(providers []string, keyID string, since time.Time) {
+	for _, name := range v.expected {
+		for _, provider := range providers {
+			p := v.usable[name].Providers[provider]
+			if p.WroteKeyID != keyID || p.WroteAt.Before(since) {
+				v.note(Unproven, name, "")
+			}
+		}
+	}
+}
+
+// order is that of the reasons that concern instances.
+var order = []Reason{Missing, Stale, ForeignConfig, OtherConfig, Unhealthy, Divergent, Unproven, NotRotated}
+
+// waiting is what was found, in the order of the reasons.
+func (v *view) waiting() []Waiting {
+	var all []Waiting
+	for _, r := range order {
+		if w := v.found[r]; w != nil {
+			slices.Sort(w.Instances)
+			all = append(all, *w)
+		}
+	}
+	return all
+}
+
+// keyIDs are all that the usable instances have of the providers.
+func (v *view) keyIDs(providers []string) []string {
+	var all []string
+	for _, name := range v.expected {
+		for _, provider := range providers {
+			p := v.usable[name].Providers[provider]
+			all = append(all, p.WroteKeyID, p.KeyID)
+		}
+	}
+	return all
+}
+
+// canaries asks for a write through those that were not seen writing, once
+// nothing else is in the way of showing it.
+func (v *view) canaries(providers []string) []Action {
+	w := v.found[Unproven]
+	if w == nil || len(v.found) > 1 {
+		return nil
+	}
+	var all []Action
+	for _, name := range w.Instances {
+		all = append(all, Canary{Instance: name, Providers: slices.Clone(providers)})
+	}
+	return all
+}

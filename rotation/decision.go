@@ -1,0 +1,216 @@
+package rotation
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Decision is what [Next] says: what ought to be done, and what is waited for.
+// Both may be there at once, and both are empty only for a State that
+// [State.Validate] refuses.
+type Decision struct {
+	Actions []Action
+	Waiting []Waiting
+}
+
+// MarshalJSON writes each action as an object whose one field names what is to
+// be done.
+func (d Decision) MarshalJSON() ([]byte, error) {
+	var out struct {
+		Actions []map[string]Action `json:"actions,omitempty"`
+		Waiting []Waiting           `json:"waiting,omitempty"`
+	}
+	for _, a := range d.Actions {
+		out.Actions = append(out.Actions, map[string]Action{a.name(): a})
+	}
+	out.Waiting = d.Waiting
+	return json.Marshal(out)
+}
+
+// Done tells whether the rotation is finished, and what may go.
+func (d Decision) Done() (Done, bool) {
+	for _, a := range d.Actions {
+		if done, ok := a.(Done); ok {
+			return done, true
+		}
+	}
+	return Done{}, false
+}
+
+// Action is one of [WriteConfig], [Canary], [Migrate], [RunAudit] and [Done].
+// It stands for a state of the world: carrying it out twice must change nothing.
+type Action interface {
+	// String is one line for people.
+	String() string
+	name() string
+}
+
+// WriteConfig asks for the configuration of a stage in the files of the
+// instances named. Their apiservers reload them or are restarted; that is
+// observed. A file whose hash is not among those of the plan belongs to somebody
+// else and must stay as it is.
+type WriteConfig struct {
+	Stage Stage `json:"stage"`
+	// Hashes are what the files have to hash to, by instance.
+	Hashes map[string]string `json:"hashes"`
+}
+
+// Canary asks for one write through one apiserver with each of the providers, so
+// that it shows what it writes with.
+type Canary struct {
+	Instance  string   `json:"instance"`
+	Providers []string `json:"providers"`
+}
+
+// Migrate asks to rewrite the objects of the resources that are not stored as
+// the goal says. What is already under way for the same goal goes on.
+type Migrate struct {
+	Goal      Goal     `json:"goal"`
+	Providers []string `json:"providers"`
+	Resources []string `json:"resources"`
+}
+
+// Goal names one migration. No two of a rotation are equal, not even when it
+// comes back to an earlier key_id.
+type Goal struct {
+	// KeyID is the hash of the key_id to rewrite to.
+	KeyID string `json:"keyID"`
+	// Round counts the migrations of a rotation from 1.
+	Round int `json:"round"`
+}
+
+// RunAudit asks for an [Audit] that did not start before After.
+type RunAudit struct {
+	After     time.Time `json:"after"`
+	Resources []string  `json:"resources"`
+}
+
+// Done says that the rotation is finished, which an audit has proved.
+type Done struct {
+	// KeyID is the hash of the key_id that everything is stored under.
+	KeyID string `json:"keyID"`
+	// Providers are no longer in any configuration: their plugins may be
+	// stopped.
+	Providers []string `json:"providers,omitempty"`
+	// KeyIDs are the hashes of the key_ids that nothing in etcd needs any more.
+	// They may be disabled once no backup of etcd that is kept needs them.
+	KeyIDs []string `json:"keyIDs,omitempty"`
+}
+
+func (WriteConfig) name() string { return "writeConfig" }
+func (Canary) name() string      { return "canary" }
+func (Migrate) name() string     { return "migrate" }
+func (RunAudit) name() string    { return "audit" }
+func (Done) name() string        { return "done" }
+
+// String is one line for people.
+func (a WriteConfig) String() string {
+	return fmt.Sprintf("write the configuration %q for %s", a.Stage, list(slices.Sorted(maps.Keys(a.Hashes))))
+}
+
+// String is one line for people.
+func (a Canary) String() string {
+	return fmt.Sprintf("write one object through %s with %s", a.Instance, list(a.Providers))
+}
+
+// String is one line for people.
+func (a Migrate) String() string {
+	return fmt.Sprintf("rewrite %s under key_id %s of %s (round %d)", list(a.Resources), a.Goal.KeyID, list(a.Providers), a.Goal.Round)
+}
+
+// String is one line for people.
+func (a RunAudit) String() string { return "count what " + list(a.Resources) + " are stored under" }
+
+// String is one line for people.
+func (a Done) String() string {
+	s := "finished: everything is stored under key_id " + a.KeyID
+	if len(a.Providers) > 0 {
+		s += "; the plugin of " + list(a.Providers) + " may be stopped"
+	}
+	if len(a.KeyIDs) > 0 {
+		s += "; key_id " + list(a.KeyIDs) + " may be disabled once no backup needs it"
+	}
+	return s
+}
+
+// Reason is what is waited for.
+type Reason string
+
+// The reasons, in the order in which they are reported.
+const (
+	// Missing: an instance never answered, or tells nothing of a provider.
+	Missing Reason = "missing"
+	// Stale: the latest answer of an instance is too old to go by.
+	Stale Reason = "stale"
+	// ForeignConfig: an instance has a configuration in effect that is none of
+	// the plan's. Somebody else changed it, and has to say what is meant.
+	ForeignConfig Reason = "foreign_config"
+	// OtherConfig: an instance has another configuration of the plan in effect.
+	OtherConfig Reason = "other_config"
+	// Unhealthy: something is wrong with a plugin of an instance.
+	Unhealthy Reason = "unhealthy"
+	// Divergent: the instances have different key_ids.
+	Divergent Reason = "divergent"
+	// Unproven: an instance has not been seen writing under the key_id.
+	Unproven Reason = "unproven"
+	// NotRotated: all instances still have the key_id that is to be left.
+	NotRotated Reason = "not_rotated"
+	// Holding: everything is as it should be, and has to stay so until then.
+	Holding Reason = "holding"
+	// Migrating: objects are being rewritten.
+	Migrating Reason = "migrating"
+	// Retrying: rewriting failed for a resource and is tried again then.
+	Retrying Reason = "retrying"
+	// Auditing: the count of what is stored is not there yet.
+	Auditing Reason = "auditing"
+	// Left: an audit found objects that are not stored as they should be.
+	Left Reason = "left"
+)
+
+// Waiting is one thing that is waited for, with names.
+type Waiting struct {
+	Reason Reason `json:"reason"`
+	// Instances are sorted.
+	Instances []string `json:"instances,omitempty"`
+	// KeyIDs are, for [Divergent], the instances by hash of their key_id.
+	KeyIDs map[string][]string `json:"keyIDs,omitempty"`
+	// Details says more of an instance, or of a resource.
+	Details map[string]string `json:"details,omitempty"`
+	// Until is when it is over at the earliest, if that is known.
+	Until time.Time `json:"until,omitzero"`
+	// Objects is how many are [Left].
+	Objects int64 `json:"objects,omitempty"`
+}
+
+// String is one line for people, without key material.
+func (w Waiting) String() string {
+	var b strings.Builder
+	b.WriteString(strings.ReplaceAll(string(w.Reason), "_", " "))
+	if w.Objects > 0 {
+		fmt.Fprintf(&b, " %d objects", w.Objects)
+	}
+	if len(w.Instances) > 0 {
+		fmt.Fprintf(&b, ": %s", list(w.Instances))
+	}
+	for _, keyID := range slices.Sorted(maps.Keys(w.KeyIDs)) {
+		fmt.Fprintf(&b, "; %s has %s", list(w.KeyIDs[keyID]), keyID)
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.Details)) {
+		fmt.Fprintf(&b, "; %s: %s", name, w.Details[name])
+	}
+	if !w.Until.IsZero() {
+		fmt.Fprintf(&b, "; until %s at the earliest", w.Until.UTC().Format(time.RFC3339))
+	}
+	return b.String()
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "nothing"
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,186 @@
+package rotation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Migration is the rewriting of all resources for one goal.
+type Migration struct {
+	Goal Goal `json:"goal"`
+	// Resources are what it is for: all of the plan, or those that an audit found
+	// something left of.
+	Resources []string `json:"resources"`
+	// Ended has the resources that are through. They are not begun again.
+	Ended map[string]time.Time `json:"ended,omitempty"`
+	// Failures has those that failed and were not begun again since.
+	Failures map[string]Failure `json:"failures,omitempty"`
+}
+
+// Failure is how a migration of a resource failed last.
+type Failure struct {
+	At      time.Time `json:"at"`
+	Problem string    `json:"problem"`
+}
+
+// begin makes a migration, of a round that no other has.
+func (s *State) begin(keyID string, resources []string) {
+	s.Round++
+	s.Migration = &Migration{Goal: Goal{KeyID: keyID, Round: s.Round}, Resources: slices.Clone(resources)}
+}
+
+// migrate takes in what is told of the migration and says what comes next.
+// mayStart tells whether anything may be begun: what runs already goes on. The
+// migration is over when no resource is left.
+func (s *State) migrate(o Observation, providers []string, mayStart bool, now time.Time) (d Decision, over bool) {
+	m := s.Migration
+	running := m.take(o.Migrations, now)
+	var start []string
+	retrying := Waiting{Reason: Retrying}
+	for _, resource := range m.Resources {
+		failure, failed := m.Failures[resource]
+		due := failure.At.Add(time.Duration(s.Plan.RetryAfter))
+		switch _, ended := m.Ended[resource]; {
+		case ended, slices.Contains(running, resource):
+		case failed && now.Before(due):
+			retrying.add(resource, failure.Problem, due)
+		default:
+			start = append(start, resource)
+		}
+	}
+	if len(start)+len(running) == 0 && retrying.Details == nil {
+		s.Migration, s.AuditAfter = nil, now
+		return Decision{}, true
+	}
+	if mayStart && len(start) > 0 {
+		d.Actions = []Action{Migrate{Goal: m.Goal, Providers: slices.Clone(providers), Resources: start}}
+		running = append(running, start...)
+	}
+	if len(running) > 0 {
+		d.Waiting = append(d.Waiting, Waiting{Reason: Migrating, Details: same(running, "being rewritten")})
+	}
+	if retrying.Details != nil {
+		d.Waiting = append(d.Waiting, retrying)
+	}
+	return d, false
+}
+
+// take notes what ended and what failed, and lists what runs. What is told of
+// other goals is of other times.
+func (m *Migration) take(reports []Progress, now time.Time) (running []string) {
+	for _, p := range reports {
+		if _, ended := m.Ended[p.Resource]; ended || p.Goal != m.Goal || !slices.Contains(m.Resources, p.Resource) {
+			continue
+		}
+		at := p.EndedAt
+		if at.IsZero() || at.After(now) {
+			at = now
+		}
+		switch p.Phase {
+		case Running:
+			running = append(running, p.Resource)
+			delete(m.Failures, p.Resource)
+		case Succeeded:
+			m.Ended = put(m.Ended, p.Resource, at)
+			delete(m.Failures, p.Resource)
+		case Failed:
+			// One without a time is new each time it is told, and would never be due.
+			if was, known := m.Failures[p.Resource]; !known || !p.EndedAt.IsZero() && at.After(was.At) {
+				m.Failures = put(m.Failures, p.Resource, Failure{At: at, Problem: p.Problem})
+			}
+		}
+	}
+	return running
+}
+
+// prove looks into the audit for objects that left says are not as they should
+// be, and is over when there are none. Those that are there were missed, or
+// written since: after a while, and if mayStart, their resources are rewritten
+// again.
+func (s *State) prove(o Observation, left func(Count) bool, mayStart bool, now time.Time) (d Decision, over bool, again []string) {
+	if s.AuditAfter.After(now) { // the clock was set back
+		s.AuditAfter = now
+	}
+	if o.Audit == nil || o.Audit.StartedAt.Before(s.AuditAfter) {
+		d.Actions = []Action{RunAudit{After: s.AuditAfter, Resources: slices.Clone(s.Plan.Resources)}}
+		d.Waiting = []Waiting{{Reason: Auditing}}
+		return d, false, nil
+	}
+	w := Waiting{Reason: Left, Until: s.AuditAfter.Add(time.Duration(s.Plan.RetryAfter)), Details: map[string]string{}}
+	for _, c := range o.Audit.Counts {
+		if c.Objects > 0 && slices.Contains(s.Plan.Resources, c.Resource) && left(c) {
+			w.Objects += c.Objects
+			w.Details[c.Resource] += c.under()
+		}
+	}
+	switch {
+	case w.Objects == 0:
+		return d, true, nil
+	case mayStart && !now.Before(w.Until):
+		return d, false, slices.Sorted(maps.Keys(w.Details))
+	}
+	d.Waiting = []Waiting{w}
+	return d, false, nil
+}
+
+func (c Count) under() string {
+	if c.Provider == "" {
+		return fmt.Sprintf("[%d under no KMS provider]", c.Objects)
+	}
+	return fmt.Sprintf("[%d under provider %s, key_id %s]", c.Objects, c.Provider, c.KeyID)
+}
+
+func (w *Waiting) add(name, detail string, until time.Time) {
+	w.Details = put(w.Details, name, detail)
+	if w.Until.IsZero() || until.Before(w.Until) {
+		w.Until = until
+	}
+}
+
+func put[K comparable, V any](m map[K]V, k K, v V) map[K]V {
+	if m == nil {
+		m = map[K]V{}
+	}
+	m[k] = v
+	return m
+}
+
+func same(names []string, detail string) map[string]string {
+	all := map[string]string{}
+	for _, name := range names {
+		all[name] = detail
+	}
+	return all
+}
+
+// keyIDs are all that something is stored under with the providers.
+func (a *Audit) keyIDs(providers []string) []string {
+	var all []string
+	if a != nil {
+		for _, c := range a.Counts {
+			if slices.Contains(providers, c.Provider) {
+				all = append(all, c.KeyID)
+			}
+		}
+	}
+	return all
+}
+
+// maxFormer bounds how many former key_ids are remembered.
+const maxFormer = 100
+
+// remember adds key_ids that were met, each once, the oldest making room.
+func remember(former []string, keyIDs ...string) []string {
+	for _, keyID := range keyIDs {
+		if keyID != "" && !slices.Contains(former, keyID) {
+			former = append(former, keyID)
+		}
+	}
+	return former[max(0, len(former)-maxFormer):]
+}
+
+func without(keyIDs []string, not ...string) []string {
+	return slices.DeleteFunc(slices.Clone(keyIDs), func(keyID string) bool { return slices.Contains(not, keyID) })
+}

@@ -1,0 +1,99 @@
+package rotation
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"time"
+)
+
+// Observation is what was seen of the world. All times in it are of one clock,
+// the one that [Next] is called with: whoever reads the clock of another machine
+// corrects it first, for example by the Date header of its answer.
+type Observation struct {
+	// Instances are the apiservers by name. One that never answered may be
+	// missing. Those that nobody expects are ignored.
+	Instances map[string]Instance `json:"instances,omitempty"`
+	// Migrations is how the work that [Migrate] asked for goes, as far as the
+	// one who does it knows. After a crash it may be empty.
+	Migrations []Progress `json:"migrations,omitempty"`
+	// Audit is the latest complete look at what is stored; nil if there is none.
+	Audit *Audit `json:"audit,omitempty"`
+}
+
+// Instance is what one apiserver last told of itself.
+type Instance struct {
+	// CheckedAt is when it last answered, zero if it never did.
+	CheckedAt time.Time `json:"checkedAt,omitzero"`
+	// Problem is why the latest attempt to ask it failed, empty if it did not.
+	Problem string `json:"problem,omitempty"`
+	// ConfigHash is "sha256:" and the hash in hex of the configuration file that
+	// is in effect there, which may not be the one on its disk.
+	ConfigHash string `json:"configHash,omitempty"`
+	// Providers are its KMS providers by name.
+	Providers map[string]Provider `json:"providers,omitempty"`
+}
+
+// Provider is what an apiserver told of one of its KMS providers.
+type Provider struct {
+	// Healthy tells that nothing is known to be wrong with the plugin; Problem
+	// says what is.
+	Healthy bool   `json:"healthy"`
+	Problem string `json:"problem,omitempty"`
+	// KeyID is the hash of the key_id that the plugin named last.
+	KeyID string `json:"keyID,omitempty"`
+	// WroteKeyID is the hash of the key_id that the apiserver's latest write was
+	// under, and WroteAt when that was. Both are empty if it wrote nothing since
+	// it started. This is what it did, where KeyID is what it was told.
+	WroteKeyID string    `json:"wroteKeyID,omitempty"`
+	WroteAt    time.Time `json:"wroteAt,omitzero"`
+}
+
+// Phase is how far a migration of one resource is.
+type Phase string
+
+// The phases of a migration. One that has not begun has no [Progress].
+const (
+	Running   Phase = "running"
+	Succeeded Phase = "succeeded"
+	Failed    Phase = "failed"
+)
+
+// Progress is how a migration of one resource goes.
+type Progress struct {
+	// Goal is that of the [Migrate] which asked for it. What it was for is told
+	// from here, never from what is wanted by now.
+	Goal     Goal   `json:"goal"`
+	Resource string `json:"resource"`
+	Phase    Phase  `json:"phase"`
+	// EndedAt is set unless the phase is [Running], Problem if it [Failed].
+	EndedAt time.Time `json:"endedAt,omitzero"`
+	Problem string    `json:"problem,omitempty"`
+}
+
+// Audit is a count of everything stored of the resources of a plan.
+type Audit struct {
+	// StartedAt is when the first object was looked at.
+	StartedAt time.Time `json:"startedAt"`
+	// Counts add up to all objects. What is stored in any other way than by a
+	// KMS provider is counted under an empty Provider, also what cannot be
+	// recognised.
+	Counts []Count `json:"counts,omitempty"`
+}
+
+// Count is how many objects are stored alike.
+type Count struct {
+	Resource string `json:"resource"`
+	Provider string `json:"provider,omitempty"`
+	// KeyID is the hash of the key_id.
+	KeyID   string `json:"keyID,omitempty"`
+	Objects int64  `json:"objects"`
+}
+
+// KeyIDHash is how a key_id is named here and in kube-apiserver's metrics:
+// "sha256:" and the SHA-256 of it in hex. It is empty for an empty key_id.
+func KeyIDHash(keyID string) string {
+	if keyID == "" {
+		return ""
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(keyID)))
+}

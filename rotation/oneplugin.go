@@ -1,0 +1,151 @@
+package rotation
+
+import (
+	"errors"
+	"slices"
+	"time"
+)
+
+// OnePlugin is the rotation of a plugin whose key_id changes while it runs. No
+// configuration, no apiserver and no plugin is touched. It never ends: after
+// [Done] it waits for the next change of the key_id.
+type OnePlugin struct {
+	// Providers are the names of the write provider: one, or several on the same
+	// plugin where each resource has its own.
+	Providers []string `json:"providers"`
+	// From is the hash of a key_id to be left, if it is known: while all
+	// apiservers still have it there is nothing to do. Without it the first
+	// key_id that all have becomes the target, and if everything is stored under
+	// it already that is the end of it.
+	From string `json:"from,omitempty"`
+	// Candidate is what all apiservers write under while it is not the target.
+	Candidate *Candidate `json:"candidate,omitempty"`
+	// Target is the hash of the key_id that everything is rewritten to. It
+	// stays as it is for as long as a migration lasts.
+	Target string `json:"target,omitempty"`
+	// Migrated is what the latest migration that came to its end was for.
+	Migrated string `json:"migrated,omitempty"`
+	// ProvenAt is the beginning of the audit which found nothing that is not
+	// under the target; zero if none did.
+	ProvenAt time.Time `json:"provenAt,omitzero"`
+	// Seen are the hashes of all key_ids met so far, the latest 100. Former are
+	// those met before the target became the target, without it.
+	Seen   []string `json:"seen,omitempty"`
+	Former []string `json:"former,omitempty"`
+}
+
+// Candidate is a key_id that all apiservers agree on, and since when they do
+// without a break.
+type Candidate struct {
+	KeyID string    `json:"keyID"`
+	Since time.Time `json:"since"`
+}
+
+// NewOnePlugin begins a rotation of the key_id of providers, away from the
+// key_id whose hash is from, or from whatever it is if that is empty.
+func NewOnePlugin(p Plan, providers []string, from string) (State, error) {
+	s := State{Version: Version, Plan: p.withDefaults(), OnePlugin: &OnePlugin{Providers: slices.Clone(providers), From: from}}
+	return s, s.Validate()
+}
+
+func (p *OnePlugin) validate(m *Migration) error {
+	switch {
+	case m != nil && m.Goal.KeyID != p.Target:
+		return errors.New("the migration is not for the target")
+	case m == nil && p.Target != p.Migrated:
+		return errors.New("no migration is under way for the target, and none ended")
+	case p.Candidate != nil && (p.Candidate.KeyID == "" || p.Candidate.Since.IsZero()):
+		return errors.New("a candidate needs both its key_id and its time")
+	}
+	return namesOf("provider", p.Providers)
+}
+
+func (s *State) nextOfOne(o Observation, now time.Time) Decision {
+	p := s.OnePlugin
+	v := look(s.Plan.instances(), time.Duration(s.Plan.MaxAge), o, now)
+	v.stages(s.Plan) // a configuration that changes meanwhile changes what is written with
+	keyID := v.converged(p.Providers, time.Time{})
+	p.meet(v, keyID, now)
+	p.remember(o, v)
+
+	if s.Migration != nil {
+		goal := s.Migration.Goal
+		d, over := s.migrate(o, p.Providers, keyID != "", now)
+		if !over {
+			d.Waiting = append(d.Waiting, v.waiting()...)
+			d.Actions = append(d.Actions, v.canaries(p.Providers)...)
+			return d
+		}
+		p.Migrated = goal.KeyID
+	}
+	if c := p.Candidate; c != nil && now.Sub(c.Since) >= time.Duration(s.Plan.Hold) {
+		s.promote(c.KeyID)
+		d, _ := s.migrate(o, p.Providers, true, now)
+		return d
+	}
+	return s.settle(o, v, keyID, now)
+}
+
+// meet keeps the clock: it runs while all agree on something that is not the
+// target, and whatever breaks the agreement stops it. It also runs during a
+// migration, so that a change meanwhile need not be held a second time.
+func (p *OnePlugin) meet(v *view, keyID string, now time.Time) {
+	switch {
+	case keyID == "" || keyID == p.Target:
+		p.Candidate = nil
+	case p.Target == "" && keyID == p.From:
+		p.Candidate = nil
+		for _, name := range v.expected {
+			v.note(NotRotated, name, "")
+		}
+	case p.Candidate == nil || p.Candidate.KeyID != keyID || p.Candidate.Since.After(now):
+		p.Candidate = &Candidate{KeyID: keyID, Since: now}
+	}
+}
+
+// remember notes the key_ids that are met.
+func (p *OnePlugin) remember(o Observation, v *view) {
+	p.Seen = remember(p.Seen, p.From)
+	p.Seen = remember(p.Seen, v.keyIDs(p.Providers)...)
+	p.Seen = remember(p.Seen, o.Audit.keyIDs(p.Providers)...)
+}
+
+// promote makes a key_id the target and begins the migration to it. What is
+// met for the first time after that is newer, and must not go.
+func (s *State) promote(keyID string) {
+	p := s.OnePlugin
+	p.Former = without(p.Seen, keyID)
+	p.Target, p.Candidate, p.ProvenAt = keyID, nil, time.Time{}
+	s.begin(keyID, s.Plan.Resources)
+}
+
+// settle proves what was migrated, and says when everything is at rest.
+func (s *State) settle(o Observation, v *view, keyID string, now time.Time) Decision {
+	p := s.OnePlugin
+	d := Decision{Waiting: v.waiting(), Actions: v.canaries(p.Providers)}
+	if p.Candidate != nil {
+		d.Waiting = append(d.Waiting, Waiting{Reason: Holding, Until: p.Candidate.Since.Add(time.Duration(s.Plan.Hold)),
+			KeyIDs: map[string][]string{keyID: slices.Clone(v.expected)}})
+	}
+	if p.Target == "" {
+		return d
+	}
+	atRest := keyID == p.Target
+	if p.ProvenAt.IsZero() {
+		left := func(c Count) bool { return !slices.Contains(p.Providers, c.Provider) || c.KeyID != p.Target }
+		more, over, again := s.prove(o, left, atRest, now)
+		if len(again) > 0 {
+			s.begin(p.Target, again)
+			more, _ = s.migrate(o, p.Providers, true, now)
+		}
+		d.Actions, d.Waiting = append(d.Actions, more.Actions...), append(d.Waiting, more.Waiting...)
+		if !over {
+			return d
+		}
+		p.ProvenAt = o.Audit.StartedAt
+	}
+	if atRest {
+		d.Actions = append(d.Actions, Done{KeyID: p.Target, KeyIDs: without(p.Former, v.keyIDs(p.Providers)...)})
+	}
+	return d
+}

@@ -1,0 +1,217 @@
+package rotation
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Version is that of the form in which a [State] is stored.
+const Version = 1
+
+// MaxSize is how many bytes [Decode] reads at most.
+const MaxSize = 4 << 20
+
+// What a [Plan] has where it says nothing else.
+const (
+	// DefaultHold is longer than an apiserver's requests last, so that no write
+	// begun before is still under way after it.
+	DefaultHold = Duration(5 * time.Minute)
+	// DefaultMaxAge is four times the 30 seconds between two reports.
+	DefaultMaxAge     = Duration(2 * time.Minute)
+	DefaultRetryAfter = Duration(5 * time.Minute)
+)
+
+// State is a rotation: what was planned, and how far it is. It holds no key
+// material. A State is a value; [Next] leaves the one it is given as it was.
+type State struct {
+	Version int  `json:"version"`
+	Plan    Plan `json:"plan"`
+	// Exactly one of the two is set.
+	TwoPlugins *TwoPlugins `json:"twoPlugins,omitempty"`
+	OnePlugin  *OnePlugin  `json:"onePlugin,omitempty"`
+	// Round is that of the latest migration.
+	Round int `json:"round"`
+	// Migration is the one that is under way; nil between two.
+	Migration *Migration `json:"migration,omitempty"`
+	// AuditAfter is from when on an audit counts: when the latest migration was
+	// seen to have ended.
+	AuditAfter time.Time `json:"auditAfter,omitzero"`
+}
+
+// Plan is what both kinds of rotation have to be told.
+type Plan struct {
+	// Configs has, for every apiserver there is, the hashes of its configuration
+	// file: for [OnePlugin] the one in effect, for [TwoPlugins] one for each
+	// stage in the order of [Stages]. Apiservers with equal files have equal
+	// hashes.
+	Configs map[string][]string `json:"configs"`
+	// Resources are those whose objects are rewritten and counted, such as
+	// secrets or deployments.apps.
+	Resources []string `json:"resources"`
+	// Hold is for how long all apiservers have to agree, without a break, before
+	// anything is rewritten.
+	Hold Duration `json:"hold"`
+	// MaxAge is how old the answer of an apiserver may be; RetryAfter is how
+	// long after a failed or incomplete migration the next one begins.
+	MaxAge     Duration `json:"maxAge"`
+	RetryAfter Duration `json:"retryAfter"`
+}
+
+// Duration is a time.Duration whose JSON is text, as in 5m0s.
+type Duration time.Duration
+
+// MarshalText is [time.Duration.String].
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText is [time.ParseDuration].
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	*d = Duration(parsed)
+	return err
+}
+
+// Encode is the JSON of a State, for a file.
+func (s State) Encode() ([]byte, error) {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("rotation state cannot be encoded: %w", err)
+	}
+	return append(data, '\n'), nil
+}
+
+// Decode reads what [State.Encode] wrote. It refuses another [Version], fields
+// that it does not know and a State that is not [State.Validate]: a rotation
+// that goes on from half of its state is worse than one that stops.
+func Decode(data []byte) (State, error) {
+	if len(data) > MaxSize {
+		return State{}, fmt.Errorf("rotation state is %d bytes long, at most %d are read: this is no state file", len(data), MaxSize)
+	}
+	var head struct{ Version int }
+	if err := json.Unmarshal(data, &head); err != nil {
+		return State{}, fmt.Errorf("rotation state is not JSON: %w: use a copy of the file, or begin a new rotation, which finds out how far the last one got", err)
+	}
+	if head.Version != Version {
+		return State{}, fmt.Errorf("rotation state has version %d, this program reads %d: use the program that wrote it", head.Version, Version)
+	}
+	var s State
+	in := json.NewDecoder(bytes.NewReader(data))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&s); err != nil {
+		return State{}, fmt.Errorf("rotation state cannot be decoded: %w", err)
+	}
+	if _, err := in.Token(); !errors.Is(err, io.EOF) {
+		return State{}, errors.New("rotation state has something after its end: use a copy of the file")
+	}
+	return s, s.Validate()
+}
+
+// Validate says what is wrong with a State, if anything is.
+func (s State) Validate() error {
+	var err error
+	switch {
+	case s.Version != Version:
+		err = fmt.Errorf("version is %d, want %d", s.Version, Version)
+	case (s.TwoPlugins == nil) == (s.OnePlugin == nil):
+		err = errors.New("exactly one of twoPlugins and onePlugin has to be set")
+	case s.Round < 0:
+		err = fmt.Errorf("round %d is negative", s.Round)
+	case s.Migration != nil && (s.Migration.Goal.KeyID == "" || s.Migration.Goal.Round != s.Round):
+		err = fmt.Errorf("the migration is for key_id %q in round %d, the rotation is in round %d", s.Migration.Goal.KeyID, s.Migration.Goal.Round, s.Round)
+	case s.TwoPlugins != nil:
+		err = errors.Join(s.Plan.validate(len(Stages)), s.TwoPlugins.validate(s.Migration != nil))
+	default:
+		err = errors.Join(s.Plan.validate(1), s.OnePlugin.validate(s.Migration))
+	}
+	if err != nil {
+		return fmt.Errorf("rotation state cannot be used: %w", err)
+	}
+	return nil
+}
+
+func (p Plan) validate(hashes int) error {
+	if len(p.Configs) == 0 {
+		return errors.New("no apiserver is expected: name all there are")
+	}
+	for name, configs := range p.Configs {
+		if name == "" || len(configs) != hashes || slices.Contains(configs, "") || len(unique(configs)) != hashes {
+			return fmt.Errorf("apiserver %q has the configuration hashes %q: it needs a name and %d that differ", name, configs, hashes)
+		}
+	}
+	if err := namesOf("resource", p.Resources); err != nil {
+		return err
+	}
+	if p.Hold < 0 || p.MaxAge <= 0 || p.RetryAfter <= 0 {
+		return fmt.Errorf("hold %s, maxAge %s and retryAfter %s: the first may not be negative, the others have to be positive",
+			time.Duration(p.Hold), time.Duration(p.MaxAge), time.Duration(p.RetryAfter))
+	}
+	return nil
+}
+
+// namesOf checks a list of names: some, none of them empty or twice.
+func namesOf(what string, names []string) error {
+	if len(names) == 0 || slices.Contains(names, "") || len(unique(names)) != len(names) {
+		return fmt.Errorf("the %ss are %q: name at least one, and each once", what, names)
+	}
+	return nil
+}
+
+func unique(names []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}
+
+// withDefaults fills in what a plan does not say; Hold may be zero.
+func (p Plan) withDefaults() Plan {
+	if p.MaxAge == 0 {
+		p.MaxAge = DefaultMaxAge
+	}
+	if p.RetryAfter == 0 {
+		p.RetryAfter = DefaultRetryAfter
+	}
+	return p
+}
+
+func (p Plan) instances() []string { return slices.Sorted(maps.Keys(p.Configs)) }
+
+// clone is a State of which every part that Next changes is its own.
+func (s State) clone() State {
+	if s.TwoPlugins != nil {
+		t := *s.TwoPlugins
+		t.Former = slices.Clone(t.Former)
+		s.TwoPlugins = &t
+	}
+	if s.OnePlugin != nil {
+		p := *s.OnePlugin
+		p.Former, p.Seen = slices.Clone(p.Former), slices.Clone(p.Seen)
+		if p.Candidate != nil {
+			c := *p.Candidate
+			p.Candidate = &c
+		}
+		s.OnePlugin = &p
+	}
+	if s.Migration != nil {
+		m := *s.Migration
+		m.Ended, m.Failures = maps.Clone(m.Ended), maps.Clone(m.Failures)
+		s.Migration = &m
+	}
+	return s
+}
+
+// Next is the state after an observation, and what to do now. It changes
+// nothing that it is given. A State that [State.Validate] refuses comes back as
+// it is, with an empty Decision.
+func Next(s State, o Observation, now time.Time) (State, Decision) {
+	if s.Validate() != nil {
+		return s, Decision{}
+	}
+	s = s.clone()
+	if s.TwoPlugins != nil {
+		return s, s.nextOfTwo(o, now)
+	}
+	return s, s.nextOfOne(o, now)
+}
