@@ -45,7 +45,7 @@ var rooms = map[string]room{
 		never: []string{"os", "net/...", "k8s.io/klog/..."}},
 
 	// Each of use alone, and the commands above them.
-	"audit/...":    {uses: []string{"config", "envelope", "internal/stored", "audit/..."}, never: []string{"k8s.io/klog/..."}},
+	"audit/...":    {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/stored", "audit/..."}, never: []string{"k8s.io/klog/..."}},
 	"preflight":    {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/plugin", "internal/stored"}, never: []string{"k8s.io/klog/..."}},
 	"rotation/...": {uses: []string{"rotation/..."}, never: []string{"k8s.io/klog/..."}},
 	"cmd/...":      {uses: []string{"config", "audit/...", "preflight", "rotation/...", "cmd/..."}},

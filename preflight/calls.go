@@ -89,7 +89,7 @@ func (p *plugin) ifWritten(f *Failure, r *Result) *Failure {
 	if f == nil || p.writes || f.Problem == envelope.Unreachable || f.Problem == envelope.TimedOut {
 		return f
 	}
-	r.Warnings = append(r.Warnings, "nothing is written with it, so this hinders nobody: "+f.Text)
+	r.Warnings = append(r.Warnings, "nothing is written with it, so atrest does without this, but kube-apiserver is not ready until it works: "+f.Text)
 	return nil
 }
 
@@ -104,7 +104,7 @@ func answerFailure(w envelope.Wrapped, s envelope.Status, dek []byte, err error)
 	if _, err := stored.NewDEKSource(stored.SourceDEK, w.KeyID, w.Ciphertext, w.Annotations); err != nil {
 		return failed("encrypt", envelope.BadAnswer, fmt.Errorf("its answer cannot be stored: %w", err))
 	}
-	if w.KeyID != s.KeyID {
+	if s.KeyID != "" && w.KeyID != s.KeyID { // without one Status has failed already
 		return failed("encrypt", envelope.Disagreement, fmt.Errorf("it used key_id %s and status names %s",
 			envelope.HashKeyID(w.KeyID), envelope.HashKeyID(s.KeyID)))
 	}

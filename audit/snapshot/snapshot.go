@@ -29,9 +29,10 @@ var (
 
 // File is an open snapshot. It is safe for concurrent use; close it.
 type File struct {
-	path string
-	file *os.File
-	size int64 // without the checksum
+	path  string
+	file  io.ReaderAt
+	close func() error
+	size  int64 // without the checksum
 }
 
 var _ audit.Source = (*File)(nil)
@@ -43,36 +44,37 @@ func Open(ctx context.Context, path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
-	f := &File{path: path, file: file}
-	if err := f.check(ctx); err != nil {
-		file.Close()
+	f := &File{path: path, file: file, close: file.Close}
+	info, err := file.Stat()
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("it is a folder: in the data of a member the file is %s", filepath.Join(path, "member", "snap", "db"))
+	}
+	if err == nil {
+		err = f.check(ctx, info.Size())
+	}
+	if err != nil {
+		f.Close()
 		return nil, f.explain(err)
 	}
 	return f, nil
 }
 
 // Close closes the file.
-func (f *File) Close() { _ = f.file.Close() }
+func (f *File) Close() { _ = f.close() }
 
 // String names the file.
 func (f *File) String() string { return "snapshot " + f.path }
 
-func (f *File) check(ctx context.Context) error {
-	info, err := f.file.Stat()
-	if err != nil {
-		return err
-	}
-	if info.IsDir() {
-		return fmt.Errorf("it is a folder: in the data of a member the file is %s", filepath.Join(f.path, "member", "snap", "db"))
-	}
-	f.size = info.Size()
+// check finds out whether there is a checksum, and whether it is right.
+func (f *File) check(ctx context.Context, size int64) error {
+	f.size = size
 	if f.size%minPageSize == sha256.Size {
 		f.size -= sha256.Size
 		if err := f.verify(ctx); err != nil {
 			return err
 		}
 	}
-	_, err = openPages(f.file, f.size)
+	_, err := openPages(f.file, f.size)
 	return err
 }
 
