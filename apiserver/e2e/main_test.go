@@ -6,20 +6,15 @@ import (
 	"os"
 	"testing"
 
-	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/component-base/cli"
-
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
-	"github.com/kube-atrest/atrest/apiserver/server"
 )
 
-const kubeAPIServer = "kube-apiserver"
-
 func TestMain(m *testing.M) {
-	os.Exit(harness.Main(m, map[string]func() int{kubeAPIServer: runKubeAPIServer}))
-}
-
-// runKubeAPIServer is the main function of cmd/kube-apiserver.
-func runKubeAPIServer() int {
-	return cli.Run(server.NewCommand(genericapiserver.SetupSignalContext()))
+	os.Exit(harness.Main(m, map[string]func() int{
+		kubeAPIServer:  runKubeAPIServer,
+		hurriedServer:  runHurriedServer,
+		stockServer:    runStockServer,
+		etcdProgram:    runEtcd,
+		keyFileProgram: runKeyFilePlugin,
+	}))
 }

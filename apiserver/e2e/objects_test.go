@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -107,4 +108,20 @@ func sealedAt(t *testing.T, e *etcd.Server, key, provider, plain string) stored.
 	object, err := stored.Parse([]byte(raw[len(prefix):]))
 	require.NoError(t, err)
 	return object
+}
+
+// until tries condition, in the test's own goroutine so that it may end the test, until it holds.
+func until(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	pause := time.NewTicker(4 * tick)
+	defer pause.Stop()
+	for !condition() {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			require.FailNow(t, "it did not come true that "+what)
+		}
+	}
 }

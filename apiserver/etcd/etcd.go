@@ -37,6 +37,13 @@ type Options struct {
 	Volatile bool
 }
 
+// Endpoint is what belongs into kube-apiserver's --etcd-servers once a member with these options runs.
+func (o Options) Endpoint() string { return o.socket("etcd.sock").String() }
+
+func (o Options) socket(name string) *url.URL {
+	return &url.URL{Scheme: "unix", Path: filepath.Join(o.SocketDir, name)}
+}
+
 // Server is a running member with a client to it. Its methods may be called concurrently.
 type Server struct {
 	member *embed.Etcd
@@ -58,7 +65,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		member.Close()
 		return nil, fmt.Errorf("start etcd in %q: %w", o.DataDir, err)
 	}
-	s := &Server{member: member, url: cfg.ListenClientUrls[0].String()}
+	s := &Server{member: member, url: o.Endpoint()}
 	s.client, err = clientv3.New(clientv3.Config{
 		Endpoints:   []string{s.url},
 		DialTimeout: startTimeout,
@@ -104,15 +111,13 @@ func (o Options) config() (*embed.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open etcd's log: %w", err)
 	}
-	client := url.URL{Scheme: "unix", Path: filepath.Join(o.SocketDir, "etcd.sock")}
-	peer := url.URL{Scheme: "unix", Path: filepath.Join(o.SocketDir, "etcd-peer.sock")}
 	// etcd insists on advertising a host and a port. A lone member has nobody who would ever dial them.
 	advertised := []url.URL{{Scheme: "http", Host: "127.0.0.1:2380"}}
 
 	cfg := embed.NewConfig()
 	cfg.Dir = o.DataDir
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, advertised
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, advertised
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*o.socket("etcd.sock")}, advertised
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*o.socket("etcd-peer.sock")}, advertised
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.UnsafeNoFsync = o.Volatile
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(log)

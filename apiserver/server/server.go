@@ -66,8 +66,8 @@ func complete(ctx context.Context, o *Options) (options.CompletedOptions, error)
 // alone, and is wanted before there is a configuration to read it from.
 func apiServerID() string { return genericapiserver.NewConfig(legacyscheme.Codecs).APIServerID }
 
-// encrypt puts atrest between the servers and their storage, and its health and reload into the outermost
-// server, which is where kube-apiserver has them: on healthz and readyz, never on livez.
+// encrypt puts atrest between the servers and their storage, and its health, reload and state into the outermost
+// server. That is where kube-apiserver has the first two: on healthz and readyz, never on livez.
 func encrypt(config *app.Config, e *atrest.Encryption) error {
 	core := config.KubeAPIs.ControlPlane.Generic
 	core.RESTOptionsGetter = e.RESTOptions(core.RESTOptionsGetter)
@@ -80,6 +80,7 @@ func encrypt(config *app.Config, e *atrest.Encryption) error {
 	// The slices began as copies of the core server's: clipped, an append cannot reach into those.
 	outermost.HealthzChecks = append(slices.Clip(outermost.HealthzChecks), e.HealthChecker())
 	outermost.ReadyzChecks = append(slices.Clip(outermost.ReadyzChecks), e.HealthChecker())
+	e.InstallStatus(&outermost.Config)
 	return outermost.AddPostStartHook(reloadHook, e.PostStartHook)
 }
 
