@@ -20,15 +20,15 @@ const (
 	// Unreadable: the resource's providers have none of that kind and name, so
 	// that apiservers with this configuration cannot read it.
 	Unreadable FindingKind = "unreadable"
-	// DoesNotOpen: the provider is there, and it did not open.
-	DoesNotOpen FindingKind = "does not open"
+	// NotOpened: the provider is there, and it did not open.
+	NotOpened FindingKind = "not opened"
 	// InPlaintext: it is plaintext, and the resource is written encrypted.
 	InPlaintext FindingKind = "in plaintext"
 	// Outdated: it can be read, and is not under the key that is written with.
 	Outdated FindingKind = "outdated"
 )
 
-var worstFirst = []FindingKind{Broken, Unreadable, DoesNotOpen, InPlaintext, Outdated}
+var worstFirst = []FindingKind{Broken, Unreadable, NotOpened, InPlaintext, Outdated}
 
 // Finding is what a configuration says otherwise than what is stored.
 type Finding struct {
@@ -45,7 +45,11 @@ type Finding struct {
 
 // String is one line without the keys.
 func (f Finding) String() string {
-	return fmt.Sprintf("%s: %d stored as %s: %s: %s", f.Resource, f.Objects, f.Form, f.Kind, f.Message)
+	as := ", stored as " + f.Form.String()
+	if f.Kind == InPlaintext {
+		as = ""
+	}
+	return fmt.Sprintf("%s: %d %s%s: %s", f.Resource, f.Objects, f.Kind, as, f.Message)
 }
 
 // Current tells the [envelope.HashKeyID] of the key_id that a KMS v2 provider
@@ -160,7 +164,7 @@ func (e expectation) broken(c Count) (Finding, bool) {
 	case c.Kind == Unknown || c.Kind == Undecodable:
 		return e.finding(Broken, c, "nothing reads it: restore it from a backup, or delete it from etcd"), true
 	case c.NotOpened > 0:
-		f := e.finding(DoesNotOpen, c, "the report's problems say why")
+		f := e.finding(NotOpened, c, "the report's problems say why")
 		f.Objects = c.NotOpened
 		return f, true
 	}

@@ -57,7 +57,7 @@ func TestFindings(t *testing.T) {
 			require.Equal(t, int64(3), found[0].Objects)
 			require.Equal(t, c.count.Keys, found[0].Keys)
 			require.Contains(t, found[0].Message, c.message)
-			require.Contains(t, found[0].String(), c.resource+": 3 stored as ")
+			require.Contains(t, found[0].String(), c.resource+": 3 "+string(c.want))
 		})
 	}
 }
@@ -89,27 +89,27 @@ func TestTheWorstFindingComesFirst(t *testing.T) {
 	var kinds []audit.FindingKind
 	for _, f := range report.Against(c, nil) {
 		kinds = append(kinds, f.Kind)
-		if f.Kind == audit.DoesNotOpen {
+		if f.Kind == audit.NotOpened {
 			require.Equal(t, int64(2), f.Objects)
 		}
 	}
-	require.Equal(t, []audit.FindingKind{audit.Broken, audit.Unreadable, audit.DoesNotOpen, audit.InPlaintext, audit.Outdated}, kinds)
+	require.Equal(t, []audit.FindingKind{audit.Broken, audit.Unreadable, audit.NotOpened, audit.InPlaintext, audit.Outdated}, kinds)
 	require.Equal(t, int64(2), report.NotOpened())
 
 	kinds = nil
 	for _, f := range report.Broken() {
 		kinds = append(kinds, f.Kind)
 	}
-	require.Equal(t, []audit.FindingKind{audit.DoesNotOpen, audit.Broken}, kinds, "without a configuration")
+	require.Equal(t, []audit.FindingKind{audit.NotOpened, audit.Broken}, kinds, "without a configuration")
 }
 
-func TestWhatDoesNotOpenAndIsOutdatedIsBoth(t *testing.T) {
+func TestWhatNotOpenedAndIsOutdatedIsBoth(t *testing.T) {
 	c := parse(t, "secrets", keyed("aesgcm", "new", "old"))
 	locked := row(config.AESGCM, "old")
 	locked.NotOpened = 3
 	found := reportOf("secrets", locked).Against(c, nil)
 	require.Len(t, found, 2)
-	require.Equal(t, audit.DoesNotOpen, found[0].Kind)
+	require.Equal(t, audit.NotOpened, found[0].Kind)
 	require.Equal(t, audit.Outdated, found[1].Kind)
 }
 

@@ -206,7 +206,7 @@ func (c *checkCommand) readObjects(ctx context.Context, file *config.Configurati
 func (f *checked) judge(findings []audit.Finding) {
 	for _, finding := range findings {
 		switch finding.Kind {
-		case audit.Unreadable, audit.DoesNotOpen:
+		case audit.Unreadable, audit.NotOpened:
 			f.Problems = append(f.Problems, finding.String())
 		case audit.Broken, audit.InPlaintext:
 			f.Warnings = append(f.Warnings, finding.String())

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/kube-atrest/atrest/audit"
 )
@@ -63,21 +62,35 @@ func printFindings(w io.Writer, r *audit.Report, findings []audit.Finding) error
 	}
 	for _, f := range findings {
 		fmt.Fprintf(w, "  %s\n", printable(f.String()))
-		if f.Kind == audit.DoesNotOpen {
+		if f.Kind == audit.Broken || f.Kind == audit.NotOpened {
 			continue // the problems have its keys
 		}
 		for _, key := range f.Keys {
 			fmt.Fprintf(w, "    %s\n", printable(key))
 		}
-		if more := f.Objects - int64(len(f.Keys)); more > 0 {
-			fmt.Fprintf(w, "    and %d more\n", more)
-		}
+		printMore(w, "    ", f.Objects-int64(len(f.Keys)))
 	}
 	if len(r.Problems) > 0 {
 		fmt.Fprintln(w, "\nPROBLEMS")
 	}
 	for _, p := range r.Problems {
-		fmt.Fprintf(w, "  %s: %s\n", printable(p.Key), printable(strings.TrimSpace(p.Why)))
+		fmt.Fprintf(w, "  %s: %s\n", printable(p.Key), printable(p.Why))
 	}
+	printMore(w, "  ", problems(r)-int64(len(r.Problems)))
 	return nil
+}
+
+func printMore(w io.Writer, indent string, more int64) {
+	if more > 0 {
+		fmt.Fprintf(w, "%sand %d more\n", indent, more)
+	}
+}
+
+// problems is how many there are, listed or not.
+func problems(r *audit.Report) int64 {
+	n := int64(0)
+	for _, f := range r.Broken() {
+		n += f.Objects
+	}
+	return n
 }

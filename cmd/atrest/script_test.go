@@ -1,0 +1,196 @@
+package main
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/etcdtest"
+	"github.com/kube-atrest/atrest/internal/faultplugin"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"atrest": main})
+}
+
+// Every command, and every error that it can end with, is in one of the scripts.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			env.Values[worldKey] = &world{t: t, plugins: map[string]*faultplugin.Plugin{}}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"plugin": plugin, "etcd": etcdCommand, "render": render, "seal": seal, "nokeys": nokeys,
+			"fails": fails, "newline": newline,
+		},
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+	})
+}
+
+// world is what surrounds one script.
+type world struct {
+	t       *testing.T
+	plugins map[string]*faultplugin.Plugin
+	etcd    *etcdtest.Server
+}
+
+const worldKey = "world"
+
+func worldOf(ts *testscript.TestScript) *world { return ts.Value(worldKey).(*world) }
+
+// plugin NAME start|away|key_id ID|sealed|forgets ID|denies: a KMS v2 plugin, whose endpoint is in $NAME.
+func plugin(ts *testscript.TestScript, _ bool, args []string) {
+	w := worldOf(ts)
+	name, verb := args[0], args[1]
+	p, ok := w.plugins[name]
+	if !ok {
+		p = faultplugin.New(w.t)
+		w.plugins[name] = p
+		ts.Setenv(name, p.Endpoint())
+	}
+	change := map[string]func(*faultplugin.Behaviour){
+		"key_id":  func(b *faultplugin.Behaviour) { b.KeyID = args[2] },
+		"sealed":  func(b *faultplugin.Behaviour) { b.Healthz = "sealed" },
+		"forgets": func(b *faultplugin.Behaviour) { b.Forgotten = append(b.Forgotten, args[2]) },
+		"denies": func(b *faultplugin.Behaviour) {
+			b.EncryptErr = status.Error(codes.PermissionDenied, "encrypt is not allowed")
+		},
+		"disagrees":   func(b *faultplugin.Behaviour) { b.EncryptKeyID = "other" },
+		"unavailable": func(b *faultplugin.Behaviour) { b.DecryptErr = status.Error(codes.Unavailable, "the KMS is away") },
+	}[verb]
+	switch {
+	case verb == "start":
+		p.Serve()
+	case verb == "away":
+		p.Kill()
+	case change != nil:
+		p.Set(change)
+	default:
+		ts.Fatalf("plugin cannot %s", verb)
+	}
+}
+
+// etcdCommand is etcd start|put|seal|delete|compacts|refuses|save: a store in memory, whose endpoint is in $ETCD.
+func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
+	w := worldOf(ts)
+	switch args[0] {
+	case "start":
+		w.etcd = etcdtest.Start(w.t)
+		ts.Setenv("ETCD", w.etcd.Endpoint())
+	case "put": // KEY VALUE [TIMES]
+		key, value := unquote(ts, args[1]), unquote(ts, args[2])
+		if len(args) == 3 {
+			w.etcd.Store(key, []byte(value))
+			return
+		}
+		times, err := strconv.Atoi(args[3])
+		ts.Check(err)
+		for i := range times {
+			w.etcd.Store(fmt.Sprintf("%s-%03d", key, i), []byte(value))
+		}
+	case "seal": // CONFIG RESOURCE KEY PLAINTEXT
+		w.etcd.Store(args[3], sealed(ts, args[1], args[2], args[3], args[4]))
+	case "delete":
+		w.etcd.Delete(args[1])
+	case "compacts": // as soon as the first page was read
+		w.etcd.Before(func(r *pb.RangeRequest) error {
+			if r.Revision > 0 && strings.HasSuffix(string(r.Key), "\x00") {
+				return rpctypes.ErrGRPCCompacted
+			}
+			return nil
+		})
+	case "refuses":
+		w.etcd.Before(func(*pb.RangeRequest) error { return rpctypes.ErrGRPCPermissionDenied })
+	case "save":
+		w.etcd.Save(w.t, ts.MkAbs(args[1]))
+	default:
+		ts.Fatalf("etcd cannot %s", args[0])
+	}
+}
+
+// unquote is a word of a script with the escapes of Go.
+func unquote(ts *testscript.TestScript, word string) string {
+	s, err := strconv.Unquote("\"" + strings.ReplaceAll(word, "\"", "\\\"") + "\"")
+	ts.Check(err)
+	return s
+}
+
+// fails CODE COMMAND... is exec of a command that ends with an exit code.
+func fails(ts *testscript.TestScript, _ bool, args []string) {
+	err := ts.Exec(args[1], args[2:]...)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || fmt.Sprint(exit.ExitCode()) != args[0] {
+		ts.Fatalf("want exit code %s, got %v", args[0], err)
+	}
+}
+
+// newline FROM TO copies a file and puts a newline behind it.
+func newline(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(ts.ReadFile(args[0])+"\n"), 0o600))
+}
+
+// render FILE... puts the environment into files.
+func render(ts *testscript.TestScript, _ bool, args []string) {
+	for _, name := range args {
+		ts.Check(os.WriteFile(ts.MkAbs(name), []byte(os.Expand(ts.ReadFile(name), ts.Getenv)), 0o600))
+	}
+}
+
+// seal CONFIG RESOURCE KEY PLAINTEXT FILE writes a value as an apiserver stores it.
+func seal(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(os.WriteFile(ts.MkAbs(args[4]), sealed(ts, args[0], args[1], args[2], args[3]), 0o600))
+}
+
+func sealed(ts *testscript.TestScript, file, resource, key, plaintext string) []byte {
+	w := worldOf(ts)
+	c, err := config.Parse([]byte(ts.ReadFile(file)), config.Options{KMSv1: true})
+	ts.Check(err)
+	transformers, err := config.Build(c, nil, config.BuildOptions{})
+	ts.Check(err)
+	defer transformers.Close()
+	ts.Check(transformers.Ready(w.t.Context()))
+	transformer := transformers.TransformerForResource(schema.ParseGroupResource(resource))
+	stored, err := transformer.TransformToStorage(w.t.Context(), []byte(plaintext), value.DefaultContext(key))
+	ts.Check(err)
+	return stored
+}
+
+// The keys of all configurations in the scripts, raw.
+var keys = []string{"0123456789-the-first-key-8901234", "0123456789-the-other-key-8901234", "0123456789-16-by"}
+
+// nokeys fails if the last command printed a key or a DEK, in any form.
+func nokeys(ts *testscript.TestScript, _ bool, _ []string) {
+	w := worldOf(ts)
+	all := ts.ReadFile("stdout") + ts.ReadFile("stderr")
+	secrets := keys
+	for _, p := range w.plugins {
+		for _, s := range p.Secrets() {
+			secrets = append(secrets, string(s))
+		}
+	}
+	for _, secret := range secrets {
+		for _, form := range []string{secret, fmt.Sprintf("%x", secret), base64Of(secret)} {
+			require.NotContains(w.t, all, form)
+		}
+	}
+}
+
+func base64Of(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }

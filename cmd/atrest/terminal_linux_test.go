@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-atrest/atrest/internal/etcdtest"
+)
+
+// terminal is one end of a pseudo-terminal; text gives what was written to it,
+// once.
+func terminal(t *testing.T) (tty *os.File, text func() string) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("this machine has no pseudo-terminals: %v", err)
+	}
+	t.Cleanup(func() { _ = master.Close() })
+	fd := int(master.Fd())
+	require.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	require.NoError(t, err)
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	return tty, func() string {
+		require.NoError(t, tty.Close())
+		written, _ := io.ReadAll(master) // which ends in an error, as nobody has the other end open
+		return string(written)
+	}
+}
+
+func TestDecryptWritesToNoTerminalUnlessTold(t *testing.T) {
+	folder := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(folder, name)
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		return path
+	}
+	config := file("encryption.yaml", `{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration",
+		"resources": [{"resources": ["secrets"], "providers": [{"identity": {}}]}]}`)
+	args := []string{"decrypt", "--config", config, "--key", "/registry/secrets/default/db", file("db", `{"the":"secret"}`)}
+	decrypt := func(args ...string) (code int, written, stderr string) {
+		tty, text := terminal(t)
+		var errors bytes.Buffer
+		code = run(t.Context(), args, streams{in: &bytes.Buffer{}, out: tty, err: &errors})
+		return code, text(), errors.String()
+	}
+
+	code, written, stderr := decrypt(args...)
+	require.Equal(t, exitNoAnswer, code)
+	require.Empty(t, written)
+	require.Contains(t, stderr, "standard output is a terminal, where secrets do not belong: send it to a file, or say --print-to-terminal")
+
+	code, written, _ = decrypt(append(args, "--print-to-terminal")...)
+	require.Equal(t, exitGood, code)
+	require.Contains(t, written, `{"the":"secret"}`)
+}
+
+func TestAWalkDrawsABarOnATerminal(t *testing.T) {
+	server := etcdtest.Start(t)
+	for i := range 300 {
+		server.Store(fmt.Sprintf("/registry/pods/%03d", i), []byte("{}"))
+	}
+	tty, text := terminal(t)
+	var stdout bytes.Buffer
+	code := run(t.Context(), []string{"audit", "--endpoints", server.Endpoint()}, streams{in: &bytes.Buffer{}, out: &stdout, err: tty})
+	require.Equal(t, exitGood, code)
+	drawn := text()
+	require.Contains(t, drawn, "33%  100 of 300 objects")
+	require.Regexp(t, `\x1b\[K$`, drawn, "and leaves nothing behind")
+	require.NotContains(t, stdout.String(), "\x1b")
+}
