@@ -136,6 +136,10 @@ func (j *judgement) memory(scale suite.Scale) {
 			got: j.growth(last, first, 1), form: bytesForm, target: "flat (" + bytesForm(flat) + ")",
 		}.judge(func(x float64) bool { return x <= flat })
 		j.add(j.besideTheirs(f, of(last, mode.theirs), suite.LiveBytes))
+		j.add(finding{
+			what: f.what, figure: "last tenth faster than " + mode.theirs, form: times,
+			got: measure.Ratio(j.book.Values(of(last, mode.theirs), measure.NsPerOp), j.book.Values(last, measure.NsPerOp)),
+		})
 
 		all := measure.Name{Case: "LiveObjects", Params: suite.AfterObjects, Side: mode.ours}
 		some := measure.Name{Case: "LiveObjects", Params: suite.AfterDEKs, Side: mode.ours}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/kube-atrest/atrest/bench/measure"
 	"github.com/kube-atrest/atrest/bench/side"
@@ -39,8 +40,9 @@ func (s *Setting) memoryOfWrites(ctx context.Context, name string) ([]measure.Po
 	defer writer.Close()
 	value := plaintext(kib)
 	points := []measure.Point{live(Writes(0), 1, before)}
+	n := s.Writes / Checkpoints
 	for c := range Checkpoints {
-		n := s.Writes / Checkpoints
+		start := time.Now()
 		for range n {
 			if _, err := writer.TransformToStorage(ctx, value, key); err != nil {
 				return nil, err
@@ -49,7 +51,10 @@ func (s *Setting) memoryOfWrites(ctx context.Context, name string) ([]measure.Po
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		points = append(points, live(Writes(n*(c+1)), n*(c+1), before))
+		took := float64(time.Since(start)) / float64(n) // with the collections that its garbage makes needed
+		p := live(Writes(n*(c+1)), n, before)
+		p.Metrics = append(p.Metrics, measure.Metric{Unit: measure.NsPerOp, Value: took})
+		points = append(points, p)
 	}
 	return points, nil
 }
