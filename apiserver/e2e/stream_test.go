@@ -72,15 +72,10 @@ func (w *stream) write(ctx context.Context, writer int) {
 	pace := time.NewTicker(tick / 4)
 	defer pace.Stop()
 	for n := 0; ctx.Err() == nil; n++ {
-		secret := &corev1.Secret{}
-		secret.Name = fmt.Sprintf("stream-%d-%d", writer, n)
-		secret, err := w.put(ctx, secret, "created", func(ctx context.Context, s *corev1.Secret) (*corev1.Secret, error) {
-			return w.client.Create(ctx, s, metav1.CreateOptions{})
-		})
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("stream-%d-%d", writer, n)}}
+		secret, err := w.put(ctx, secret, w.create)
 		if err == nil {
-			_, _ = w.put(ctx, secret, "updated", func(ctx context.Context, s *corev1.Secret) (*corev1.Secret, error) {
-				return w.client.Update(ctx, s, metav1.UpdateOptions{})
-			})
+			_, _ = w.put(ctx, secret, w.update) // put has kept book of it
 		}
 		select {
 		case <-pace.C:
@@ -89,9 +84,20 @@ func (w *stream) write(ctx context.Context, writer int) {
 	}
 }
 
+// request is a create or an update.
+type request func(context.Context, *corev1.Secret) (*corev1.Secret, error)
+
+func (w *stream) create(ctx context.Context, s *corev1.Secret) (*corev1.Secret, error) {
+	return w.client.Create(ctx, s, metav1.CreateOptions{})
+}
+
+func (w *stream) update(ctx context.Context, s *corev1.Secret) (*corev1.Secret, error) {
+	return w.client.Update(ctx, s, metav1.UpdateOptions{})
+}
+
 // put gives a Secret a new value and keeps book of it.
-func (w *stream) put(ctx context.Context, s *corev1.Secret, event string, do func(context.Context, *corev1.Secret) (*corev1.Secret, error)) (*corev1.Secret, error) {
-	name, value := s.Name, password+" "+event+" "+s.Name
+func (w *stream) put(ctx context.Context, s *corev1.Secret, do request) (*corev1.Secret, error) {
+	name, value := s.Name, fmt.Sprintf("%s %s after version %q", password, s.Name, s.ResourceVersion)
 	s.Data = map[string][]byte{"password": []byte(value)}
 	w.keep(func() {
 		before := w.tried[name]
