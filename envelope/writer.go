@@ -3,6 +3,7 @@ package envelope
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -315,5 +316,10 @@ func (w *writer) health() Health {
 		h.DEKCreated = p.dek.opener.since
 		h.DEKWrites = p.dek.uses().spent()
 	}
+	if h.Problem == "" && w.opts.Clock.Now().After(h.WritesUntil) { // Status was asked, and has not answered for that long
+		h.Problem, h.Err, h.Since = TimedOut, errNoAnswer, h.WritesUntil
+	}
 	return h
 }
+
+var errNoAnswer = errors.New("status: the plugin has not answered for the whole write window")

@@ -140,6 +140,7 @@ func (f *faulty) hanging(t *testing.T) {
 	}
 	require.Equal(t, hung, f.writer.Calls(), "nobody but its own loop asks the plugin")
 	until(t, "writes end", func() bool { return f.tryWrite(t) != nil })
+	requireStatus(t, f.Server, http.StatusInternalServerError, check)
 	require.Equal(t, password, readSecret(t, f.Server, "before"))
 
 	f.writer.Kill()
