@@ -205,14 +205,14 @@ func command(t *testing.T) func(want int, args ...string) (stdout, stderr string
 
 func TestTheCommandOnARealEtcd(t *testing.T) {
 	c := start(t)
-	c.fill(t, 300)
+	c.fill(t, *objects)
 	atrest := command(t)
 	const key = "/registry/secrets/namespace-07/secret-000007"
 	backup := c.save(t)
 
-	out, _ := atrest(0, "audit", "--endpoints", c.Endpoint(), "--config", c.config, "--decrypt", "--strict")
-	require.Regexp(t, `secrets +300 +kms v2 +keyfile .* dek +1 .* all`, out)
-	out, _ = atrest(0, "check", c.config, "--endpoints", c.Endpoint())
+	out, _ := atrest(0, "audit", "--endpoints", c.Endpoint(), "--config", c.config, "--decrypt", "--strict", "--rate", "0")
+	require.Regexp(t, fmt.Sprintf(`secrets +%d +kms v2 +keyfile .* dek +1 .* all`, *objects), out)
+	out, _ = atrest(0, "check", c.config, "--endpoints", c.Endpoint(), "--rate", "0")
 	require.Contains(t, out, "usable: "+c.config)
 	for _, from := range [][]string{{"--endpoints", c.Endpoint()}, {"--snapshot", backup}} {
 		out, _ = atrest(0, append([]string{"decrypt", "--config", c.config, "--key", key}, from...)...)
@@ -220,10 +220,10 @@ func TestTheCommandOnARealEtcd(t *testing.T) {
 	}
 
 	require.NoError(t, c.plugin.Rotate(t.Context()))
-	out, _ = atrest(1, "audit", "--endpoints", c.Endpoint(), "--config", c.config, "--decrypt", "--strict")
-	require.Contains(t, out, "secrets: 300 outdated")
+	out, _ = atrest(1, "audit", "--endpoints", c.Endpoint(), "--config", c.config, "--decrypt", "--strict", "--rate", "0")
+	require.Contains(t, out, fmt.Sprintf("secrets: %d outdated", *objects))
 	require.NoError(t, c.plugin.Stop())
-	_, text := atrest(1, "check", c.config, "--snapshot", backup)
+	_, text := atrest(1, "check", c.config, "--snapshot", backup, "--rate", "0")
 	require.Contains(t, text, "start the plugin")
-	require.Contains(t, text, "300 not opened")
+	require.Contains(t, text, fmt.Sprintf("%d not opened", *objects))
 }
