@@ -66,6 +66,7 @@ func BenchmarkSeal(b *testing.B)        { benchmark(b, "Seal") }
 func BenchmarkWrite(b *testing.B)       { benchmark(b, "Write") }
 func BenchmarkRead(b *testing.B)        { benchmark(b, "Read") }
 func BenchmarkReadUnseen(b *testing.B)  { benchmark(b, "ReadUnseen") }
+func BenchmarkSustained(b *testing.B)   { benchmark(b, "Sustained") }
 func BenchmarkAnnotated(b *testing.B)   { benchmark(b, "Annotated") }
 func BenchmarkLocal(b *testing.B)       { benchmark(b, "Local") }
 func BenchmarkScaling(b *testing.B)     { benchmark(b, "Scaling") }

@@ -32,6 +32,9 @@ func TestAReportOfOneRoundIsComplete(t *testing.T) {
 	o, err := parse([]string{"--rounds=1", "--slice=50us", "--out=" + filepath.Join(t.TempDir(), "results")}, io.Discard)
 	require.NoError(t, err)
 	o.scale = suite.Tiny()
+	for i := range o.cases {
+		o.cases[i].Slice = 0
+	}
 	o.scale.Sizes = append(o.scale.Sizes, 16<<10) // which has a target
 	var out, progress bytes.Buffer
 	require.NoError(t, run(t.Context(), o, &out, &progress))

@@ -39,7 +39,7 @@ func summary(found []finding) string {
 
 // how says how the figures were taken.
 func how(o *options) string {
-	return fmt.Sprintf("Values of 1 KiB unless said, metrics on; medians of %d rounds of %s each (fewer and longer ones for goroutines; some for memory, cold start and reload), ratios of %s within a round.",
+	return fmt.Sprintf("Values of 1 KiB unless said, metrics on; medians of %d rounds of %s each (fewer and longer ones for goroutines and garbage; some for memory, cold start and reload), ratios of %s within a round.",
 		o.plan.Rounds, o.plan.Slice, o.unit)
 }
 

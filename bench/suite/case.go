@@ -36,39 +36,48 @@ func Annotated(name string) string { return name + annotatedSuffix }
 type Case struct {
 	Name  string
 	About string
-	// Rounds is in how many rounds it is measured at most; 0 sets no limit.
-	// Contestants that take their own time, not a slice, have one.
+	// Rounds is in how many rounds it is measured at most, and Slice how long
+	// at least one of them is measured in a round; 0 leaves both to the plan.
 	Rounds int
-	// Stretch makes slices that many times as long, and rounds as many times
-	// fewer, if it is above 1: goroutines take a while to find their processors.
-	Stretch int
+	Slice  time.Duration
 	// Contestants sets the case up. What it makes lives as long as the lab.
 	Contestants func(ctx context.Context, s *Setting) ([]measure.Contestant, error)
 }
+
+// Goroutines take a while to find their processors.
+const (
+	parallelRounds = 25
+	parallelSlice  = 10 * time.Millisecond
+)
+
+// Garbage is collected every 64 MiB or so, see [measure.Settle]: after some
+// 50,000 writes of the cipher. A slice has to see that several times.
+const (
+	sustainedRounds = 9
+	sustainedSlice  = 200 * time.Millisecond
+)
 
 // Plan is the plan for the case.
 func (c Case) Plan(p measure.Plan) measure.Plan {
 	if c.Rounds > 0 {
 		p.Rounds = min(p.Rounds, c.Rounds)
 	}
-	if c.Stretch > 1 {
-		p.Rounds = max(1, p.Rounds/c.Stretch)
-		p.Slice *= time.Duration(c.Stretch)
-	}
+	p.Slice = max(p.Slice, c.Slice)
 	return p
 }
 
 // Cases are all there are.
 func Cases() []Case {
 	return []Case{
-		{Name: "Nonce", About: "making a nonce: counted, random, or a key expanded for it", Stretch: 5, Contestants: nonces},
-		{Name: "Seal", About: "writing nothing, by 1 to 16 goroutines: the nonce with all that is around it", Stretch: 5, Contestants: emptyValues},
+		{Name: "Nonce", About: "making a nonce: counted, random, or a key expanded for it", Rounds: parallelRounds, Slice: parallelSlice, Contestants: nonces},
+		{Name: "Seal", About: "writing nothing, by 1 to 16 goroutines: the nonce with all that is around it", Rounds: parallelRounds, Slice: parallelSlice, Contestants: emptyValues},
 		{Name: "Write", About: "writing a value with KMS v2, by size", Contestants: writes},
 		{Name: "Read", About: "reading a value under a known DEK, by size", Contestants: reads},
 		{Name: "ReadUnseen", About: "reading a value that was not read before, under a known DEK or seed", Contestants: unseenReads},
+		{Name: "Sustained", About: "writing and reading for so long that garbage is collected several times", Rounds: sustainedRounds, Slice: sustainedSlice, Contestants: sustained},
 		{Name: "Annotated", About: "the same when the plugin gives two annotations", Contestants: annotated},
 		{Name: "Local", About: "aesgcm, secretbox and aescbc", Contestants: local},
-		{Name: "Scaling", About: "writing and reading by 1 to 16 goroutines", Stretch: 5, Contestants: scaling},
+		{Name: "Scaling", About: "writing and reading by 1 to 16 goroutines", Rounds: parallelRounds, Slice: parallelSlice, Contestants: scaling},
 		{Name: "LiveWrites", About: "memory held after many writes of one key", Rounds: 1, Contestants: liveWrites},
 		{Name: "LiveObjects", About: "memory held after reading many objects", Rounds: 3, Contestants: liveObjects},
 		{Name: "ColdReaders", About: "many readers of one cold DEK", Rounds: 3, Contestants: coldReaders},

@@ -118,6 +118,21 @@ func pair(ctx context.Context, s *side.Side) ([][]byte, error) {
 	return [][]byte{first, second}, err
 }
 
+// sustained is as writes and reads of 1 KiB, but for the plan of the case:
+// everybody pays for the garbage they make.
+func sustained(ctx context.Context, s *Setting) ([]measure.Contestant, error) {
+	var all []measure.Contestant
+	for _, op := range operations {
+		found, err := s.loops(ctx, measure.Name{Case: "Sustained", Params: op.param}, kib, op.loop,
+			Cipher, AtrestCounter, KubeCounter, SeedCipher, AtrestSeed, KubeSeed)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
 // annotated writes and reads with a plugin that gives annotations, beside the
 // library without.
 func annotated(ctx context.Context, s *Setting) ([]measure.Contestant, error) {
