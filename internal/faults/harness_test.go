@@ -60,7 +60,7 @@ type timer struct {
 	clock.Timer
 	clock  *stillClock
 	length time.Duration
-	due    time.Time
+	began  time.Time
 }
 
 func newClock() *stillClock {
@@ -73,7 +73,7 @@ func newClock() *stillClock {
 func (c *stillClock) NewTimer(d time.Duration) clock.Timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := &timer{Timer: c.FakeClock.NewTimer(d), clock: c, length: d, due: c.Now().Add(d)}
+	t := &timer{Timer: c.FakeClock.NewTimer(d), clock: c, length: d, began: c.Now()}
 	c.timers[t] = struct{}{}
 	return t
 }
@@ -91,16 +91,25 @@ func (c *stillClock) Step(d time.Duration) {
 	c.FakeClock.Step(d)
 }
 
-// waiting tells whether somebody began at this very moment to wait for d.
-func (c *stillClock) waiting(d time.Duration) bool {
+// waiting counts those who wait for such a time. One that has passed counts no
+// more, though they may not have noticed yet.
+func (c *stillClock) waiting(such func(*timer) bool) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	n := 0
 	for t := range c.timers {
-		if t.length == d && t.due.Equal(c.Now().Add(d)) {
-			return true
+		if t.began.Add(t.length).After(c.Now()) && such(t) {
+			n++
 		}
 	}
-	return false
+	return n
+}
+
+// waitingAnew tells whether somebody began at this very moment to wait for a
+// time between least and most.
+func (c *stillClock) waitingAnew(least, most time.Duration) bool {
+	now := c.Now()
+	return c.waiting(func(t *timer) bool { return t.began.Equal(now) && least <= t.length && t.length <= most }) > 0
 }
 
 // tb is what a test and a run of a simulation have in common.
@@ -175,7 +184,7 @@ func (s *server) follow() *server {
 		stop()
 		require.NoError(s.t, <-ended)
 	})
-	s.idle(reloadPoll / 10) // it has asked for events and looked at the file
+	s.looked()
 	return s
 }
 
@@ -228,7 +237,14 @@ const (
 // idle waits until a loop has done all that is due and waits for its next poll.
 func (s *server) idle(poll time.Duration) {
 	s.t.Helper()
-	s.until(func() bool { return s.clock.waiting(poll) }, "the loop waits for its next poll")
+	s.until(func() bool { return s.clock.waitingAnew(poll, poll) }, "the loop waits for its next poll")
+}
+
+// looked waits until the file was looked at, at this moment of the clock, while
+// it had not settled.
+func (s *server) looked() {
+	s.t.Helper()
+	s.until(func() bool { return s.clock.waitingAnew(0, reloadPoll/10) }, "the file was looked at")
 }
 
 // provider is what is known of the plugin that a provider is on.

@@ -112,7 +112,7 @@ func fileHalfWritten(t *trial) {
 	_, err = f.WriteString(half)
 	require.NoError(t, err)
 	for passed := time.Duration(0); passed < reloadPoll-time.Second; passed += reload.DefaultQuiet {
-		s.until(func() bool { return s.clock.waiting(reload.DefaultQuiet) }, "the file was looked at")
+		s.looked()
 		require.Equal(t, inUse, s.Status().ConfigHash)
 		s.clock.Step(reload.DefaultQuiet)
 	}
