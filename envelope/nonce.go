@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
+
+	"github.com/kube-atrest/atrest/internal/gcm"
 )
 
 const (
-	nonceSize = 12 // bytes, the GCM nonce
-	fixedSize = 4  // its random part
-	tagSize   = 16 // bytes, the GCM tag
+	nonceSize = gcm.NonceSize
+	fixedSize = 4 // bytes of the nonce, its random part
+	tagSize   = gcm.TagSize
 )
 
 // DefaultMaxWrites is how many values one DEK seals before it is replaced.

@@ -1,11 +1,13 @@
 package envelope
 
 import (
+	"crypto/aes"
 	"crypto/cipher"
 	"errors"
 	"fmt"
 
 	"github.com/kube-atrest/atrest/internal/erase"
+	"github.com/kube-atrest/atrest/internal/gcm"
 	"github.com/kube-atrest/atrest/internal/redact"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
@@ -29,11 +31,19 @@ func newOpener(t stored.SourceType, secret []byte) (opener, error) {
 	}
 	var aead cipher.AEAD
 	var err error
-	erase.Do(func() { aead, err = newGCM(secret) })
+	erase.Do(func() { aead, err = newGCM(secret, gcm.RandomNonce) })
 	if err != nil {
 		return nil, fmt.Errorf("DEK: %w", err)
 	}
 	return &dekOpener{As: "DEK", aead: aead}, nil
+}
+
+func newGCM(key []byte, form newAEAD) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return form(block)
 }
 
 var errTooShort = errors.New("data is shorter than its header")
@@ -56,7 +66,7 @@ func (o *seedOpener) open(data, aad []byte) ([]byte, error) {
 	if len(data) < infoSize {
 		return nil, errTooShort
 	}
-	aead, err := o.seed.aead(data[:infoSize])
+	aead, err := o.seed.aead(data[:infoSize], gcm.RandomNonce)
 	if err != nil {
 		return nil, err
 	}

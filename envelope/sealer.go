@@ -1,13 +1,13 @@
 package envelope
 
 import (
-	"crypto/aes"
 	"crypto/cipher"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/kube-atrest/atrest/internal/erase"
+	"github.com/kube-atrest/atrest/internal/gcm"
 	"github.com/kube-atrest/atrest/internal/redact"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
@@ -83,7 +83,9 @@ type counterSealer struct {
 }
 
 func newCounterSealer(dek, tail []byte, random io.Reader, max uint64) (*counterSealer, error) {
-	aead, err := newCountedGCM(dek)
+	var aead cipher.AEAD
+	var err error
+	erase.Do(func() { aead, err = newGCM(dek, gcm.GivenNonce) })
 	if err != nil {
 		return nil, err
 	}
@@ -92,17 +94,6 @@ func newCounterSealer(dek, tail []byte, random io.Reader, max uint64) (*counterS
 		return nil, err
 	}
 	return &counterSealer{As: "DEK", aead: aead, nonces: n, tail: tail}, nil
-}
-
-// newCountedGCM is AES-GCM that takes its nonce from the caller.
-func newCountedGCM(dek []byte) (aead cipher.AEAD, err error) {
-	erase.Do(func() {
-		var block cipher.Block
-		if block, err = aes.NewCipher(dek); err == nil {
-			aead, err = cipher.NewGCM(block)
-		}
-	})
-	return aead, err
 }
 
 func (s *counterSealer) seal(prefix string, plaintext, aad []byte) ([]byte, error) {
@@ -117,10 +108,13 @@ func (s *counterSealer) seal(prefix string, plaintext, aad []byte) ([]byte, erro
 
 func (s *counterSealer) uses() *budget { return s.nonces.budget }
 
-// seedSealer writes source type 1.
+// seedSealer writes source type 1. Info and nonce are read from the random
+// source at once, unless the runtime insists on making nonces itself.
 type seedSealer struct {
 	redact.As
 	seed   *seed
+	form   newAEAD
+	header int // bytes of info and of the nonce, if it is given
 	random io.Reader
 	tail   []byte
 	budget *budget
@@ -131,7 +125,14 @@ func newSeedSealer(secret, tail []byte, random io.Reader, max uint64) (*seedSeal
 	if err != nil {
 		return nil, err
 	}
-	return &seedSealer{As: "seed", seed: s, random: random, tail: tail, budget: newBudget(max)}, nil
+	sealer := &seedSealer{
+		As: "seed", seed: s, form: gcm.GivenNonce, header: infoSize + nonceSize,
+		random: random, tail: tail, budget: newBudget(max),
+	}
+	if CheckWriteMode(Counter) != nil {
+		sealer.form, sealer.header = gcm.RandomNonce, infoSize
+	}
+	return sealer, nil
 }
 
 func (s *seedSealer) seal(prefix string, plaintext, aad []byte) ([]byte, error) {
@@ -139,15 +140,15 @@ func (s *seedSealer) seal(prefix string, plaintext, aad []byte) ([]byte, error) 
 		return nil, errUsedUp
 	}
 	out := beginObject(prefix, infoSize+nonceSize+len(plaintext)+tagSize, s.tail)
-	info := out[len(out) : len(out)+infoSize]
-	if _, err := io.ReadFull(s.random, info); err != nil {
+	header := out[len(out) : len(out)+s.header]
+	if _, err := io.ReadFull(s.random, header); err != nil {
 		return nil, fmt.Errorf("random info of the value: %w", err)
 	}
-	aead, err := s.seed.aead(info)
+	aead, err := s.seed.aead(header[:infoSize], s.form)
 	if err != nil {
 		return nil, err
 	}
-	out = aead.Seal(out[:len(out)+infoSize], nil, plaintext, aad)
+	out = aead.Seal(out[:len(out)+s.header], header[infoSize:], plaintext, aad)
 	return append(out, s.tail...), nil
 }
 

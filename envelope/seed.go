@@ -47,27 +47,21 @@ func newSeed(secret []byte) (*seed, error) {
 
 var expandLast = []byte{1}
 
-// aead is AES-256-GCM under the key for info, with a random nonce in front of
-// what it seals.
-func (s *seed) aead(info []byte) (cipher.AEAD, error) {
+// newAEAD is one of the forms of package gcm.
+type newAEAD func(cipher.Block) (cipher.AEAD, error)
+
+// aead is AES-256-GCM under the key for info.
+func (s *seed) aead(info []byte, form newAEAD) (cipher.AEAD, error) {
 	m := s.macs.Get().(*mac)
 	defer s.macs.Put(m)
 	m.Reset()
 	m.Write(info)
 	m.Write(expandLast)
 	key := m.Sum(m.key[:0])
-	aead, err := newGCM(key)
-	clear(key)
-	return aead, err
-}
-
-// newGCM is AES-GCM over nonce, ciphertext and tag in one piece. Its Open
-// reads any nonce, its Seal makes a random one; unlike a GCM that takes the
-// nonce from its caller it works under GODEBUG=fips140=only.
-func newGCM(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
+	clear(key)
 	if err != nil {
 		return nil, err
 	}
-	return cipher.NewGCMWithRandomNonce(block)
+	return form(block)
 }

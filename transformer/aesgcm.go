@@ -4,19 +4,13 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/rand"
 	"fmt"
-	"slices"
 
 	"k8s.io/apiserver/pkg/storage/value"
 
+	"github.com/kube-atrest/atrest/internal/gcm"
 	"github.com/kube-atrest/atrest/internal/redact"
 	"github.com/kube-atrest/atrest/internal/stored"
-)
-
-const (
-	gcmNonceSize = 12
-	gcmTagSize   = 16
 )
 
 var errGCM = fmt.Errorf("aesgcm: authentication failed: %w", stored.ErrCorrupt)
@@ -41,7 +35,7 @@ func NewAESGCM(key []byte) (Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	aead, err := newRandomNonceGCM(block)
+	aead, err := gcm.RandomNonce(block)
 	if err != nil {
 		return nil, fmt.Errorf("aesgcm: %w", err)
 	}
@@ -69,41 +63,4 @@ func newAES(kind string, key []byte) (cipher.Block, error) {
 		return nil, fmt.Errorf("%s: the key has %d bytes, want 16, 24 or 32", kind, len(key))
 	}
 	return block, nil
-}
-
-// newRandomNonceGCM prefers the runtime's own construction, the only one that
-// the FIPS 140-only mode admits. It refuses the ciphers of a binary built with
-// GOEXPERIMENT=boringcrypto; there the same bytes are made here.
-func newRandomNonceGCM(block cipher.Block) (cipher.AEAD, error) {
-	if aead, err := cipher.NewGCMWithRandomNonce(block); err == nil {
-		return aead, nil
-	}
-	aead, err := cipher.NewGCM(block)
-	if err != nil {
-		return nil, err
-	}
-	return randomNonceGCM{aead}, nil
-}
-
-// randomNonceGCM does what [cipher.NewGCMWithRandomNonce] does, over any GCM.
-// dst must not overlap the input.
-type randomNonceGCM struct{ gcm cipher.AEAD }
-
-func (randomNonceGCM) NonceSize() int { return 0 }
-
-func (randomNonceGCM) Overhead() int { return gcmNonceSize + gcmTagSize }
-
-func (g randomNonceGCM) Seal(dst, _, plaintext, additionalData []byte) []byte {
-	dst = append(dst, make([]byte, gcmNonceSize)...)
-	nonce := dst[len(dst)-gcmNonceSize:]
-	_, _ = rand.Read(nonce) // never fails: it ends the process instead
-	return g.gcm.Seal(dst, nonce, plaintext, additionalData)
-}
-
-func (g randomNonceGCM) Open(dst, _, ciphertext, additionalData []byte) ([]byte, error) {
-	if len(ciphertext) < g.Overhead() {
-		return nil, errGCM
-	}
-	dst = slices.Grow(dst, len(ciphertext)-g.Overhead()) // boringcrypto's grows byte by byte
-	return g.gcm.Open(dst, ciphertext[:gcmNonceSize], ciphertext[gcmNonceSize:], additionalData)
 }

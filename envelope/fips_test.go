@@ -1,0 +1,28 @@
+package envelope
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The runtime's mode cannot be changed while it runs, so the test runs itself.
+func TestUnderFIPS140OnlySeedWritesAndBothAreRead(t *testing.T) {
+	const inside = "ATREST_TEST_FIPS140_ONLY"
+	if os.Getenv(inside) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), "GODEBUG=fips140=only", inside+"=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	require.ErrorContains(t, CheckWriteMode(Counter), `use "seed"`)
+	require.NoError(t, CheckWriteMode(Seed))
+	r := newRig(t, func(o *Options) { o.Mode = Seed })
+	got, stale := r.read(r.write("value"))
+	require.Equal(t, "value", got)
+	require.False(t, stale)
+	TestGoldenRecords(t)
+}
