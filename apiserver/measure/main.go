@@ -8,7 +8,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -33,18 +32,11 @@ func main() {
 		fmt.Fprintln(os.Stderr, "measure:", err)
 		os.Exit(2)
 	}
-	quiet()
+	// What the plugin and the clients in this process log: what fails here fails with an error.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
 	if err := run(ctx, o, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "measure:", err)
 		os.Exit(1)
 	}
-}
-
-// quiet discards what the plugin and the clients in this process log: what fails here fails with an error.
-func quiet() {
-	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
-	klog.InitFlags(flags)
-	_ = flags.Set("logtostderr", "false") // a flag that klog has just made, and a value it takes
-	_ = flags.Set("stderrthreshold", "FATAL")
-	klog.SetOutput(io.Discard)
 }

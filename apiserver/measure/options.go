@@ -31,14 +31,14 @@ const secretsPerDEK = 50
 
 func (s scale) deks() int { return max(1, s.secrets/secretsPerDEK) }
 
-// lists is how many LISTs each side answers: enough for a 99th percentile that is not the slowest one.
-func (s scale) lists() int { return 10 * s.rounds }
+// lists is how many LISTs each side answers.
+func (s scale) lists() int { return 5 * s.rounds }
 
 // starts is how often each side is started.
-func (s scale) starts() int { return (s.rounds + 1) / 2 }
+func (s scale) starts() int { return (s.rounds + 3) / 4 }
 
 var (
-	full  = scale{rounds: 10, slice: 2 * time.Second, secrets: 10_000, writes: 200_000}
+	full  = scale{rounds: 20, slice: time.Second, secrets: 10_000, writes: 200_000}
 	quick = scale{rounds: 2, slice: 300 * time.Millisecond, secrets: 500, writes: 2_000}
 )
 
@@ -68,7 +68,7 @@ func parse(args []string, help io.Writer) (*options, error) {
 	fs.SortFlags = false
 	o := options{sides: sides()}
 	first := fs.Bool("quick", false, "a first look: few rounds, few Secrets, few writes")
-	fs.IntVar(&o.scale.rounds, "rounds", full.rounds, "how many rounds of creates; ten LISTs and half a start for each")
+	fs.IntVar(&o.scale.rounds, "rounds", full.rounds, "how many rounds of creates; five LISTs and a quarter of a start for each")
 	fs.DurationVar(&o.scale.slice, "slice", full.slice, "how long creates last, for one side in one round")
 	fs.IntVar(&o.scale.secrets, "secrets", full.secrets, "how many Secrets are listed, and stored when a server starts, 50 under a DEK")
 	fs.IntVar(&o.scale.writes, "writes", full.writes, "how many writes memory is measured after")

@@ -10,7 +10,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 
 	"github.com/kube-atrest/atrest/apiserver/etcd"
-	"github.com/kube-atrest/atrest/apiserver/server"
+	apiserver "github.com/kube-atrest/atrest/apiserver/server"
 )
 
 // programVariable tells this binary which of its programs to be, so that what is measured is always the tree
@@ -37,7 +37,7 @@ func startedAs() (program func() int, started bool) {
 	}()
 	switch name {
 	case atrestServer:
-		return func() int { return cli.Run(server.NewCommand(genericapiserver.SetupSignalContext())) }, true
+		return func() int { return cli.Run(apiserver.NewCommand(genericapiserver.SetupSignalContext())) }, true
 	case stockServer:
 		return func() int { return cli.Run(app.NewAPIServerCommand()) }, true
 	case etcdProgram:
