@@ -3,6 +3,7 @@ package side
 import (
 	"context"
 	"fmt"
+	"iter"
 	"sync"
 
 	"github.com/kube-atrest/atrest"
@@ -28,9 +29,11 @@ func (l *Lab) Atrest(ctx context.Context, c Config, mode envelope.WriteMode) (*S
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup
 	ended.Go(func() { _ = encryption.Run(running) }) // a side that does not follow its file fails where it has to
-	return l.side(c, encryption.ResourceTransformers().TransformerForResource(Secrets), func() {
+	all := l.side(c, encryption.ResourceTransformers().TransformerForResource(Secrets), func() {
 		stop()
 		ended.Wait()
 		encryption.Close()
-	}), nil
+	})
+	all.LookAhead = func(ctx context.Context, values iter.Seq[[]byte]) { encryption.Warm(ctx, values) }
+	return all, nil
 }

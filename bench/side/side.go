@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"iter"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -20,6 +21,10 @@ type Side struct {
 	// File is the EncryptionConfiguration; empty if the side needs none.
 	File string
 	value.Transformer
+
+	// LookAhead is shown the stored values of a server that starts, in the
+	// order in which it will read them; nil for a side that does not look ahead.
+	LookAhead func(context.Context, iter.Seq[[]byte])
 
 	close func()
 	renew func(context.Context) error

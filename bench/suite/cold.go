@@ -3,6 +3,7 @@ package suite
 import (
 	"context"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -71,7 +72,8 @@ func (s *Setting) readAtOnce(ctx context.Context, name string, o object) ([]meas
 }
 
 // coldStart starts a side and reads all objects one after another, as the LIST
-// of an apiserver that starts does. The cipher has all its keys.
+// of an apiserver that starts does. A side that looks ahead in etcd while that
+// goes on is shown the objects here, without etcd. The cipher has all its keys.
 func coldStart(ctx context.Context, s *Setting) ([]measure.Contestant, error) {
 	objects, err := s.corpus(ctx, envelope.Counter)
 	if err != nil {
@@ -110,6 +112,11 @@ func (s *Setting) readCold(ctx context.Context, start func(context.Context) (*si
 	if reader.Name != Cipher { // which others use too
 		defer reader.Close()
 	}
+	var ahead sync.WaitGroup
+	defer ahead.Wait()
+	if reader.LookAhead != nil {
+		ahead.Go(func() { reader.LookAhead(ctx, storedOf(objects)) })
+	}
 	done := 0
 	for done < len(objects) && time.Since(began) < s.Patience {
 		if err := read(ctx, reader, objects[done]); err != nil {
@@ -123,4 +130,14 @@ func (s *Setting) readCold(ctx context.Context, start func(context.Context) (*si
 		{Unit: ObjectsRead, Value: float64(done)},
 		{Unit: DecryptCalls, Value: float64(s.slow.Calls.Decrypt.Load() - before)},
 	}}}}, nil
+}
+
+func storedOf(objects []object) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for _, o := range objects {
+			if !yield(o.stored) {
+				return
+			}
+		}
+	}
 }
