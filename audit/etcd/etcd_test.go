@@ -140,6 +140,28 @@ func TestACompactedRevisionEndsTheWalk(t *testing.T) {
 	t.Fatal("no error")
 }
 
+func TestAnswersThatWouldNeverEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*pb.RangeResponse)
+		want  string
+	}{
+		"the same page again": {func(r *pb.RangeResponse) {
+			r.More = true
+			for _, kv := range r.Kvs {
+				kv.Key = []byte("/registry/a")
+			}
+		}, "not in order"},
+		"nothing, and more to come": {func(r *pb.RangeResponse) { r.Kvs, r.More = nil, true }, "more are to come"},
+		"no revision":               {func(r *pb.RangeResponse) { r.Header = nil }, "no revision"},
+	} {
+		server := stored(t, 10, 10)
+		server.After(c.spoil)
+		_, _, err := read(t, dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}}), "/registry/")
+		require.ErrorContains(t, err, c.want, name)
+		require.ErrorContains(t, err, "is that etcd's API v3?", name)
+	}
+}
+
 func TestAWalkCanBeStopped(t *testing.T) {
 	server := stored(t, 500, 10)
 	contents, err := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}}).Read(t.Context(), "/registry/")

@@ -35,6 +35,7 @@ type Server struct {
 	keys      []string // sorted
 	history   map[string][]version
 	before    func(*pb.RangeRequest) error
+	after     func(*pb.RangeResponse)
 	requests  []*pb.RangeRequest
 }
 
@@ -63,7 +64,7 @@ func StartTLS(t testing.TB, config *tls.Config) *Server {
 }
 
 func serve(t testing.TB, listener net.Listener, endpoint string, options ...grpc.ServerOption) *Server {
-	s := &Server{endpoint: endpoint, revision: 1, history: map[string][]version{}, before: func(*pb.RangeRequest) error { return nil }}
+	s := &Server{endpoint: endpoint, revision: 1, history: map[string][]version{}, before: func(*pb.RangeRequest) error { return nil }, after: func(*pb.RangeResponse) {}}
 	server, served := grpc.NewServer(options...), make(chan struct{})
 	pb.RegisterKVServer(server, s)
 	go func() {
@@ -111,6 +112,13 @@ func (s *Server) Before(f func(*pb.RangeRequest) error) {
 	s.before = f
 }
 
+// After is called with each answer from now on, to spoil it.
+func (s *Server) After(f func(*pb.RangeResponse)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.after = f
+}
+
 // Requests are those so far.
 func (s *Server) Requests() []*pb.RangeRequest {
 	s.mu.Lock()
@@ -151,6 +159,7 @@ func (s *Server) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse
 			answer.Kvs = append(answer.Kvs, &mvccpb.KeyValue{Key: []byte(key), Value: v.value, ModRevision: v.revision})
 		}
 	}
+	s.after(answer)
 	return answer, nil
 }
 
