@@ -88,7 +88,7 @@ func (l *lab) startEtcd(ctx context.Context) (err error) {
 	ctx, stop := context.WithTimeout(ctx, startTimeout)
 	defer stop()
 	for {
-		_, err := l.stored.Get(ctx, "/")
+		_, err := l.stored.Get(ctx, "/") // which waits and tries for a while itself
 		if err == nil {
 			return nil
 		}

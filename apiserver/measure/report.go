@@ -71,8 +71,9 @@ const intoReport = `# End to end
 Made by %s; do not edit.
 
 A real kube-apiserver with this library (**atrest**), the same kube-apiserver with its own encryption, and with none.
-Both that encrypt use KMS v2 as it comes and the same key-file plugin; all three use one etcd, a process of its own with
-fsync on. They take turns. Server, etcd and the clients that measure share one machine. Secrets hold 1 KiB.
+Both that encrypt use KMS v2 as it comes (atrest counts nonces, kube-apiserver derives a key for each value) and the same
+key-file plugin; all three use one etcd, a process of its own with fsync on. They take turns. Server, etcd and the
+clients that measure share one machine. Secrets hold 1 KiB.
 
 A ratio is that of atrest to the other, of two figures of one round: the median, and in brackets what eight tenths of
 the rounds lie between. Where the brackets hold 1, nothing can be seen of a difference, and the table says so.

@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
-	"sync"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,24 +19,6 @@ import (
 
 	"github.com/kube-atrest/atrest/apiserver/internal/local"
 )
-
-// side is one way of keeping objects at rest.
-type side struct {
-	name     string
-	program  string
-	encrypts bool
-}
-
-// The names of the sides.
-const (
-	ours  = "atrest"
-	stock = "kube-apiserver"
-	none  = "none"
-)
-
-func sides() []side {
-	return []side{{ours, atrestServer, true}, {stock, stockServer, true}, {none, stockServer, false}}
-}
 
 // place is where a server of a side runs, again and again.
 type place struct {
@@ -194,45 +176,19 @@ func (s *server) heap(ctx context.Context) (float64, error) {
 	return strconv.ParseFloat(found[1], 64)
 }
 
-// fleet is a server of every side, on which a case takes turns.
-type fleet []*server
-
-// startFleet starts a server of every side at once and waits until all are ready.
-func (l *lab) startFleet(ctx context.Context, sides []side, name string, flags ...string) (fleet, error) {
-	var f fleet
-	for _, s := range sides {
-		p, err := l.place(s, name, l.quick, flags...)
-		if err == nil {
-			var one *server
-			if one, err = p.launch(ctx); err == nil {
-				f = append(f, one)
+// each does work for 0 to n-1, by many clients at once. A client has each of its numbers to itself: i modulo
+// manyClients is never worked on twice at once.
+func (s *server) each(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for client := range manyClients {
+		g.Go(func() error {
+			for i := client; i < n; i += manyClients {
+				if err := work(ctx, i); err != nil {
+					return err
+				}
 			}
-		}
-		if err != nil {
-			f.halt()
-			return nil, err
-		}
+			return nil
+		})
 	}
-	for _, s := range f {
-		if err := s.ready(ctx); err != nil {
-			f.halt()
-			return nil, err
-		}
-	}
-	return f, nil
-}
-
-// halt stops all of them.
-func (f fleet) halt() {
-	var ended sync.WaitGroup
-	for _, s := range f {
-		ended.Go(s.halt)
-	}
-	ended.Wait()
-}
-
-// inTurn has another one go first in each round.
-func (f fleet) inTurn(round int) fleet {
-	first := round % len(f)
-	return append(append(fleet{}, f[first:]...), f[:first]...)
+	return g.Wait()
 }
