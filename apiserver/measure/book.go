@@ -52,6 +52,15 @@ func (b *book) add(n name, ops int, figures ...figure) {
 	b.samples[n] = append(b.samples[n], sample{ops, figures})
 }
 
+// take adds what is in another book.
+func (b *book) take(other *book) {
+	for _, n := range other.names {
+		for _, s := range other.samples[n] {
+			b.add(n, s.n, s.figures...)
+		}
+	}
+}
+
 // values are the figures of a unit, one for each round.
 func (b *book) values(n name, unit string) []float64 {
 	var values []float64

@@ -27,18 +27,29 @@ func run(ctx context.Context, o *options, out, progressTo io.Writer) (err error)
 	if m.busy() {
 		fmt.Fprintf(progressTo, "The machine is busy (load %.1f on %d processors): expect wide spreads.\n", m.load, m.processors)
 	}
-	b := &bench{lab: l, scale: o.scale, sides: o.sides, book: newBook()}
+	found := newBook()
+	failed := measureAll(ctx, o, l, found, progressTo)
+	if failed != nil && len(found.names) == 0 {
+		return failed
+	}
+	// Cases that came to their end are worth keeping, whatever happened to the next one.
+	return errors.Join(failed, publish(o, m, found, out))
+}
+
+// measureAll writes into found what the cases give that come to their end. The first that does not ends it.
+func measureAll(ctx context.Context, o *options, l *lab, found *book, progressTo io.Writer) error {
 	for i, c := range o.cases {
 		p := &progress{to: progressTo, title: fmt.Sprintf("[%d/%d] %s: %s", i+1, len(o.cases), c.name, c.about), began: time.Now()}
 		p.tell("setting up")
-		b.told = p.step
+		b := &bench{lab: l, scale: o.scale, sides: o.sides, book: newBook(), told: p.step}
 		if err := c.run(ctx, b); err != nil {
 			p.end("failed")
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 		p.end("done")
+		found.take(b.book)
 	}
-	return publish(o, m, b.book, out)
+	return nil
 }
 
 // publish writes the results into the folder and the table to out.
