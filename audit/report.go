@@ -1,7 +1,5 @@
 package audit
 
-import "github.com/kube-atrest/atrest/config"
-
 // Report is what a walk counted. It holds etcd keys, names of keys and
 // providers, and key_ids, and never a value.
 type Report struct {
@@ -53,9 +51,9 @@ type Count struct {
 // Problem is about one object.
 type Problem struct {
 	// Key is the etcd key, cut at 1 KiB.
-	Key      string      `json:"key"`
-	Resource string      `json:"resource"`
-	Kind     config.Kind `json:"kind"`
+	Key      string `json:"key"`
+	Resource string `json:"resource"`
+	Form
 	// Why is one line, without key material.
 	Why string `json:"why"`
 }

@@ -95,7 +95,7 @@ func TestProblemsAreListedByKeyUpToALimit(t *testing.T) {
 	require.Equal(t, int64(31), resource(t, r, "secrets").Forms[0].Objects)
 	require.Equal(t, []string{"gadgets"}, r.Guessed)
 	require.Len(t, r.Problems, 4)
-	require.Equal(t, audit.Problem{Key: "/registry/gadgets/?\x1b[31m", Resource: "gadgets", Kind: audit.Unknown,
+	require.Equal(t, audit.Problem{Key: "/registry/gadgets/?\x1b[31m", Resource: "gadgets", Form: audit.Form{Kind: audit.Unknown},
 		Why: `begins with "k8s:enc:new:v1:", which no known provider writes`}, r.Problems[0])
 	for i, p := range r.Problems[1:] {
 		require.Equal(t, fmt.Sprintf("/registry/secrets/default/%02d", i), p.Key)

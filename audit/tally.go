@@ -114,7 +114,7 @@ func (t *tally) addDEK(c *count, wrapped []byte) {
 }
 
 func (t *tally) list(kind problemKind, o Object, r schema.GroupResource, i Inspection, why error) {
-	p := Problem{Key: shown(o.Key), Resource: shown(r.String()), Kind: i.Form.Kind, Why: cut(why.Error(), maxWhy)}
+	p := Problem{Key: shown(o.Key), Resource: shown(r.String()), Form: i.Form, Why: cut(why.Error(), maxWhy)}
 	t.problems[kind] = listFirst(t.problems[kind], p, t.listed, func(a, b Problem) int { return strings.Compare(a.Key, b.Key) })
 }
 

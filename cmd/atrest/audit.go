@@ -193,7 +193,7 @@ func (a *auditCommand) conclude(from source, report *audit.Report, findings []au
 		}
 	}
 	if bad > 0 {
-		return badf("%d of the findings are not as they should be", bad)
+		return badf("bad findings: %d of %d", bad, len(findings))
 	}
 	return nil
 }

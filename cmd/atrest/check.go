@@ -237,6 +237,7 @@ func (c *checkCommand) conclude(found *checked) error {
 	return badf("%s is not usable: %d problems", found.File, len(found.Problems))
 }
 
+// print separates its parts by a line each.
 func (f *checked) print(w io.Writer) error {
 	if len(f.Resources) > 0 {
 		rows := [][]string{{"RESOURCE", "WRITTEN WITH", "ALSO READ WITH"}}
@@ -246,25 +247,24 @@ func (f *checked) print(w io.Writer) error {
 		if err := printTable(w, rows); err != nil {
 			return err
 		}
-		fmt.Fprintln(w)
 	}
 	if len(f.Plugins) > 0 {
+		fmt.Fprintln(w)
 		if err := printPlugins(w, f.Plugins); err != nil {
 			return err
 		}
-		fmt.Fprintln(w)
 	}
 	if f.Objects != nil {
+		fmt.Fprintln(w)
 		if err := printReport(w, f.Objects); err != nil {
 			return err
 		}
 		if err := printFindings(w, f.Objects, f.Findings); err != nil {
 			return err
 		}
-		fmt.Fprintln(w)
 	}
 	if f.Usable {
-		fmt.Fprintf(w, "usable: %s\n", f.File)
+		fmt.Fprintf(w, "\nusable: %s\n", f.File)
 	}
 	return nil
 }

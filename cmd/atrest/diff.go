@@ -78,15 +78,28 @@ func (d diffCommand) run(oldPath, newPath string) error {
 	if err := d.output.write(d.out, view, func(w io.Writer) error { return printChanges(w, changes) }); err != nil {
 		return err
 	}
-	for _, c := range changes {
-		for _, text := range c.Warnings {
-			d.warn("%s: %s", c.Resource, text)
-		}
-	}
+	d.warnOf(changes)
 	if len(changes) > 0 {
 		return badf("")
 	}
 	return nil
+}
+
+// warnOf tells each warning once, with all resources that it is about.
+func (d diffCommand) warnOf(changes []change) {
+	var texts []string
+	resources := map[string][]string{}
+	for _, c := range changes {
+		for _, text := range c.Warnings {
+			if resources[text] == nil {
+				texts = append(texts, text)
+			}
+			resources[text] = append(resources[text], c.Resource)
+		}
+	}
+	for _, text := range texts {
+		d.warn("%s: %s", strings.Join(resources[text], ", "), text)
+	}
 }
 
 func describe(c config.Change) change {

@@ -55,42 +55,40 @@ func opened(c audit.Count) string {
 	return fmt.Sprintf("%d of %d", c.Objects-c.NotOpened, c.Objects)
 }
 
-// printFindings prints what should be otherwise, and the objects.
+// printFindings prints what should be otherwise, and the objects. Of what nothing
+// opens it says why, one by one.
 func printFindings(w io.Writer, r *audit.Report, findings []audit.Finding) error {
 	if len(findings) > 0 {
 		fmt.Fprintln(w, "\nFINDINGS")
 	}
+	listed, all := 0, int64(0)
 	for _, f := range findings {
 		fmt.Fprintf(w, "  %s\n", printable(f.String()))
-		if f.Kind == audit.Broken || f.Kind == audit.NotOpened {
-			continue // the problems have its keys
+		if f.Kind != audit.Broken && f.Kind != audit.NotOpened {
+			printKeys(w, f)
+			continue
 		}
-		for _, key := range f.Keys {
-			fmt.Fprintf(w, "    %s\n", printable(key))
+		all += f.Objects
+		for _, p := range r.Problems {
+			if p.Resource == f.Resource && p.Form == f.Form {
+				listed++
+				fmt.Fprintf(w, "    %s: %s\n", printable(p.Key), printable(p.Why))
+			}
 		}
-		printMore(w, "    ", f.Objects-int64(len(f.Keys)))
 	}
-	if len(r.Problems) > 0 {
-		fmt.Fprintln(w, "\nPROBLEMS")
-	}
-	for _, p := range r.Problems {
-		fmt.Fprintf(w, "  %s: %s\n", printable(p.Key), printable(p.Why))
-	}
-	printMore(w, "  ", problems(r)-int64(len(r.Problems)))
+	printMore(w, all-int64(listed), "such objects are not listed")
 	return nil
 }
 
-func printMore(w io.Writer, indent string, more int64) {
-	if more > 0 {
-		fmt.Fprintf(w, "%sand %d more\n", indent, more)
+func printKeys(w io.Writer, f audit.Finding) {
+	for _, key := range f.Keys {
+		fmt.Fprintf(w, "    %s\n", printable(key))
 	}
+	printMore(w, f.Objects-int64(len(f.Keys)), "more")
 }
 
-// problems is how many there are, listed or not.
-func problems(r *audit.Report) int64 {
-	n := int64(0)
-	for _, f := range r.Broken() {
-		n += f.Objects
+func printMore(w io.Writer, more int64, what string) {
+	if more > 0 {
+		fmt.Fprintf(w, "    and %d %s\n", more, what)
 	}
-	return n
 }
