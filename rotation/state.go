@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"time"
@@ -104,9 +103,6 @@ func Decode(data []byte) (State, error) {
 	in.DisallowUnknownFields()
 	if err := in.Decode(&s); err != nil {
 		return State{}, fmt.Errorf("rotation state cannot be decoded: %w", err)
-	}
-	if _, err := in.Token(); !errors.Is(err, io.EOF) {
-		return State{}, errors.New("rotation state has something after its end: use a copy of the file")
 	}
 	return s, s.Validate()
 }

@@ -24,10 +24,11 @@ func (s State) Steps() []Planned {
 	if s.Validate() != nil {
 		return nil
 	}
-	all, now := s.stepsOfOne()
+	planned := s.stepsOfOne
 	if s.TwoPlugins != nil {
-		all, now = s.stepsOfTwo()
+		planned = s.stepsOfTwo
 	}
+	all, now := planned()
 	for i := range all {
 		all[i].Done, all[i].Now = i < now, i == now
 	}

@@ -225,22 +225,18 @@ func (v *view) stages(p Plan) map[string]int {
 	return at
 }
 
-// push asks for a stage wherever it is not in effect yet, but only once all have
-// the one before: no apiserver may write what another cannot read.
+// push asks for a stage wherever it is not in effect yet, but only while every
+// apiserver is known to have the one before, which fallBack sees to: no
+// apiserver may write what another cannot read.
 func (v *view) push(p Plan, at map[string]int, to Stage) Decision {
-	hashes, ready := map[string]string{}, len(at) == len(v.expected)
-	for _, name := range v.expected {
-		stage, known := at[name]
-		if !known {
-			continue
-		}
+	hashes := map[string]string{}
+	for name, stage := range at {
 		if stage < to.index() {
 			hashes[name] = p.Configs[name][to.index()]
 			v.note(OtherConfig, name, "has the one of stage "+string(Stages[stage]))
 		}
-		ready = ready && stage >= to.index()-1
 	}
-	if !ready || len(hashes) == 0 {
+	if len(hashes) == 0 || len(at) < len(v.expected) {
 		return Decision{}
 	}
 	return Decision{Actions: []Action{WriteConfig{Stage: to, Hashes: hashes}}}
