@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
@@ -94,12 +96,30 @@ func bound(timeout time.Duration, recorder Recorder) grpc.UnaryClientInterceptor
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
+		ctx, end := traced(ctx, method)
 		start := time.Now()
 		err := invoke(ctx, method, req, reply, cc, opts...)
+		end(err)
 		if recorder != nil {
 			recorder(method, time.Since(start), err)
 		}
 		return err
+	}
+}
+
+// traced makes a call a span of the trace that ctx is part of, if that is
+// recorded. A request that waits for the plugin then shows what it waits for.
+func traced(ctx context.Context, method string) (context.Context, func(error)) {
+	parent := trace.SpanFromContext(ctx)
+	if !parent.IsRecording() {
+		return ctx, func(error) {}
+	}
+	ctx, span := parent.TracerProvider().Tracer("github.com/kube-atrest/atrest").Start(ctx, method)
+	return ctx, func(err error) {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
 	}
 }
 
