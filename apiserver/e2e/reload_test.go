@@ -18,7 +18,7 @@ func TestAChangedFileTakesEffectWhileTheServerRuns(t *testing.T) {
 	before := sealedAt(t, etcd, secretKey("before"), "one", password)
 	plain := writeConfigMap(t, server)
 
-	config.Write(harness.Entry("secrets, configmaps", plugin.KMS("one"), harness.Identity))
+	config.Write(harness.Entry("secrets, configmaps, secret", plugin.KMS("one"), harness.Identity))
 	require.Eventually(t, func() bool {
 		return strings.HasPrefix(string(rawAt(t, etcd, configMapKey(writeConfigMap(t, server)))), "k8s:enc:")
 	}, patience, tick)
@@ -31,6 +31,9 @@ func TestAChangedFileTakesEffectWhileTheServerRuns(t *testing.T) {
 	require.Equal(t, password, readSecret(t, server, "before"))
 	require.Equal(t, 1.0, reloads(t, server, "success"))
 	require.Zero(t, reloads(t, server, "failure"))
+	require.Eventually(t, func() bool { // the server's own list of resources tells a typing error
+		return strings.Contains(server.Log(), `this server has no resource \"secret\"`)
+	}, patience, tick)
 }
 
 func TestAFileThatCannotBeUsedLeavesTheRunningConfigurationAlone(t *testing.T) {
