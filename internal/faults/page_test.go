@@ -141,6 +141,7 @@ func useEveryMetric(t *testing.T) {
 	next := fileOf(rule("secrets", kms("metrics", p), identity))
 	s.put(next)
 	s.loaded(next)
+	s.until(func() bool { return strings.Contains(s.log.String(), "Reloaded") }, "the reload is told")
 	p.Set(func(b *faultplugin.Behaviour) { b.KeyID = "" })
 	s.clock.Step(healthyPoll)
 	s.until(func() bool { return !s.healthy() }, "the key_id is refused")

@@ -21,7 +21,6 @@ import (
 
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/internal/stored"
-	"github.com/kube-atrest/atrest/reload"
 )
 
 // Writers and readers go on while the file is rewritten, plugins die and
@@ -31,7 +30,7 @@ import (
 // A run that fails is printed with its seed, for -rapid.seed. How operations
 // and steps meet is not in the seed.
 func TestSimulation(t *testing.T) {
-	setDefault(t, "rapid.checks", numberOf(4, 100))
+	setDefault(t, "rapid.checks", numberOf(6, 100))
 	setDefault(t, "rapid.steps", numberOf(40, 60))
 	w := &world{}
 	for range plugins {
@@ -79,19 +78,20 @@ func (w *world) run(rt *rapid.T) {
 	func() {
 		defer close(w.tokens)
 		rt.Repeat(map[string]func(*rapid.T){
-			"":             w.holds,
-			"rewrite":      func(rt *rapid.T) { w.rewrite(w.anyContent(rt)) },
-			"rewrite all":  func(rt *rapid.T) { w.rewrite(w.fullContent(rt)) },
-			"rewrite bad":  func(rt *rapid.T) { w.put(w.badContent(rt)) },
-			"half-written": w.halfWritten,
-			"delete":       w.deleteFile,
-			"kill":         w.killOne,
-			"spoil":        w.spoilOne,
-			"rotate":       w.rotate,
-			"jump":         w.jump,
-			"pass":         w.passSome,
-			"restart":      w.restart,
-			"calm":         w.calm,
+			"":              w.holds,
+			"rewrite":       w.rewriteAny,
+			"rewrite again": w.rewriteAny,
+			"rewrite bad":   func(rt *rapid.T) { w.put(w.badContent(rt)) },
+			"half-written":  w.halfWritten,
+			"delete":        w.deleteFile,
+			"kill":          w.killOne,
+			"spoil":         w.spoilOne,
+			"spoil another": w.spoilOne,
+			"rotate":        w.rotate,
+			"jump":          w.jump,
+			"jump far":      w.jumpFar,
+			"restart":       w.restart,
+			"calm":          w.calmOrNot,
 		})
 	}()
 	workers.Wait()
@@ -125,6 +125,15 @@ func (w *world) holds(rt *rapid.T) {
 func (w *world) rewrite(c content) {
 	w.publish(c)
 	w.put(c.text)
+}
+
+// rewriteAny rewrites the file, and mostly waits to see what comes of it.
+func (w *world) rewriteAny(rt *rapid.T) {
+	c := w.anyContent(rt)
+	w.rewrite(c)
+	if rapid.IntRange(0, 3).Draw(rt, "wait") > 0 {
+		w.passUntil(func() bool { return w.settled() || w.Status().Reload.FailedHash == c.hash }, "the file is in use or refused")
+	}
 }
 
 // halfWritten writes a file in two parts, with some time in between.
@@ -216,9 +225,13 @@ func (w *world) rotate(rt *rapid.T) {
 }
 
 func (w *world) jump(rt *rapid.T) {
-	w.clock.Step(rapid.SampledFrom([]time.Duration{
-		time.Second, unhealthyPoll, healthyPoll, writeWindow, writeWindow + 1, time.Hour, 25 * time.Hour,
-	}).Draw(rt, "time"))
+	w.clock.Step(rapid.SampledFrom([]time.Duration{time.Second, unhealthyPoll, healthyPoll, writeWindow}).Draw(rt, "time"))
+	w.polled()
+}
+
+// jumpFar is beyond every write window, which a poll may begin anew.
+func (w *world) jumpFar(rt *rapid.T) {
+	w.clock.Step(rapid.SampledFrom([]time.Duration{writeWindow + 1, time.Hour, 25 * time.Hour}).Draw(rt, "time"))
 	w.polled()
 }
 
@@ -242,14 +255,6 @@ func (w *world) writers() int {
 	return n
 }
 
-// passSome lets some seconds pass as they do.
-func (w *world) passSome(rt *rapid.T) {
-	for range rapid.IntRange(1, 50).Draw(rt, "steps") {
-		w.clock.Step(reload.DefaultQuiet)
-		w.tokens <- struct{}{}
-	}
-}
-
 // restart ends the server and starts another on a file that can be used.
 func (w *world) restart(rt *rapid.T) {
 	c := w.anyContent(rt)
@@ -263,6 +268,13 @@ func (w *world) restart(rt *rapid.T) {
 	w.mu.Unlock()
 	w.start(nil).follow()
 	require.True(rt, w.settled())
+}
+
+// calmOrNot takes a second, and little can go wrong in it.
+func (w *world) calmOrNot(rt *rapid.T) {
+	if rapid.IntRange(0, 2).Draw(rt, "calm") == 0 {
+		w.calm(rt)
+	}
 }
 
 // calm heals everything. Then every value ever written reads back, and every
