@@ -47,7 +47,8 @@ var rooms = map[string]room{
 	// Each of use alone, and the commands above them.
 	"audit/...":    {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/stored", "audit/..."}, never: []string{"k8s.io/klog/..."}},
 	"preflight":    {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/plugin", "internal/stored"}, never: []string{"k8s.io/klog/..."}},
-	"rotation/...": {uses: []string{"rotation/..."}, never: []string{"k8s.io/klog/..."}},
+	"migrate":      {never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
+	"rotation/...": {uses: []string{"rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"cmd/...":      {uses: []string{"config", "audit/...", "preflight", "rotation/...", "cmd/..."}},
 
 	"internal/metrics": {uses: []string{"internal/stored", "internal/tally"}},

@@ -1,0 +1,145 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Object names an object. Namespace is empty for one of the whole cluster.
+type Object struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// String is namespace/name.
+func (o Object) String() string {
+	if o.Namespace == "" {
+		return o.Name
+	}
+	return o.Namespace + "/" + o.Name
+}
+
+// What is asked for in place of whole objects.
+const (
+	metadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	metadata     = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+)
+
+// version is an object as it was at a moment.
+type version struct {
+	Object
+	resourceVersion string
+}
+
+// meta is all of an object's metadata that is looked at.
+type meta struct {
+	Metadata struct {
+		Namespace       string `json:"namespace"`
+		Name            string `json:"name"`
+		ResourceVersion string `json:"resourceVersion"`
+	} `json:"metadata"`
+}
+
+func (m meta) version() version {
+	return version{Object{m.Metadata.Namespace, m.Metadata.Name}, m.Metadata.ResourceVersion}
+}
+
+type listing struct {
+	Metadata metav1.ListMeta `json:"metadata"`
+	Items    []meta          `json:"items"`
+}
+
+// page is the part of a list that comes next.
+type page struct {
+	objects []version
+	// next is the token for the page after it, empty for the last.
+	next string
+	// more is how many objects come after it, 0 if that is not known.
+	more int64
+}
+
+// nextPage lists what comes after the checkpoint. When its token has expired it
+// goes on with the one that the apiserver gives in return, which lists things as
+// they are now. An apiserver that gives none is asked from the beginning, and
+// what was done before is left out.
+func (r *run) nextPage(ctx context.Context) (page, error) {
+	var list listing
+	err := r.list(ctx, r.at.Continue, &list)
+	if r.at.Continue != "" && unusable(ctx, err) {
+		if token := renewed(err); token != "" {
+			err = r.list(ctx, token, &list)
+		}
+		if unusable(ctx, err) {
+			r.at.anew()
+			err = r.list(ctx, "", &list)
+		}
+	}
+	if err != nil {
+		return page{}, err
+	}
+	p := page{next: list.Metadata.Continue}
+	if list.Metadata.RemainingItemCount != nil {
+		p.more = *list.Metadata.RemainingItemCount
+	}
+	for _, item := range list.Items {
+		v := item.version()
+		if v.Name == "" || v.resourceVersion == "" {
+			return page{}, errNoMetadata
+		}
+		p.objects = append(p.objects, v)
+	}
+	return p, nil
+}
+
+var errNoMetadata = errors.New("an object without name or resourceVersion: this is no Kubernetes API")
+
+func (r *run) list(ctx context.Context, token string, into *listing) error {
+	*into = listing{}
+	query := url.Values{"limit": {strconv.FormatInt(r.options.PageSize, 10)}}
+	if token != "" {
+		query.Set("continue", token)
+	}
+	return r.persist.call(ctx, func(ctx context.Context) error {
+		return r.cluster.do(ctx, request{method: http.MethodGet, path: pathOf(r.resource, nil), query: query, accept: metadataList}, into)
+	})
+}
+
+// unusable tells that a token cannot be continued with: it has expired, or is
+// from another time of the cluster.
+func unusable(ctx context.Context, err error) bool {
+	return kindOf(ctx, err) == expired || err != nil && apierrors.IsBadRequest(err)
+}
+
+// renewed is the token that an apiserver gives for one that expired.
+func renewed(err error) string {
+	var a *answer
+	if !errors.As(err, &a) {
+		return ""
+	}
+	return a.ErrStatus.ListMeta.Continue
+}
+
+// undone is what of a page was not done before a list began anew. Objects are
+// listed in the order of their keys in etcd; where they are not, nothing is left
+// out.
+func (c *Checkpoint) undone(objects []version) []version {
+	last := c.Last.String()
+	for _, o := range objects {
+		if c.Anew && o.String() <= last {
+			continue
+		}
+		c.Unordered = c.Unordered || o.String() <= last && last != ""
+		last = o.String()
+	}
+	if !c.Anew {
+		return objects
+	}
+	return slices.DeleteFunc(objects, func(o version) bool { return o.String() <= c.Last.String() })
+}

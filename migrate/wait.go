@@ -1,0 +1,102 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+const (
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 10 * time.Second
+	// defaultPatience outlasts the restart of an apiserver.
+	defaultPatience = 2 * time.Minute
+	// maxRetryAfter bounds what an apiserver may ask for.
+	maxRetryAfter = time.Minute
+	// maxBroken is how often a request is tried that the apiserver fails at.
+	maxBroken = 5
+)
+
+// persistence is how long a request is repeated.
+type persistence struct {
+	clock    clock.Clock
+	patience time.Duration
+	// retried, if set, is told of every repetition.
+	retried func()
+}
+
+// call repeats a request while the apiserver is away or busy, at the pace that
+// it asks for, and a few times when it fails.
+func (p persistence) call(ctx context.Context, request func(context.Context) error) error {
+	began, backoff, failures := p.clock.Now(), minBackoff, 0
+	for {
+		err := request(ctx)
+		switch kindOf(ctx, err) {
+		case stopped:
+			return context.Cause(ctx)
+		case broken:
+			if failures++; failures == maxBroken {
+				return err
+			}
+		case away:
+			if p.clock.Since(began) >= p.patience {
+				return &OutageError{err}
+			}
+		default:
+			return err
+		}
+		if p.retried != nil {
+			p.retried()
+		}
+		delay := backoff
+		var a *answer
+		if errors.As(err, &a) {
+			delay = max(delay, a.retryAfter)
+		}
+		if err := sleep(ctx, p.clock, delay); err != nil {
+			return err
+		}
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+func sleep(ctx context.Context, c clock.Clock, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := c.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C():
+		return nil
+	}
+}
+
+// pace lets so many through a second, evenly. It is safe for concurrent use.
+type pace struct {
+	clock     clock.Clock
+	perSecond float64
+
+	mu   sync.Mutex
+	next time.Time
+}
+
+func (p *pace) wait(ctx context.Context) error {
+	if p.perSecond == 0 {
+		return ctx.Err()
+	}
+	p.mu.Lock()
+	now := p.clock.Now()
+	turn := p.next
+	if turn.Before(now) {
+		turn = now
+	}
+	p.next = turn.Add(time.Duration(float64(time.Second) / p.perSecond))
+	p.mu.Unlock()
+	return sleep(ctx, p.clock, turn.Sub(now))
+}
