@@ -62,8 +62,8 @@ type api struct {
 	compacted int
 	// renews tells that an expired token is answered with another.
 	renews bool
-	// reversed lists objects in an order that is not that of their names.
-	reversed bool
+	// mirrored lists objects in an order that is not that of their names.
+	mirrored bool
 	patches  []string // keys, in their order
 	lists    []string // tokens
 	// fault may answer a request in place of the server.
@@ -173,8 +173,8 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) {
 	limit, err := strconv.Atoi(r.URL.Query().Get("limit"))
 	require.NoError(a.t, err)
 	keys := slices.Sorted(maps.Keys(a.objects))
-	if a.reversed {
-		slices.Reverse(keys)
+	if a.mirrored {
+		slices.SortFunc(keys, func(x, y string) int { return strings.Compare(mirror(x), mirror(y)) })
 	}
 	keys = keys[slices.Index(keys, from)+1:]
 	var list metav1.PartialObjectMetadataList
@@ -228,4 +228,10 @@ func (a *api) patch(w http.ResponseWriter, r *http.Request, key string) {
 		}
 		answer(w, 200, a.metadata(key))
 	}
+}
+
+func mirror(s string) string {
+	b := []byte(s)
+	slices.Reverse(b)
+	return string(b)
 }

@@ -219,15 +219,31 @@ func TestMigrationsSurviveFaultsAndMeddling(t *testing.T) {
 			delete(c.objects, "encryption-migration-core-secrets")
 		case 3:
 			o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-11-20T12:00:00Z"
+			o["status"] = condition("Succeeded")
 		case 4:
-			delete(o["metadata"].(map[string]any), "deletionTimestamp")
+			delete(c.objects, "encryption-migration-core-secrets")
+		case 6:
 			o["status"] = condition("Succeeded")
 		}
 	}
 	d, err := c.delegate()
 	require.NoError(t, err)
 	require.NoError(t, d.Migrate(t.Context(), migrate.Wanted{Resource: secrets, KeyID: "k"}))
-	require.Equal(t, []string{"create k", "create k"}, c.log)
+	require.Equal(t, []string{"create k", "create k", "create k"}, c.log)
+}
+
+func TestAMigrationMayTakeAsLongAsItLikes(t *testing.T) {
+	c := newControlPlane(t, "v1beta1")
+	looks := 0
+	c.looked = func(o map[string]any) {
+		if o["status"] = condition("Running"); looks > 1000 {
+			o["status"] = condition("Succeeded")
+		}
+		looks++
+	}
+	d, err := c.delegate()
+	require.NoError(t, err)
+	require.NoError(t, d.Migrate(t.Context(), migrate.Wanted{Resource: secrets, KeyID: "k"}))
 }
 
 func TestResourcesAreThoseThatCanBeRewritten(t *testing.T) {

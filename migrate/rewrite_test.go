@@ -115,26 +115,27 @@ func TestWhatGoesAwayIsWaitedFor(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		fault   func(http.ResponseWriter, *http.Request)
+		times   int
 		atLeast time.Duration
 	}{
-		"429 with Retry-After":   {busy, 14 * time.Second},
-		"503":                    {refuse(503, metav1.StatusReasonServiceUnavailable), 300 * time.Millisecond},
-		"504":                    {refuse(504, metav1.StatusReasonTimeout), 300 * time.Millisecond},
-		"502 of a load balancer": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 502) }, 300 * time.Millisecond},
-		"a server timeout":       {refuse(500, metav1.StatusReasonServerTimeout), 300 * time.Millisecond},
-		"a few internal errors":  {refuse(500, metav1.StatusReasonInternalError), 300 * time.Millisecond},
-		"a broken connection":    {hangUp, 300 * time.Millisecond},
-		"an answer that is none": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, 300 * time.Millisecond},
+		"429 with Retry-After":   {busy, 6, 42 * time.Second},
+		"503":                    {refuse(503, metav1.StatusReasonServiceUnavailable), 6, 6300 * time.Millisecond},
+		"504":                    {refuse(504, metav1.StatusReasonTimeout), 6, 6300 * time.Millisecond},
+		"502 of a load balancer": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 502) }, 6, 6300 * time.Millisecond},
+		"a server timeout":       {refuse(500, metav1.StatusReasonServerTimeout), 6, 6300 * time.Millisecond},
+		"a few internal errors":  {refuse(500, metav1.StatusReasonInternalError), 4, 1500 * time.Millisecond},
+		"a broken connection":    {hangUp, 3, 700 * time.Millisecond},
+		"an answer that is none": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, 6, 6300 * time.Millisecond},
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPatch} {
 			t.Run(name+" "+method, func(t *testing.T) {
 				a, clk := newAPI(t, 2), newClock()
-				a.faults(2, method, "secrets", tc.fault)
+				a.faults(tc.times, method, "secrets", tc.fault)
 				before := clk.Now()
 				at, err := a.cluster(clk).Rewrite(t.Context(), secrets, migrate.Checkpoint{}, migrate.Options{Workers: 1})
 				require.NoError(t, err)
 				require.Zero(t, a.stale())
-				require.EqualValues(t, 2, at.Counts.Retries)
+				require.EqualValues(t, tc.times, at.Counts.Retries)
 				require.GreaterOrEqual(t, clk.Since(before), tc.atLeast)
 			})
 		}
@@ -280,20 +281,24 @@ func TestTheRateIsKept(t *testing.T) {
 	a, clk := newAPI(t, 50), newClock()
 	before := clk.Now()
 	var last migrate.Progress
-	_, err := a.cluster(clk).Rewrite(t.Context(), secrets, migrate.Checkpoint{}, migrate.Options{
+	var middle bool
+	earlier := migrate.Checkpoint{Resource: secrets, Counts: migrate.Counts{Seen: 1000, Rewritten: 1000}}
+	_, err := a.cluster(clk).Rewrite(t.Context(), secrets, earlier, migrate.Options{
 		Workers: 1, PerSecond: 10, PageSize: 20, Progress: func(p migrate.Progress) {
 			require.GreaterOrEqual(t, p.Counts.Seen, last.Counts.Seen)
 			last = p
-			if p.Counts.Seen == 30 {
-				require.EqualValues(t, 50, p.Total)
+			if p.Counts.Seen >= 1025 && p.Counts.Seen < 1040 {
+				middle = true
+				require.EqualValues(t, 1050, p.Total)
 				require.InDelta(t, 10, p.PerSecond, 1)
-				require.InDelta(t, 2, p.Left.Seconds(), 0.2)
+				require.InDelta(t, float64(1050-p.Counts.Seen)/10, p.Left.Seconds(), 0.5)
 			}
 		}})
 	require.NoError(t, err)
 	require.Equal(t, 4900*time.Millisecond, clk.Since(before))
-	require.EqualValues(t, 50, last.Counts.Rewritten)
+	require.EqualValues(t, 1050, last.Counts.Rewritten)
 	require.Zero(t, last.Left)
+	require.True(t, middle)
 }
 
 func TestThereAreNeverMorePatchesThanWorkers(t *testing.T) {
@@ -359,7 +364,7 @@ func TestARequestThatHangsIsRepeated(t *testing.T) {
 
 func TestWithoutOrderNothingIsLeftOut(t *testing.T) {
 	a := newAPI(t, 20)
-	a.reversed = true
+	a.mirrored = true
 	o := migrate.Options{PageSize: 8, Workers: 1, Save: func(migrate.Checkpoint) error {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -372,6 +377,7 @@ func TestWithoutOrderNothingIsLeftOut(t *testing.T) {
 	at, err := rewrite(t, a, migrate.Checkpoint{}, o)
 	require.NoError(t, err)
 	require.True(t, at.Unordered)
+	require.Contains(t, a.lists[1:], "", "it began anew")
 	require.Zero(t, a.stale())
 }
 
