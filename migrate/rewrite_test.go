@@ -121,7 +121,7 @@ func TestWhatGoesAwayIsWaitedFor(t *testing.T) {
 		"429 with Retry-After":   {busy, 6, 42 * time.Second},
 		"503":                    {refuse(503, metav1.StatusReasonServiceUnavailable), 6, 6300 * time.Millisecond},
 		"504":                    {refuse(504, metav1.StatusReasonTimeout), 6, 6300 * time.Millisecond},
-		"502 of a load balancer": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 502) }, 6, 6300 * time.Millisecond},
+		"502 of a load balancer": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusBadGateway) }, 6, 6300 * time.Millisecond},
 		"a server timeout":       {refuse(500, metav1.StatusReasonServerTimeout), 6, 6300 * time.Millisecond},
 		"a few internal errors":  {refuse(500, metav1.StatusReasonInternalError), 4, 1500 * time.Millisecond},
 		"a broken connection":    {hangUp, 3, 700 * time.Millisecond},

@@ -32,12 +32,11 @@ type move[S comparable] struct {
 // search is a search that came to its end: all states, and for each the one it
 // was first reached from.
 type search[S comparable] struct {
-	ids    map[S]int32
-	from   []int32
-	by     []string
-	edges  [][]int32
-	wrong  string
-	wrongs int32
+	ids   map[S]int32
+	from  []int32
+	by    []string
+	edges [][]int32
+	wrong string
 }
 
 // explore finds everything that can become of start. It stops at the first

@@ -16,8 +16,6 @@ import (
 type twoWorld struct {
 	*world
 	wroteNew map[string]time.Time
-	// removing tells that the old provider was taken from some file.
-	removing bool
 }
 
 func hashOf(name string) []string {
