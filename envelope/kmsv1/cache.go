@@ -85,6 +85,17 @@ func (c *cache) add(wrapped []byte, d *dek, now time.Time) {
 	c.link(e)
 }
 
+// forget drops a DEK, if it is held.
+func (c *cache) forget(d *dek) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.byKey {
+		if e.dek == d {
+			c.drop(e)
+		}
+	}
+}
+
 // dropBefore drops the DEKs that were unwrapped or made before a time, and tells
 // whether there were any.
 func (c *cache) dropBefore(t time.Time) bool {

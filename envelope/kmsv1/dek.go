@@ -20,11 +20,15 @@ type dek struct {
 	// cbc opens a value that was written before Kubernetes v1.25. It is nil
 	// from when the DEK is known to be that of an AES-GCM value.
 	cbc atomic.Pointer[transformer.Provider]
+	// proven is set once it has opened its value: until then the plugin may
+	// have answered with another key.
+	proven atomic.Bool
 }
 
 // newDEK makes the DEK of a value that is to be written. The secret is not kept.
 func newDEK(secret []byte) (*dek, error) {
 	d := &dek{As: "DEK"}
+	d.proven.Store(true)
 	var err error
 	erase.Do(func() { d.gcm, err = transformer.NewAESGCM(secret) })
 	return d, err
@@ -39,6 +43,7 @@ func newStoredDEK(secret []byte) (*dek, error) {
 	var cbc transformer.Provider
 	erase.Do(func() { cbc, err = transformer.NewAESCBC(secret) })
 	d.cbc.Store(&cbc)
+	d.proven.Store(false)
 	return d, err
 }
 

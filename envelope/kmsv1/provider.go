@@ -71,7 +71,13 @@ func (p *Provider) Open(ctx context.Context, payload []byte, at value.Context) (
 	}
 	plaintext, asCBC, err := d.open(ctx, data, at)
 	if err != nil {
+		if !d.proven.Load() {
+			p.cache.forget(d)
+		}
 		return nil, false, p.errorf("%w: it does not open under its own DEK", envelope.ErrCorrupt)
+	}
+	if !d.proven.Load() {
+		d.proven.Store(true)
 	}
 	p.usage.reads.Add(1)
 	if asCBC {

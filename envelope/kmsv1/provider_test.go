@@ -214,6 +214,27 @@ func TestAnAnswerThatIsNoKeyIsTold(t *testing.T) {
 	}
 }
 
+// A plugin that once answers with another key costs no more than the reads of
+// that time; a key that has opened its value is not lost to a damaged copy of it.
+func TestAWrongKeyIsNotKept(t *testing.T) {
+	payload := newRig(t).write("value")
+	l, plugin := reader(t)
+	plugin.set(func(f *faultyPlugin) { f.unwrapped = make([]byte, dekSize) })
+	_, _, err := l.Open(t.Context(), payload, testKey)
+	require.ErrorIs(t, err, envelope.ErrCorrupt)
+	require.Zero(t, l.Health().CachedDEKs)
+
+	plugin.set(func(f *faultyPlugin) { f.unwrapped = nil })
+	got, _, err := l.Open(t.Context(), payload, testKey)
+	require.NoError(t, err)
+	require.Equal(t, "value", string(got))
+	_, _, err = l.Open(t.Context(), payload, otherKey)
+	require.ErrorIs(t, err, envelope.ErrCorrupt)
+	plugin.die()
+	_, _, err = l.Open(t.Context(), payload, testKey)
+	require.NoError(t, err)
+}
+
 func TestAWriteFailsWithThePlugin(t *testing.T) {
 	r := newRig(t)
 	r.plugin.die()
