@@ -58,7 +58,7 @@ func (w *world) run(rt *rapid.T) {
 		m.revive("1")
 	}
 	first := w.fullContent(rt)
-	w.server, w.objects, w.starts = prepare(rt, first.text), nil, 0
+	w.server, w.objects, w.wrong, w.starts = prepare(rt, first.text), nil, nil, 0
 	w.may, w.hashes, w.errors = []content{first}, map[string]bool{first.hash: true}, map[string]bool{}
 	w.tokens = make(chan struct{}, 16)
 	w.start(nil).follow()
@@ -77,22 +77,7 @@ func (w *world) run(rt *rapid.T) {
 	}()
 	func() {
 		defer close(w.tokens)
-		rt.Repeat(map[string]func(*rapid.T){
-			"":              w.holds,
-			"rewrite":       w.rewriteAny,
-			"rewrite again": w.rewriteAny,
-			"rewrite bad":   func(rt *rapid.T) { w.put(w.badContent(rt)) },
-			"half-written":  w.halfWritten,
-			"delete":        w.deleteFile,
-			"kill":          w.killOne,
-			"spoil":         w.spoilOne,
-			"spoil another": w.spoilOne,
-			"rotate":        w.rotate,
-			"jump":          w.jump,
-			"jump far":      w.jumpFar,
-			"restart":       w.restart,
-			"calm":          w.calmOrNot,
-		})
+		rt.Repeat(w.steps())
 	}()
 	workers.Wait()
 	w.calm(rt)
@@ -104,6 +89,26 @@ func (w *world) run(rt *rapid.T) {
 	w.requireSilence()
 	w.objects, w.errors, w.server.log = nil, nil, nil
 	requireNoMoreThan(rt, before, 0)
+}
+
+// steps are what may happen. Twice means more often.
+func (w *world) steps() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"":              w.holds,
+		"rewrite":       w.rewriteAny,
+		"rewrite again": w.rewriteAny,
+		"rewrite bad":   func(rt *rapid.T) { w.put(w.badContent(rt)) },
+		"half-written":  w.halfWritten,
+		"delete":        w.deleteFile,
+		"kill":          w.killOne,
+		"spoil":         w.spoilOne,
+		"spoil another": w.spoilOne,
+		"rotate":        w.rotate,
+		"jump":          w.jump,
+		"jump far":      w.jumpFar,
+		"restart":       w.restart,
+		"calm":          w.calmOrNot,
+	}
 }
 
 // busy lets operations run, most of them after what was done before.
