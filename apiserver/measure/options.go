@@ -38,7 +38,7 @@ func (s scale) lists() int { return 5 * s.rounds }
 func (s scale) starts() int { return (s.rounds + 3) / 4 }
 
 var (
-	full  = scale{rounds: 20, slice: time.Second, secrets: 10_000, writes: 200_000}
+	full  = scale{rounds: 20, slice: time.Second, secrets: 10_000, writes: 100_000}
 	quick = scale{rounds: 2, slice: 300 * time.Millisecond, secrets: 500, writes: 2_000}
 )
 
@@ -54,7 +54,7 @@ clients share this machine, so what is left of a difference is less than what th
 encryption alone would show: for that, see go run ./bench/report.
 
   go run ./apiserver/measure --quick            a first look, some two minutes
-  go run ./apiserver/measure                    all of it, some fifteen minutes
+  go run ./apiserver/measure                    all of it, some ten minutes
   go run ./apiserver/measure --cases start      only how long a start takes
   benchstat -col /side bench/results/end-to-end.txt
 
