@@ -157,6 +157,7 @@ func (c *Controller) look(ctx context.Context, why reason) time.Duration {
 		// more: something may have been mounted over them.
 		c.watching.end()
 		c.watch(ctx)
+		l = lookAt(c.config.Path) // meanwhile there were no events
 	}
 	wait := c.settling.saw(l, why == told, c.config.Clock.Now())
 	if wait == 0 {

@@ -75,6 +75,17 @@ func TestPollFindsWhatNoEventTold(t *testing.T) {
 	})
 }
 
+// What happens between the end of the old events and the first new one has no
+// event of its own.
+func TestChangeWhileEventsAreAskedForAnewIsSeen(t *testing.T) {
+	follow(t, func(f *follower) {
+		require.NoError(t, os.Remove(f.path))
+		f.notifier.during = func() { f.write("second") }
+		f.pass(DefaultPoll + 2*time.Second)
+		f.requireBuilt("second")
+	})
+}
+
 func TestFileThatGoesForAMomentIsNoFailure(t *testing.T) {
 	follow(t, func(f *follower) {
 		require.NoError(t, os.Remove(f.path))

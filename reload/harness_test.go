@@ -23,6 +23,8 @@ type fakeNotifier struct {
 	events chan struct{}
 	lost   chan struct{}
 	opened int
+	// during, if set, is called by the next Notify.
+	during func()
 }
 
 func (n *fakeNotifier) Notify(ctx context.Context, _ string) (<-chan struct{}, error) {
@@ -34,6 +36,10 @@ func (n *fakeNotifier) Notify(ctx context.Context, _ string) (<-chan struct{}, e
 	events, lost := make(chan struct{}, 1), make(chan struct{})
 	n.events, n.lost = events, lost
 	n.opened++
+	if n.during != nil {
+		n.during()
+		n.during = nil
+	}
 	go func() {
 		defer close(events)
 		select {
