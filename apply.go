@@ -11,8 +11,9 @@ import (
 	"k8s.io/apiserver/pkg/server"
 )
 
-// hookName is that of kube-apiserver's own hook, which is not there when ours is.
-const hookName = "start-encryption-provider-config-automatic-reload"
+// HookName is what [Encryption.PostStartHook] is called: like kube-apiserver's own
+// hook that reloads encryption, which is not there when ours is.
+const HookName = "start-encryption-provider-config-automatic-reload"
 
 // ApplyTo links encryption at rest into an apiserver: its storage
 // transformers, the check kms-providers on healthz and readyz, the reload of
@@ -26,7 +27,7 @@ func (o *Options) ApplyTo(c *server.Config) error {
 	if err != nil || e == nil {
 		return err
 	}
-	if err := c.AddPostStartHook(hookName, e.PostStartHook); err != nil {
+	if err := c.AddPostStartHook(HookName, e.PostStartHook); err != nil {
 		e.Close()
 		return fmt.Errorf("encryption at rest: %w", err)
 	}

@@ -106,9 +106,13 @@ func (e *Encryption) warn(c *config.Configuration) {
 	counts := map[string]int{}
 	for _, w := range c.Warnings() {
 		counts[string(w.Kind)]++
-		e.logger.Info("Warning about the encryption configuration", "field", w.Path, "kind", w.Kind, "warning", w.Message)
+		e.logWarning(w)
 	}
 	metrics.ConfigWarnings(counts)
+}
+
+func (e *Encryption) logWarning(w config.Warning) {
+	e.logger.Info("Warning about the encryption configuration", "field", w.Path, "kind", w.Kind, "warning", w.Message)
 }
 
 // unreadable tells whether a read failed for want of a provider, which the

@@ -39,7 +39,7 @@ func (e *Encryption) warnUnserved(ctx context.Context, loopback *rest.Config) {
 	}
 	warnings := e.inUse().Configuration().Unserved(func(r schema.GroupResource) bool { return served[r] })
 	for _, w := range warnings {
-		e.logger.Info("Warning about the encryption configuration", "field", w.Path, "kind", w.Kind, "warning", w.Message)
+		e.logWarning(w)
 	}
 	metrics.UnservedResources(len(warnings))
 }

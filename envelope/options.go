@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"cmp"
 	"crypto/rand"
 	"io"
 	"time"
@@ -41,23 +42,16 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.Mode, Counter)
-	setDefault(&o.WriteWindow, DefaultWriteWindow)
-	setDefault(&o.HealthyPoll, DefaultHealthyPoll)
-	setDefault(&o.UnhealthyPoll, DefaultUnhealthyPoll)
-	setDefault(&o.MaxWrites, DefaultMaxWrites)
-	setDefault(&o.MaxDEKs, DefaultMaxDEKs)
-	setDefault[clock.WithTicker](&o.Clock, clock.RealClock{})
-	setDefault[io.Reader](&o.Random, rand.Reader)
-	setDefault[Observer](&o.Observer, silent{})
+	o.Mode = cmp.Or(o.Mode, Counter)
+	o.WriteWindow = cmp.Or(o.WriteWindow, DefaultWriteWindow)
+	o.HealthyPoll = cmp.Or(o.HealthyPoll, DefaultHealthyPoll)
+	o.UnhealthyPoll = cmp.Or(o.UnhealthyPoll, DefaultUnhealthyPoll)
+	o.MaxWrites = cmp.Or(o.MaxWrites, DefaultMaxWrites)
+	o.MaxDEKs = cmp.Or(o.MaxDEKs, DefaultMaxDEKs)
+	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
+	o.Random = cmp.Or[io.Reader](o.Random, rand.Reader)
+	o.Observer = cmp.Or[Observer](o.Observer, silent{})
 	return o
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Observer is told what happens beside the way of a value, for metrics and

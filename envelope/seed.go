@@ -1,7 +1,6 @@
 package envelope
 
 import (
-	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -58,10 +57,7 @@ func (s *seed) aead(info []byte, form newAEAD) (cipher.AEAD, error) {
 	m.Write(info)
 	m.Write(expandLast)
 	key := m.Sum(m.key[:0])
-	block, err := aes.NewCipher(key)
+	aead, err := newGCM(key, form)
 	clear(key)
-	if err != nil {
-		return nil, err
-	}
-	return form(block)
+	return aead, err
 }

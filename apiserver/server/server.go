@@ -22,9 +22,6 @@ import (
 	"github.com/kube-atrest/atrest"
 )
 
-// reloadHook is the name kube-apiserver gives the hook that reloads encryption.
-const reloadHook = "start-encryption-provider-config-automatic-reload"
-
 // Run serves until ctx ends, then drains and returns nil. An error means that the server could not be
 // configured or could not start; one about encryption names the file and the field, and comes before anything
 // else is tried.
@@ -81,7 +78,7 @@ func encrypt(config *app.Config, e *atrest.Encryption) error {
 	outermost.HealthzChecks = append(slices.Clip(outermost.HealthzChecks), e.HealthChecker())
 	outermost.ReadyzChecks = append(slices.Clip(outermost.ReadyzChecks), e.HealthChecker())
 	e.InstallStatus(&outermost.Config)
-	return outermost.AddPostStartHook(reloadHook, e.PostStartHook)
+	return outermost.AddPostStartHook(atrest.HookName, e.PostStartHook)
 }
 
 func serve(ctx context.Context, config *app.Config) error {

@@ -1,6 +1,7 @@
 package kmsv1
 
 import (
+	"cmp"
 	"crypto/rand"
 	"io"
 	"time"
@@ -35,20 +36,13 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.CacheSize, DefaultCacheSize)
-	setDefault(&o.HealthyPoll, envelope.DefaultHealthyPoll)
-	setDefault(&o.UnhealthyPoll, envelope.DefaultUnhealthyPoll)
-	setDefault[clock.WithTicker](&o.Clock, clock.RealClock{})
-	setDefault[io.Reader](&o.Random, rand.Reader)
-	setDefault[Observer](&o.Observer, silent{})
+	o.CacheSize = cmp.Or(o.CacheSize, DefaultCacheSize)
+	o.HealthyPoll = cmp.Or(o.HealthyPoll, envelope.DefaultHealthyPoll)
+	o.UnhealthyPoll = cmp.Or(o.UnhealthyPoll, envelope.DefaultUnhealthyPoll)
+	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
+	o.Random = cmp.Or[io.Reader](o.Random, rand.Reader)
+	o.Observer = cmp.Or[Observer](o.Observer, silent{})
 	return o
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Observer is told what happens beside the way of a value, for metrics and
