@@ -115,54 +115,91 @@ func expectationOf(c *config.Configuration, resource string, current Current) ex
 	return e
 }
 
+// NeedsRewrite gives the function that tells of a form in which an object of a
+// resource is stored whether the object has to be rewritten: it is [InPlaintext]
+// or [Outdated]. What is worse cannot be rewritten, and is false. current may be
+// nil. The function is safe for concurrent use if current is.
+func NeedsRewrite(c *config.Configuration, r schema.GroupResource, current Current) func(Form) bool {
+	if current == nil {
+		current = func(string) string { return "" }
+	}
+	e := expectationOf(c, r.String(), current)
+	return func(f Form) bool {
+		kind := e.judge(f)
+		return kind == InPlaintext || kind == Outdated
+	}
+}
+
+// judge tells what is to be said of a form, or nothing.
+func (e expectation) judge(f Form) FindingKind {
+	read := Form{Kind: f.Kind, Name: f.Name}
+	switch {
+	case f.Kind == Unknown || f.Kind == Undecodable:
+		return Broken
+	case e.resource == Rest || !slices.Contains(e.reads, read):
+		return Unreadable
+	case read == e.reads[0] && e.isCurrent(f):
+		return ""
+	case read.Kind == Plaintext:
+		return InPlaintext
+	}
+	return Outdated
+}
+
 // findings are those of one row: of the objects that did not open, and of all.
 func (e expectation) findings(c Count) []Finding {
-	if f, ok := e.broken(c); ok && f.Kind == Broken {
-		return []Finding{f}
-	}
-	if e.resource == Rest {
-		return []Finding{e.finding(Unreadable, c, "too much to tell apart: audit one resource at a time")}
-	}
-	written, read := e.reads[0], Form{Kind: c.Kind, Name: c.Name}
-	if !slices.Contains(e.reads, read) {
-		return []Finding{e.finding(Unreadable, c, e.remedy(read))}
+	kind := e.judge(c.Form)
+	message := e.remedy(kind, c.Form)
+	switch kind {
+	case Broken, Unreadable:
+		return []Finding{e.finding(kind, c, message)}
 	}
 	var found []Finding
 	if f, ok := e.broken(c); ok {
 		found = append(found, f)
 	}
-	switch {
-	case read != written && read.Kind == Plaintext:
-		found = append(found, e.finding(InPlaintext, c, fmt.Sprintf("rewrite it, so that it is stored with %s", written)))
-	case read != written:
-		found = append(found, e.finding(Outdated, c, fmt.Sprintf("rewrite it before its key goes: %s is written with now", written)))
-	case !e.isCurrent(c):
-		found = append(found, e.finding(Outdated, c,
-			fmt.Sprintf("rewrite it before its KEK goes: key_id %s is written under now", e.current(c.Name))))
+	if kind != "" {
+		found = append(found, e.finding(kind, c, message))
 	}
 	return found
 }
 
-func (e expectation) isCurrent(c Count) bool {
-	if c.Kind != config.KMSv2 {
+func (e expectation) isCurrent(f Form) bool {
+	if f.Kind != config.KMSv2 {
 		return true
 	}
-	now := e.current(c.Name)
-	return now == "" || now == c.KeyIDHash
+	now := e.current(f.Name)
+	return now == "" || now == f.KeyIDHash
 }
 
-func (e expectation) remedy(read Form) string {
-	if read.Kind == Plaintext {
+// nothingReads is the remedy for what is Broken.
+const nothingReads = "nothing reads it: restore it from a backup, or delete it from etcd"
+
+// remedy is what a finding says of a form.
+func (e expectation) remedy(kind FindingKind, f Form) string {
+	read, written := Form{Kind: f.Kind, Name: f.Name}, e.reads[0]
+	switch {
+	case kind == Broken:
+		return nothingReads
+	case kind == Unreadable && e.resource == Rest:
+		return "too much to tell apart: audit one resource at a time"
+	case kind == Unreadable && read.Kind == Plaintext:
 		return "add identity to the resource's providers, as the last one"
+	case kind == Unreadable:
+		return fmt.Sprintf("add %s to the resource's providers, after the first one", read)
+	case kind == InPlaintext:
+		return fmt.Sprintf("rewrite it, so that it is stored with %s", written)
+	case read != written:
+		return fmt.Sprintf("rewrite it before its key goes: %s is written with now", written)
 	}
-	return fmt.Sprintf("add %s to the resource's providers, after the first one", read)
+	return fmt.Sprintf("rewrite it before its KEK goes: key_id %s is written under now", e.current(f.Name))
 }
 
 // broken is what can be said of a row without a configuration.
 func (e expectation) broken(c Count) (Finding, bool) {
 	switch {
 	case c.Kind == Unknown || c.Kind == Undecodable:
-		return e.finding(Broken, c, "nothing reads it: restore it from a backup, or delete it from etcd"), true
+		return e.finding(Broken, c, nothingReads), true
 	case c.NotOpened > 0:
 		f := e.finding(NotOpened, c, "the report's problems say why")
 		f.Objects = c.NotOpened

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/audit"
 	"github.com/kube-atrest/atrest/config"
@@ -46,6 +47,8 @@ func TestFindings(t *testing.T) {
 		"undecodable":                                {"secrets", row(audit.Undecodable, ""), audit.Broken, "restore it from a backup"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			needs := audit.NeedsRewrite(encrypting, schema.ParseGroupResource(c.resource), nil)
+			require.Equal(t, c.want == audit.Outdated || c.want == audit.InPlaintext, needs(c.count.Form))
 			found := reportOf(c.resource, c.count).Against(encrypting, nil)
 			if c.want == "" {
 				require.Empty(t, found)
@@ -75,6 +78,9 @@ func TestAKeyIDIsOutdatedWhenAnotherIsCurrent(t *testing.T) {
 	require.Empty(t, reportOf("secrets", old).Against(c, nil))
 	require.Empty(t, reportOf("secrets", old).Against(c, current("")), "not known")
 	require.Empty(t, reportOf("secrets", old).Against(c, current("sha256:old")))
+	secrets := schema.GroupResource{Resource: "secrets"}
+	require.False(t, audit.NeedsRewrite(c, secrets, current("sha256:old"))(old.Form))
+	require.True(t, audit.NeedsRewrite(c, secrets, current("sha256:new"))(old.Form))
 	found := reportOf("secrets", old).Against(c, current("sha256:new"))
 	require.Len(t, found, 1)
 	require.Equal(t, audit.Outdated, found[0].Kind)

@@ -26,6 +26,9 @@ type Options struct {
 	// Open, if set, has to open each encrypted object and tell whether it could.
 	// It keeps nothing of the object.
 	Open func(ctx context.Context, r schema.GroupResource, o Object) error
+	// Each, if set, is told of every object, by the goroutine of the walk: its
+	// resource, its etcd key and how it is stored.
+	Each func(r schema.GroupResource, key string, f Form)
 	// Rate is how many objects are read in a second at most; default no limit.
 	Rate int
 	// MaxListed is how many etcd keys are listed of each row and problem.
@@ -104,6 +107,9 @@ func (o *Options) inspect(ctx context.Context, t *tally, object Object) {
 		opening = o.Open(ctx, resource, object)
 	}
 	t.add(object, resource, known, i, opening)
+	if o.Each != nil {
+		o.Each(resource, object.Key, i.Form)
+	}
 }
 
 // pace holds a walk to a rate.

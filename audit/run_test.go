@@ -74,6 +74,18 @@ func TestKeyIDsAreShownOnRequest(t *testing.T) {
 	require.Equal(t, "1", run(t, stored, audit.Options{KeyIDs: true}).Resources[0].Forms[0].KeyID)
 }
 
+func TestEachObjectIsTold(t *testing.T) {
+	stored := memory{"/registry/secrets/default/a": []byte("{}"), "/registry/example.com/widgets/default/b": []byte("k8s:enc:other:")}
+	told := map[string]string{}
+	run(t, stored, audit.Options{Each: func(r schema.GroupResource, key string, f audit.Form) {
+		told[key] = r.String() + ": " + f.String()
+	}})
+	require.Equal(t, map[string]string{
+		"/registry/secrets/default/a":             "secrets: plaintext",
+		"/registry/example.com/widgets/default/b": "widgets.example.com: unknown prefix",
+	}, told)
+}
+
 func TestAPartCanBeWalked(t *testing.T) {
 	stored := memory{"/registry/secrets/a": []byte("{}"), "/registry/secretsandmore/a": []byte("{}"), "/registry/pods/a": []byte("{}")}
 	layout := audit.NewLayout("", nil)
