@@ -49,6 +49,7 @@ var rooms = map[string]room{
 	"preflight":    {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/plugin", "internal/stored"}, never: []string{"k8s.io/klog/..."}},
 	"migrate":      {never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
 	"rotation/...": {uses: []string{"rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
+	"fleet":        {uses: []string{"rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
 	"cmd/...":      {uses: []string{"config", "audit/...", "preflight", "rotation/...", "migrate", "fleet", "cmd/..."}},
 
 	"internal/metrics": {uses: []string{"internal/stored", "internal/tally"}},

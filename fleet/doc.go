@@ -1,0 +1,17 @@
+// Package fleet asks the apiservers of a cluster, each on its own: what
+// configuration it has in effect, what its KMS plugins told it and what it wrote
+// with. Rest configurations come in, what package rotation decides by goes out.
+//
+// An apiserver of this project tells it at /debug/encryption, any kube-apiserver
+// by its metrics and /readyz/kms-providers. What it last wrote with moves only
+// when it writes, so there are canaries: objects that are there to be written
+// through one apiserver.
+//
+// Each [Member] has to lead past any load balancer. Behind one, an answer is of
+// some apiserver, and nobody knows of which: that cannot be told from outside,
+// beyond two members with one address, which [New] refuses.
+//
+// The user needs the verb get for the nonResourceURLs /debug/encryption,
+// /metrics and /readyz/*, and for canaries the verbs create, patch and delete for
+// secrets and configmaps in one namespace.
+package fleet
