@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"k8s.io/utils/clock"
@@ -130,7 +130,7 @@ func (m *member) get(ctx context.Context, path string) (*http.Response, error) {
 // failure says what to do about an error of a connection.
 func (m *member) failure(ctx context.Context, err error) error {
 	var distrust *tls.CertificateVerificationError
-	var refused *net.OpError
+	var cut *url.Error
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return context.Canceled
@@ -138,7 +138,7 @@ func (m *member) failure(ctx context.Context, err error) error {
 		return fmt.Errorf("no answer from %s within %s: is it up, and can it be reached from here?", m.base.Host, m.timeout)
 	case errors.As(err, &distrust):
 		return fmt.Errorf("%w: check the address and the CA in the kubeconfig", err)
-	case errors.As(err, &refused):
+	case errors.As(err, &cut):
 		return fmt.Errorf("%w: is it up, and can it be reached from here?", err)
 	}
 	return err

@@ -112,7 +112,7 @@ func TestWhyThereIsNoCanary(t *testing.T) {
 	s.refuses = http.StatusServiceUnavailable
 	require.ErrorContains(t, f.Write(t.Context(), "a", secrets), "503 Service Unavailable: because")
 	s.Close()
-	require.ErrorContains(t, f.Write(t.Context(), "a", secrets), "connection refused: is it up, and can it be reached from here?")
+	require.ErrorContains(t, f.Write(t.Context(), "a", secrets), "is it up, and can it be reached from here?")
 }
 
 func TestCanariesAreRemovedThroughWhoeverAnswers(t *testing.T) {

@@ -172,17 +172,17 @@ func TestWhatIsWrongWithAPluginOfAnyKubeAPIServer(t *testing.T) {
 func TestWhyAnApiserverTellsNothing(t *testing.T) {
 	const may = "the user needs the verb get for the nonResourceURLs /debug/encryption, /metrics and /readyz/*"
 	for want, answers := range map[string]map[string]reply{
-		"/debug/encryption: 403 Forbidden: " + may:                                               {"/debug/encryption": {403, "no"}},
-		"/metrics: 403 Forbidden: " + may:                                                        {"/metrics": {403, "no"}},
-		"/readyz/kms-providers: 403 Forbidden: " + may:                                           {"/readyz/kms-providers": {403, "no"}},
-		"/readyz/kms-provider-0: 403 Forbidden: " + may:                                          {"/readyz/kms-provider-0": {403, "no"}},
-		"/debug/encryption: 401 Unauthorized: check the credentials in the kubeconfig":           {"/debug/encryption": {401, "no"}},
-		"/debug/encryption: 500 Internal Server Error: it says no more":                          {"/debug/encryption": {500, ""}},
-		"/metrics: 404 Not Found: 404 page not found":                                            {},
-		"state of the apiserver has no configHash: is this /debug/encryption?":                   {"/debug/encryption": {200, "{}"}},
-		"state of the apiserver is 4194305 bytes long, at most 4194304 are read":                 {"/debug/encryption": {200, strings.Repeat(" ", 5<<20)}},
-		"it is no kube-apiserver with --encryption-provider-config, or older than v1.30":         {"/metrics": {200, "up 1\n"}},
-		"metrics of the apiserver: they are over 67108864 bytes long": {"/metrics": {200, strings.Repeat(strings.Repeat("x", 1023)+"\n", 64<<10+1)}},
+		"/debug/encryption: 403 Forbidden: " + may:                                       {"/debug/encryption": {403, "no"}},
+		"/metrics: 403 Forbidden: " + may:                                                {"/metrics": {403, "no"}},
+		"/readyz/kms-providers: 403 Forbidden: " + may:                                   {"/readyz/kms-providers": {403, "no"}},
+		"/readyz/kms-provider-0: 403 Forbidden: " + may:                                  {"/readyz/kms-provider-0": {403, "no"}},
+		"/debug/encryption: 401 Unauthorized: check the credentials in the kubeconfig":   {"/debug/encryption": {401, "no"}},
+		"/debug/encryption: 500 Internal Server Error: it says no more":                  {"/debug/encryption": {500, ""}},
+		"/metrics: 404 Not Found: 404 page not found":                                    {},
+		"state of the apiserver has no configHash: is this /debug/encryption?":           {"/debug/encryption": {200, "{}"}},
+		"state of the apiserver is 4194305 bytes long, at most 4194304 are read":         {"/debug/encryption": {200, strings.Repeat(" ", 5<<20)}},
+		"it is no kube-apiserver with --encryption-provider-config, or older than v1.30": {"/metrics": {200, "up 1\n"}},
+		"metrics of the apiserver: they are over 67108864 bytes long":                    {"/metrics": {200, strings.Repeat(strings.Repeat("x", 1023)+"\n", 64<<10+1)}},
 	} {
 		i := observe(t, newServer(t, answers))
 		require.Contains(t, i.Problem, want)
