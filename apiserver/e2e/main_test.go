@@ -9,12 +9,4 @@ import (
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 )
 
-func TestMain(m *testing.M) {
-	os.Exit(harness.Main(m, map[string]func() int{
-		kubeAPIServer:  runKubeAPIServer,
-		hurriedServer:  runHurriedServer,
-		stockServer:    runStockServer,
-		etcdProgram:    runEtcd,
-		keyFileProgram: runKeyFilePlugin,
-	}))
-}
+func TestMain(m *testing.M) { os.Exit(harness.Main(m, harness.Programs())) }

@@ -41,7 +41,13 @@ type ConfigFile struct {
 // NewConfigFile writes the entries of "resources" into a file, below the right heading.
 func NewConfigFile(t *testing.T, entries ...string) *ConfigFile {
 	t.Helper()
-	f := &ConfigFile{Path: filepath.Join(t.TempDir(), "encryption.yaml"), t: t}
+	return NewConfigFileAt(t, filepath.Join(t.TempDir(), "encryption.yaml"), entries...)
+}
+
+// NewConfigFileAt is the same for a file at path.
+func NewConfigFileAt(t *testing.T, path string, entries ...string) *ConfigFile {
+	t.Helper()
+	f := &ConfigFile{Path: path, t: t}
 	f.Write(entries...)
 	return f
 }

@@ -15,25 +15,41 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Process is one program of the test binary in a process of its own. It ends with the test.
+// Process is a program in a process of its own. It ends with the test.
 type Process struct {
 	t       *testing.T
-	program string
-	args    []string
+	name    string
+	recipe  recipe
 	log     string
 	command *exec.Cmd
 	exited  chan struct{}
 }
 
-// Run starts the program that [Main] knows by this name.
+// recipe makes the command for a start.
+type recipe func(context.Context) (*exec.Cmd, error)
+
+// Run starts the program of the test binary that [Main] knows by this name.
 func Run(t *testing.T, program string, args ...string) *Process {
 	t.Helper()
-	p := &Process{t: t, program: program, args: args, log: filepath.Join(t.TempDir(), "log")}
+	return run(t, program, func(ctx context.Context) (*exec.Cmd, error) { return Command(ctx, program, args...) })
+}
+
+// RunFile starts the program that is in a file.
+func RunFile(t *testing.T, path string, args ...string) *Process {
+	t.Helper()
+	return run(t, filepath.Base(path), func(ctx context.Context) (*exec.Cmd, error) {
+		return exec.CommandContext(ctx, path, args...), nil
+	})
+}
+
+func run(t *testing.T, name string, recipe recipe) *Process {
+	t.Helper()
+	p := &Process{t: t, name: name, recipe: recipe, log: filepath.Join(t.TempDir(), "log")}
 	p.start()
 	t.Cleanup(func() {
 		p.Stop()
 		if t.Failed() {
-			t.Logf("errors in the log of %s:\n%s", program, p.failures())
+			t.Logf("errors in the log of %s:\n%s", name, p.failures())
 		}
 	})
 	return p
@@ -45,7 +61,7 @@ func (p *Process) start() {
 	require.NoError(p.t, err)
 	defer log.Close()
 	// The test's own context is over before clean-up begins, and a program deserves its orderly end.
-	command, err := Command(context.WithoutCancel(p.t.Context()), p.program, p.args...)
+	command, err := p.recipe(context.WithoutCancel(p.t.Context()))
 	require.NoError(p.t, err)
 	command.Stdout, command.Stderr = log, log
 	require.NoError(p.t, command.Start())
@@ -64,6 +80,9 @@ func (p *Process) Exit() int {
 	p.wait()
 	return p.command.ProcessState.ExitCode()
 }
+
+// Exited is closed once the process has ended. A restarted process has another.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
 
 // Stop ends the process as an operator would, and waits until it is gone. Stopping twice is harmless.
 func (p *Process) Stop() {
@@ -110,7 +129,7 @@ func (p *Process) wait() {
 		// Killed by its id, so that it does not outlive the test that failed here.
 		_ = p.command.Process.Kill()
 		<-p.exited
-		require.FailNow(p.t, p.program+" did not end by itself", p.failures())
+		require.FailNow(p.t, p.name+" did not end by itself", p.failures())
 	}
 }
 
