@@ -60,9 +60,6 @@ type Current func(provider string) string
 // first and then by resource. current may be nil. What is only [Outdated] is
 // right while it is being migrated.
 func (r *Report) Against(c *config.Configuration, current Current) []Finding {
-	if current == nil {
-		current = func(string) string { return "" }
-	}
 	var found []Finding
 	for _, resource := range r.Resources {
 		e := expectationOf(c, resource.Name, current)
@@ -100,6 +97,9 @@ type expectation struct {
 }
 
 func expectationOf(c *config.Configuration, resource string, current Current) expectation {
+	if current == nil {
+		current = func(string) string { return "" }
+	}
 	e := expectation{resource: resource, current: current}
 	for _, p := range c.For(schema.ParseGroupResource(resource)) {
 		if p.Kind() == config.Identity {
@@ -120,14 +120,22 @@ func expectationOf(c *config.Configuration, resource string, current Current) ex
 // or [Outdated]. What is worse cannot be rewritten, and is false. current may be
 // nil. The function is safe for concurrent use if current is.
 func NeedsRewrite(c *config.Configuration, r schema.GroupResource, current Current) func(Form) bool {
-	if current == nil {
-		current = func(string) string { return "" }
-	}
 	e := expectationOf(c, r.String(), current)
 	return func(f Form) bool {
 		kind := e.judge(f)
 		return kind == InPlaintext || kind == Outdated
 	}
+}
+
+// WrittenWith is how apiservers with a configuration store an object of a
+// resource. current may be nil; its answer is the key_id.
+func WrittenWith(c *config.Configuration, r schema.GroupResource, current Current) Form {
+	e := expectationOf(c, r.String(), current)
+	written := e.reads[0]
+	if written.Kind == config.KMSv2 {
+		written.KeyIDHash = e.current(written.Name)
+	}
+	return written
 }
 
 // judge tells what is to be said of a form, or nothing.

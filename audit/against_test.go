@@ -87,6 +87,19 @@ func TestAKeyIDIsOutdatedWhenAnotherIsCurrent(t *testing.T) {
 	require.Contains(t, found[0].Message, "sha256:new")
 }
 
+func TestWhatIsWrittenWith(t *testing.T) {
+	c := parseRules(t, rule("secrets", kmsV2("vault", "unix:///vault.sock"), identity), rule("configmaps", keyed("aesgcm", "new", "old")))
+	current := func(string) string { return "sha256:now" }
+	for resource, want := range map[string]audit.Form{
+		"secrets":    {Kind: config.KMSv2, Name: "vault", KeyIDHash: "sha256:now"},
+		"configmaps": {Kind: config.AESGCM, Name: "new"},
+		"pods":       {Kind: audit.Plaintext},
+	} {
+		require.Equal(t, want, audit.WrittenWith(c, schema.ParseGroupResource(resource), current))
+	}
+	require.Empty(t, audit.WrittenWith(c, schema.GroupResource{Resource: "secrets"}, nil).KeyIDHash)
+}
+
 func TestTheWorstFindingComesFirst(t *testing.T) {
 	c := parse(t, "secrets", keyed("aesgcm", "new", "old"), identity)
 	locked := row(config.AESGCM, "new")

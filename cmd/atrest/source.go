@@ -29,13 +29,18 @@ type sourceFlags struct {
 
 // add declares the flags; key is what the flag for the client's key is called.
 func (s *sourceFlags) add(flags *pflag.FlagSet, key string) {
+	s.addEtcd(flags, key)
+	flags.StringVar(&s.snapshot, "snapshot", "", "read this file instead: of etcdctl snapshot save, or member/snap/db of a stopped member")
+}
+
+// addEtcd declares those of etcd alone.
+func (s *sourceFlags) addEtcd(flags *pflag.FlagSet, key string) {
 	s.flags = flags
 	flags.StringSliceVar(&s.endpoints, "endpoints", nil, "etcd's endpoints, as for etcdctl, by commas (default "+etcd.DefaultEndpoint+")")
 	flags.StringVar(&s.cacert, "cacert", "", "file with the CA that etcd's certificate is checked with")
 	flags.StringVar(&s.cert, "cert", "", "file with the client certificate for etcd")
 	flags.StringVar(&s.key, key, "", "file with the key of the client certificate")
 	flags.DurationVar(&s.timeout, "command-timeout", etcd.DefaultTimeout, "how long one call to etcd may take")
-	flags.StringVar(&s.snapshot, "snapshot", "", "read this file instead: of etcdctl snapshot save, or member/snap/db of a stopped member")
 	flags.StringVar(&s.prefix, "prefix", audit.DefaultPrefix, "where the apiserver stores, its --etcd-prefix")
 	flags.StringArrayVar(&s.paths, "map", nil, "PATH=RESOURCE.GROUP: what is stored below PREFIX/PATH, for servers with a layout of their own; repeatable")
 }
