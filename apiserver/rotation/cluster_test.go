@@ -1,0 +1,171 @@
+package rotation
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kube-atrest/atrest/apiserver/etcd"
+	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
+)
+
+// names are those of the apiservers, which the command knows them by too.
+var names = []string{"cp-1", "cp-2", "cp-3"}
+
+// cluster is a control plane of three apiservers on one etcd. Every process of it can be killed.
+type cluster struct {
+	etcd    *harness.Process
+	client  *clientv3.Client
+	options etcd.Options
+	nodes   []*node
+	sockets string // folder
+	configs string // folder
+}
+
+// node is an apiserver with its plugins by provider, and the file that names them.
+type node struct {
+	name string
+	*harness.Server
+	config  *harness.ConfigFile
+	plugins map[string]*harness.Process
+}
+
+// keys are the versions of a key, in a file.
+type keys struct{ *keyfile.File }
+
+func newKeys(t *testing.T) keys {
+	t.Helper()
+	k := keys{keyfile.At(filepath.Join(t.TempDir(), "keys"))}
+	_, err := k.Create(t.Context())
+	require.NoError(t, err)
+	return k
+}
+
+// rotate makes a new version, and with it a new key_id.
+func (k keys) rotate(t *testing.T) {
+	t.Helper()
+	_, err := k.Rotate(t.Context())
+	require.NoError(t, err)
+}
+
+// newest is the key_id that is wrapped under.
+func (k keys) newest(t *testing.T) string {
+	t.Helper()
+	all, err := k.List()
+	require.NoError(t, err)
+	return all[len(all)-1].KeyID
+}
+
+// startCluster runs a cluster that writes Secrets with a provider of this name. The programs are those of the
+// apiservers; the last one is also that of those for which none is named.
+func startCluster(t *testing.T, provider string, k keys, programs ...string) *cluster {
+	t.Helper()
+	c := &cluster{
+		options: etcd.Options{DataDir: filepath.Join(t.TempDir(), "etcd"), SocketDir: harness.SocketDir(t)},
+		sockets: harness.SocketDir(t),
+		configs: t.TempDir(),
+	}
+	c.etcd = harness.Run(t, harness.EtcdMember, c.options.DataDir, c.options.SocketDir)
+	c.client = dial(t, c.options.Endpoint())
+	for i, name := range names {
+		n := &node{name: name, plugins: map[string]*harness.Process{}}
+		c.nodes = append(c.nodes, n)
+		c.startPlugin(t, n, provider, k)
+		n.config = harness.NewConfigFileAt(t, filepath.Join(c.configs, name+".yaml"), c.entry(n, provider))
+		program := programs[min(i, len(programs)-1)]
+		n.Server = harness.Launch(t, harness.Spec{Program: program, Etcd: c.options, Flags: n.config.Flags()})
+	}
+	c.wait()
+	return c
+}
+
+func dial(t *testing.T, endpoint string) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() }) // its only error is the context that closing ends
+	return client
+}
+
+// wait returns once every apiserver is ready.
+func (c *cluster) wait() {
+	for _, n := range c.nodes {
+		n.WaitFor("/readyz")
+	}
+}
+
+// restart stops all apiservers and starts them again, so that they know no key any more.
+func (c *cluster) restart() {
+	for _, n := range c.nodes {
+		n.Stop()
+	}
+	for _, n := range c.nodes {
+		n.Restart()
+	}
+	c.wait()
+}
+
+// startPlugin runs the plugin of a provider beside an apiserver.
+func (c *cluster) startPlugin(t *testing.T, n *node, provider string, k keys) {
+	t.Helper()
+	c.replacePlugin(t, n, provider, harness.KeyFilePlugin, k.Path())
+}
+
+// startPlugins runs one beside each.
+func (c *cluster) startPlugins(t *testing.T, provider string, k keys) {
+	t.Helper()
+	for _, n := range c.nodes {
+		c.startPlugin(t, n, provider, k)
+	}
+}
+
+// replacePlugin runs a program with these arguments as the plugin of a provider, in the place of what runs there.
+func (c *cluster) replacePlugin(t *testing.T, n *node, provider, program string, args ...string) {
+	t.Helper()
+	c.stopPlugin(n, provider)
+	n.plugins[provider] = harness.Run(t, program, append(args, c.endpoint(n.name, provider))...)
+}
+
+// stopPlugin ends the plugin of a provider for good.
+func (c *cluster) stopPlugin(n *node, provider string) {
+	if p := n.plugins[provider]; p != nil {
+		p.Stop()
+	}
+	delete(n.plugins, provider)
+}
+
+// endpoint is where the plugin of a provider beside an apiserver is.
+func (c *cluster) endpoint(apiserver, provider string) string {
+	return "unix://" + filepath.Join(c.sockets, apiserver+"-"+provider+".sock")
+}
+
+// entry encrypts Secrets with the providers, in this order.
+func (c *cluster) entry(n *node, providers ...string) string {
+	var all []string
+	for _, p := range providers {
+		all = append(all, fmt.Sprintf("kms: {apiVersion: v2, name: %s, endpoint: %q}", p, c.endpoint(n.name, p)))
+	}
+	return harness.Entry("secrets", append(all, harness.Identity)...)
+}
+
+// kubeconfig writes a file with a context for every apiserver, by its name.
+func (c *cluster) kubeconfig(t *testing.T) string {
+	t.Helper()
+	all := clientcmdapi.NewConfig()
+	for _, n := range c.nodes {
+		all.Clusters[n.name] = &clientcmdapi.Cluster{Server: n.Config.Host, CertificateAuthorityData: n.Config.CAData}
+		all.AuthInfos[n.name] = &clientcmdapi.AuthInfo{Token: n.Config.BearerToken}
+		all.Contexts[n.name] = &clientcmdapi.Context{Cluster: n.name, AuthInfo: n.name}
+	}
+	all.CurrentContext = c.nodes[0].name
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(*all, path))
+	return path
+}

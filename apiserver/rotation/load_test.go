@@ -1,0 +1,259 @@
+package rotation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	namespace = "default"
+	// Loops of each kind, and how long each rests after a request.
+	writers, readers = 3, 3
+	pace             = 20 * time.Millisecond
+	// requestTimeout is when a request has failed that nobody answers.
+	requestTimeout = 30 * time.Second
+	// perWriter is how many Secrets a writer makes.
+	perWriter = 40
+)
+
+// load is Secrets being written and read through all apiservers in turn. A request that fails has failed, unless
+// something that it needs was away meanwhile because the test took it away.
+type load struct {
+	book    *book
+	clients []client
+	refused *refusals
+	stop    chan struct{}
+	ended   sync.WaitGroup
+
+	mu       sync.Mutex
+	turn     int
+	writes   int
+	reads    int
+	retries  int
+	failures []string
+	outages  []*outage
+}
+
+// client asks one apiserver.
+type client struct {
+	apiserver string
+	secrets   typedcorev1.SecretInterface
+}
+
+// outage is a time at which an apiserver, or all of them if it is empty, could not answer. It lasts while until is
+// zero.
+type outage struct {
+	apiserver string
+	until     time.Time
+}
+
+// startLoad makes the Secrets that nobody writes again, and begins with requests. It ends with the test at the
+// latest.
+func startLoad(t *testing.T, c *cluster) *load {
+	t.Helper()
+	l := &load{book: newBook(), refused: &refusals{}, stop: make(chan struct{})}
+	for _, n := range c.nodes {
+		config := rest.CopyConfig(n.Config)
+		config.Timeout = requestTimeout
+		config.ContentType = "application/vnd.kubernetes.protobuf"
+		config.Wrap(l.refused.watch(n.name))
+		kube, err := kubernetes.NewForConfig(config)
+		require.NoError(t, err)
+		l.clients = append(l.clients, client{n.name, kube.CoreV1().Secrets(namespace)})
+	}
+	l.fill(t, *objects)
+	for n := range writers {
+		l.ended.Go(func() { l.loop(n, l.write) })
+	}
+	for n := range readers {
+		l.ended.Go(func() { l.loop(n, l.read) })
+	}
+	t.Cleanup(l.end)
+	return l
+}
+
+// fill makes Secrets that only a migration writes again.
+func (l *load) fill(t *testing.T, count int) {
+	t.Helper()
+	var all errgroup.Group
+	all.SetLimit(8)
+	for i := range count {
+		all.Go(func() error { return l.put(fmt.Sprintf("still-%05d", i)) })
+	}
+	require.NoError(t, all.Wait())
+}
+
+// end returns once there are no requests any more.
+func (l *load) end() {
+	l.mu.Lock()
+	select {
+	case <-l.stop:
+	default:
+		close(l.stop)
+	}
+	l.mu.Unlock()
+	l.ended.Wait()
+}
+
+// loop makes one request after the other.
+func (l *load) loop(n int, request func(n, i int, random *rand.Rand)) {
+	random := rand.New(rand.NewPCG(uint64(n), 0))
+	rest := time.NewTicker(pace)
+	defer rest.Stop()
+	for i := 0; ; i++ {
+		request(n, i, random)
+		select {
+		case <-rest.C:
+		case <-l.stop:
+			return
+		}
+	}
+}
+
+// write makes a Secret, or gives one of those that this loop made a new value.
+func (l *load) write(n, i int, random *rand.Rand) {
+	which := i / 2
+	if i%2 == 1 || which >= perWriter {
+		which = random.IntN(min(which+1, perWriter))
+	}
+	if l.put(fmt.Sprintf("busy-%d-%d", n, which)) == nil {
+		l.count(&l.writes)
+	}
+}
+
+// put gives a Secret the next value, as its only writer. It says nothing of the version that it replaces, so what a
+// migration does to the object meanwhile is no conflict.
+func (l *load) put(name string) error {
+	number := l.book.try(name)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{"value": value(name, number)}}
+	create, version := number == 1, ""
+	err := l.do("write "+name, func(ctx context.Context, c client) error {
+		if create {
+			made, err := c.secrets.Create(ctx, secret, metav1.CreateOptions{})
+			version = made.GetResourceVersion()
+			// An attempt that failed for want of an answer may have been the one.
+			create = !apierrors.IsAlreadyExists(err)
+			return err
+		}
+		updated, err := c.secrets.Update(ctx, secret, metav1.UpdateOptions{})
+		version = updated.GetResourceVersion()
+		return err
+	})
+	if err == nil {
+		err = l.book.acknowledge(name, number, version)
+	}
+	return err
+}
+
+// do makes a request of the next apiserver, and of another if that failed during an outage.
+func (l *load) do(what string, request func(context.Context, client) error) error {
+	for {
+		c, from := l.next(), time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+		err := request(ctx, c)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if !l.excuses(c.apiserver, from, err) {
+			l.fail("%s %s through %s after %s: %v", from.Format(time.TimeOnly), what, c.apiserver, time.Since(from), err)
+			return err
+		}
+		l.count(&l.retries)
+		time.Sleep(pace)
+	}
+}
+
+// next is the client whose turn it is.
+func (l *load) next() client {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.turn++
+	return l.clients[l.turn%len(l.clients)]
+}
+
+// excuses tells whether a request may be repeated. One that was answered with something wrong may not.
+func (l *load) excuses(apiserver string, from time.Time, err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if isWrong(err) {
+		return false
+	}
+	for _, o := range l.outages {
+		if (o.apiserver == "" || o.apiserver == apiserver) && (o.until.IsZero() || from.Before(o.until)) {
+			return true
+		}
+	}
+	return false
+}
+
+// outage says that an apiserver, or all of them if it is empty, is away until over is called.
+func (l *load) outage(apiserver string) (over func()) {
+	o := &outage{apiserver: apiserver}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.outages = append(l.outages, o)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		o.until = time.Now()
+	}
+}
+
+func (l *load) fail(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failures = append(l.failures, fmt.Sprintf(format, args...))
+}
+
+func (l *load) count(what *int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*what++
+}
+
+// more returns once there were so many more reads and writes.
+func (l *load) more(t *testing.T, count int) {
+	t.Helper()
+	done := func() (writes, reads int) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.writes, l.reads
+	}
+	writes, reads := done()
+	until(t, "there are more reads and writes", func() bool {
+		w, r := done()
+		return w >= writes+count && r >= reads+count
+	})
+}
+
+// requireNoFailure ends the load and requires that every request was answered well.
+func (l *load) requireNoFailure(t *testing.T) {
+	t.Helper()
+	l.end()
+	require.Empty(t, l.failures)
+	require.Positive(t, l.reads)
+	require.Positive(t, l.writes)
+	t.Logf("%d writes and %d reads, none failed, %d were tried again", l.writes, l.reads, l.retries)
+}
+
+// requireUndisturbed requires besides that nothing was tried again, by client-go neither.
+func (l *load) requireUndisturbed(t *testing.T) {
+	t.Helper()
+	l.requireNoFailure(t)
+	require.Zero(t, l.retries)
+	require.Empty(t, l.refused.all())
+}

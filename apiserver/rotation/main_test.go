@@ -1,0 +1,27 @@
+// Package rotation proves on real parts that keys are rotated while a cluster serves: three kube-apiservers, an
+// etcd and the plugins are processes of their own, Secrets are read and written through all three all the while, and
+// the atrest command does the work.
+package rotation
+
+import (
+	"flag"
+	"maps"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+)
+
+var (
+	objects = flag.Int("objects", 300, "how many Secrets there are before a rotation")
+	long    = flag.Bool("long", false, "also run what takes minutes")
+	seed    = flag.Int64("seed", time.Now().UnixNano(), "what the choice of processes to kill begins with")
+)
+
+func TestMain(m *testing.M) {
+	programs := maps.Clone(harness.Programs())
+	programs[laggingPlugin] = runLaggingPlugin
+	programs[newestPlugin] = runNewestPlugin
+	os.Exit(harness.Main(m, programs))
+}

@@ -1,0 +1,80 @@
+package rotation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
+)
+
+// Plugins as there are in front of a KMS, which hold no keys themselves.
+const (
+	// laggingPlugin hears late of a new version of the key: it names and wraps with the newest of the first key file,
+	// and unwraps with all of the second. Its arguments are both files and the endpoint.
+	laggingPlugin = "lagging-plugin"
+	// newestPlugin is in front of a KMS where all versions but the newest are disabled. Its arguments are the key file
+	// and the endpoint.
+	newestPlugin = "newest-plugin"
+)
+
+func runLaggingPlugin() int {
+	known, err := keyfile.At(os.Args[1]).Open()
+	all, err2 := keyfile.At(os.Args[2]).Open()
+	if err := errors.Join(err, err2); err != nil {
+		return ended(err)
+	}
+	return ended(serve(os.Args[3], lagging{known, all}))
+}
+
+func runNewestPlugin() int {
+	keys, err := keyfile.At(os.Args[1]).Open()
+	if err != nil {
+		return ended(err)
+	}
+	return ended(serve(os.Args[2], newest{keys}))
+}
+
+func serve(endpoint string, service kmsplugin.Service) error {
+	ctx := genericapiserver.SetupSignalContext()
+	plugin, err := kmsplugin.Listen(ctx, endpoint, service)
+	if err != nil {
+		return err
+	}
+	return plugin.Serve(ctx)
+}
+
+// ended is the exit code for err, which it tells.
+func ended(err error) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "Error:", err)
+	return 1
+}
+
+type lagging struct {
+	kmsplugin.Service
+	all kmsplugin.Service
+}
+
+func (l lagging) Decrypt(ctx context.Context, uid string, sealed kmsplugin.Sealed) ([]byte, error) {
+	return l.all.Decrypt(ctx, uid, sealed)
+}
+
+type newest struct{ kmsplugin.Service }
+
+func (n newest) Decrypt(ctx context.Context, uid string, sealed kmsplugin.Sealed) ([]byte, error) {
+	current, err := n.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if sealed.KeyID != current.KeyID {
+		return nil, fmt.Errorf("%w: version %s is disabled", kmsplugin.ErrUnknownKey, sealed.KeyID)
+	}
+	return n.Service.Decrypt(ctx, uid, sealed)
+}

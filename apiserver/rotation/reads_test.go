@@ -1,0 +1,69 @@
+package rotation
+
+import (
+	"context"
+	"math/rand/v2"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// fresh asks for what is at least as new as everything that was acknowledged, which an apiserver takes from its watch
+// cache.
+func (l *load) fresh() string { return l.book.newest() }
+
+// read reads one Secret from etcd or from the watch cache, or all of them in three ways, and holds what comes to the
+// book.
+func (l *load) read(_, i int, random *rand.Rand) {
+	var err error
+	switch i % 10 {
+	case 7:
+		err = l.do("list from the cache", l.list(func() metav1.ListOptions {
+			return metav1.ListOptions{ResourceVersion: l.fresh(), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}
+		}))
+	case 8:
+		err = l.do("list", l.list(func() metav1.ListOptions { return metav1.ListOptions{} }))
+	case 9:
+		err = l.do("list in pages", l.list(func() metav1.ListOptions { return metav1.ListOptions{Limit: 100} }))
+	case 0, 1, 2:
+		name := l.book.any(random)
+		err = l.do("get "+name+" from the cache", l.get(name, l.fresh))
+	default:
+		name := l.book.any(random)
+		err = l.do("get "+name, l.get(name, func() string { return "" }))
+	}
+	if err == nil {
+		l.count(&l.reads)
+	}
+}
+
+// get is the request for one Secret of at least a version, or from etcd if that is empty.
+func (l *load) get(name string, version func() string) func(context.Context, client) error {
+	return func(ctx context.Context, c client) error {
+		at := l.book.open()
+		secret, err := c.secrets.Get(ctx, name, metav1.GetOptions{ResourceVersion: version()})
+		if err != nil {
+			return err
+		}
+		return at.check(secret)
+	}
+}
+
+// list is the request for all Secrets.
+func (l *load) list(options func() metav1.ListOptions) func(context.Context, client) error {
+	return func(ctx context.Context, c client) error {
+		at, o := l.book.open(), options()
+		var all []corev1.Secret
+		for {
+			page, err := c.secrets.List(ctx, o)
+			if err != nil {
+				return err
+			}
+			all = append(all, page.Items...)
+			if page.Continue == "" {
+				return at.checkAll(all)
+			}
+			o.Continue = page.Continue
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package rotation
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-atrest/atrest/internal/stored"
+)
+
+// patience bounds each wait. It is many times what a slow machine needs.
+const patience = 3 * time.Minute
+
+// under is what an object is stored with.
+type under struct{ provider, keyID string }
+
+// stored counts what is in etcd, as the bytes there say, and requires that none of it can be read there.
+func (c *cluster) stored(t *testing.T) map[under]int {
+	t.Helper()
+	found, err := c.client.Get(t.Context(), "/registry/secrets/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	counts := map[under]int{}
+	for _, kv := range found.Kvs {
+		require.NotContains(t, string(kv.Value), password)
+		rest, sealed := strings.CutPrefix(string(kv.Value), "k8s:enc:kms:v2:")
+		require.True(t, sealed, "%s is not sealed", kv.Key)
+		provider, payload, _ := strings.Cut(rest, ":")
+		object, err := stored.Parse([]byte(payload))
+		require.NoError(t, err, "%s", kv.Key)
+		counts[under{provider, object.Source.KeyID}]++
+	}
+	return counts
+}
+
+// requireStored requires that all Secrets that the load made, and no others, are there and stored alike.
+func (c *cluster) requireStored(t *testing.T, l *load, provider, keyID string) {
+	t.Helper()
+	l.end()
+	require.Equal(t, map[under]int{{provider, keyID}: len(l.book.open().acked)}, c.stored(t))
+}
+
+// requireRead reads every Secret through every apiserver, one by one from etcd and all from the watch cache.
+func (c *cluster) requireRead(t *testing.T, l *load) {
+	t.Helper()
+	l.end()
+	at := l.book.open()
+	for _, client := range l.clients {
+		for name := range at.acked {
+			secret, err := client.secrets.Get(t.Context(), name, metav1.GetOptions{})
+			require.NoError(t, err, "%s through %s", name, client.apiserver)
+			require.NoError(t, at.check(secret), client.apiserver)
+		}
+		list, err := client.secrets.List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err, client.apiserver)
+		require.NoError(t, at.checkAll(list.Items), client.apiserver)
+		require.Len(t, list.Items, len(at.acked))
+	}
+}
+
+// until tries condition, in the test's own goroutine so that it may end the test, until it holds.
+func until(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	for !condition() {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			require.FailNow(t, "it did not come true that "+what)
+		}
+	}
+}
