@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -12,8 +11,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/kube-atrest/atrest/fleet"
 )
 
 // clusterFlags say how apiservers are reached: by the contexts of a kubeconfig.
@@ -22,36 +19,6 @@ type clusterFlags struct{ kubeconfig, context string }
 func (f *clusterFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "file that says how the apiserver is reached (default $KUBECONFIG, else ~/.kube/config)")
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig to use; default: its current one")
-}
-
-// fleetFlags say how each apiserver is reached.
-type fleetFlags struct {
-	clusterFlags
-	apiservers []string
-}
-
-func (f *fleetFlags) add(flags *pflag.FlagSet) {
-	f.clusterFlags.add(flags)
-	flags.StringSliceVar(&f.apiservers, "apiservers", nil,
-		"a context for each apiserver of the cluster, past any load balancer, by commas; default: the one of --context")
-}
-
-// members are the apiservers, called as their contexts. The first is that of
-// --context if no others are named.
-func (f *fleetFlags) members() ([]fleet.Member, error) {
-	contexts := f.apiservers
-	if len(contexts) == 0 {
-		contexts = []string{f.context}
-	}
-	var all []fleet.Member
-	for _, context := range contexts {
-		config, err := f.config(context)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, fleet.Member{Name: cmp.Or(context, config.Host), Config: config})
-	}
-	return all, nil
 }
 
 // config is how the apiserver of a context is reached, "" for that of --context.
