@@ -226,15 +226,15 @@ func (c *checkCommand) conclude(found *checked) error {
 		c.warn("%s", printable(text))
 	}
 	for _, text := range found.Problems {
-		fmt.Fprintf(c.err, "problem: %s\n", printable(text))
+		c.problem(text)
 	}
 	switch {
 	case found.Usable:
 		return nil
 	case len(found.Problems) == 0:
-		return badf("%s is usable, with %d warnings that --strict makes count", found.File, len(found.Warnings))
+		return badf("%s is usable, with %s that --strict makes count", found.File, counted(len(found.Warnings), "warning"))
 	}
-	return badf("%s is not usable: %d problems", found.File, len(found.Problems))
+	return badf("%s is not usable: %s", found.File, counted(len(found.Problems), "problem"))
 }
 
 // print separates its parts by a line each.

@@ -48,13 +48,17 @@ func (b *bar) on(done, total int64) {
 
 // barText is one line: the bar, the objects, the rate and the time left.
 func barText(done, total int64, took time.Duration) string {
+	rate := float64(done) / max(took.Seconds(), 0.001)
+	left := time.Duration(float64(max(total-done, 0)) / max(rate, 0.001) * float64(time.Second)).Round(time.Second)
+	return fmt.Sprintf("%s  %d of %d objects, %.0f/s, %s left", drawnPart(done, total), done, total, rate, left)
+}
+
+// drawnPart is the bar itself.
+func drawnPart(done, total int64) string {
 	part := 1.0
 	if total > 0 {
 		part = min(float64(done)/float64(total), 1)
 	}
 	full := int(part * barWidth)
-	rate := float64(done) / max(took.Seconds(), 0.001)
-	left := time.Duration(float64(max(total-done, 0)) / max(rate, 0.001) * float64(time.Second)).Round(time.Second)
-	return fmt.Sprintf("[%s%s] %3.0f%%  %d of %d objects, %.0f/s, %s left",
-		strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), part*100, done, total, rate, left)
+	return fmt.Sprintf("[%s%s] %3.0f%%", strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), part*100)
 }

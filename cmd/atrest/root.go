@@ -10,16 +10,18 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const rootHelp = `See and check the encryption at rest of a Kubernetes cluster.
+const rootHelp = `See, check and change the encryption at rest of a Kubernetes cluster.
 
   atrest check FILE          Will this encryption configuration work?
   atrest diff OLD NEW        What does this change of it mean?
   atrest audit               What in etcd is encrypted, and with what?
   atrest decrypt             The plain bytes of one stored value, for recovery.
+  atrest migrate             Have stored what is not stored as it should be.
 
-They only read, from etcd as from files. All but decrypt print no value of an
-object, and no command prints a key. A key_id is shown as the SHA-256 of it, as
-in kube-apiserver's metrics.
+No command writes to etcd: migrate has the apiserver do it, and the others of
+these only read. All but decrypt print no value of an object, and no command
+prints a key. A key_id is shown as the SHA-256 of it, as in kube-apiserver's
+metrics.
 
 Before a new configuration goes to the apiservers:
 
@@ -37,9 +39,11 @@ Where etcd is, and how it is reached, is said as to etcdctl: by --endpoints,
 ETCDCTL_CERT and ETCDCTL_KEY.
 
 Exit codes, of all commands:
-  0  the answer is good: usable, no change, nothing found, decrypted
-  1  the answer is bad: not usable, a change, something found, does not open
-  2  there is no answer: wrong flags, a file or etcd that cannot be read`
+  0  the answer is good: usable, no change, nothing found, decrypted, migrated
+  1  the answer is bad: not usable, a change, something found, does not open,
+     something left
+  2  there is no answer: wrong flags, or a file, etcd or an apiserver that cannot
+     be read`
 
 // Exit codes, as rootHelp lists them.
 const (
@@ -74,6 +78,9 @@ func (s streams) warn(format string, args ...any) {
 	fmt.Fprintf(s.err, "warning: "+format+"\n", args...)
 }
 
+// problem tells one of the reasons for a bad answer.
+func (s streams) problem(text string) { fmt.Fprintf(s.err, "problem: %s\n", printable(text)) }
+
 // run is the whole command: args in, exit code out.
 func run(ctx context.Context, args []string, s streams) int {
 	root := newRoot(s)
@@ -106,7 +113,7 @@ func exitCode(err error) int {
 func newRoot(s streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "atrest",
-		Short:             "See and check the encryption at rest of a Kubernetes cluster",
+		Short:             "See, check and change the encryption at rest of a Kubernetes cluster",
 		Long:              rootHelp,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
@@ -114,7 +121,7 @@ func newRoot(s streams) *cobra.Command {
 	}
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newCheck(s), newDiff(s), newAudit(s), newDecrypt(s))
+	root.AddCommand(newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s))
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return usagef("no command %q: there are %s", args[0], commandsOf(root))
