@@ -1,6 +1,6 @@
 // Command atrest is the operator's tool of encryption at rest: it checks a
 // configuration, says what a change of it means, counts what is stored in etcd,
-// and opens a stored value.
+// opens a stored value, and has stored anew what is not stored as it should be.
 package main
 
 import (
