@@ -2,6 +2,7 @@ package rotation
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -61,6 +62,15 @@ func (k keys) newest(t *testing.T) string {
 	all, err := k.List()
 	require.NoError(t, err)
 	return all[len(all)-1].KeyID
+}
+
+// copyTo gives another file the same versions, in one step.
+func (k keys) copyTo(t *testing.T, other keys) {
+	t.Helper()
+	content, err := os.ReadFile(k.Path())
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(other.Path()+".next", content, 0o600))
+	require.NoError(t, os.Rename(other.Path()+".next", other.Path()))
 }
 
 // startCluster runs a cluster that writes Secrets with a provider of this name. The programs are those of the

@@ -23,5 +23,9 @@ func TestMain(m *testing.M) {
 	programs := maps.Clone(harness.Programs())
 	programs[laggingPlugin] = runLaggingPlugin
 	programs[newestPlugin] = runNewestPlugin
-	os.Exit(harness.Main(m, programs))
+	code := harness.Main(m, programs)
+	if dir, _ := built(); dir != "" {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
 }

@@ -8,9 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// fresh asks for what is at least as new as everything that was acknowledged, which an apiserver takes from its watch
-// cache.
-func (l *load) fresh() string { return l.book.newest() }
+// cached asks for what is at least as new as everything that was acknowledged, which an apiserver takes from its
+// watch cache.
+func (l *load) cached() metav1.ListOptions {
+	return metav1.ListOptions{ResourceVersion: l.book.newest(), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}
+}
 
 // read reads one Secret from etcd or from the watch cache, or all of them in three ways, and holds what comes to the
 // book.
@@ -18,16 +20,14 @@ func (l *load) read(_, i int, random *rand.Rand) {
 	var err error
 	switch i % 10 {
 	case 7:
-		err = l.do("list from the cache", l.list(func() metav1.ListOptions {
-			return metav1.ListOptions{ResourceVersion: l.fresh(), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}
-		}))
+		err = l.do("list from the cache", l.list(l.cached))
 	case 8:
 		err = l.do("list", l.list(func() metav1.ListOptions { return metav1.ListOptions{} }))
 	case 9:
 		err = l.do("list in pages", l.list(func() metav1.ListOptions { return metav1.ListOptions{Limit: 100} }))
 	case 0, 1, 2:
 		name := l.book.any(random)
-		err = l.do("get "+name+" from the cache", l.get(name, l.fresh))
+		err = l.do("get "+name+" from the cache", l.get(name, l.book.newest))
 	default:
 		name := l.book.any(random)
 		err = l.do("get "+name, l.get(name, func() string { return "" }))

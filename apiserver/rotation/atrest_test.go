@@ -1,0 +1,95 @@
+package rotation
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+	"github.com/kube-atrest/atrest/rotation"
+)
+
+// built is the folder with the command, which is built once.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "atrest-built-")
+	if err != nil {
+		return "", err
+	}
+	text, err := exec.Command("go", "build", "-o", dir, "github.com/kube-atrest/atrest/cmd/atrest").CombinedOutput()
+	if err != nil {
+		return dir, errors.New(string(text))
+	}
+	return dir, nil
+})
+
+// command is "atrest rotate", a process that can be killed too.
+type command struct {
+	*harness.Process
+	folder string
+}
+
+// rotate starts "atrest rotate" of a kind for the cluster, hurried as its servers are.
+func (c *cluster) rotate(t *testing.T, kind string, args ...string) *command {
+	t.Helper()
+	dir, err := built()
+	require.NoError(t, err)
+	folder := filepath.Join(t.TempDir(), "state")
+	all := append([]string{"rotate", kind,
+		"--apiservers", strings.Join(names, ","), "--kubeconfig", c.kubeconfig(t), "--context", names[0],
+		"--config", filepath.Join(c.configs, "{apiserver}.yaml"), "--endpoints", c.options.Endpoint(), "--rate", "0",
+		"--state", folder, "--interval", "200ms", "--hold", "2s", "--retry-after", "1s"}, args...)
+	return &command{harness.RunFile(t, filepath.Join(dir, "atrest"), all...), folder}
+}
+
+// toNew are the flags of a rotation from the provider old to the provider new.
+func (c *cluster) toNew() []string {
+	return []string{"--from", "old", "--to", "new", "--endpoint", c.endpoint("{apiserver}", "new")}
+}
+
+// finished tells whether the command has ended, which it has to do well.
+func (r *command) finished(t *testing.T) bool {
+	t.Helper()
+	select {
+	case <-r.Exited():
+		require.Zero(t, r.Exit(), r.Log())
+		return true
+	default:
+		return false
+	}
+}
+
+// wait returns once the command has finished.
+func (r *command) wait(t *testing.T) {
+	t.Helper()
+	until(t, "the rotation is finished", func() bool { return r.finished(t) })
+	t.Logf("atrest rotate:\n%s", r.Log())
+}
+
+// says returns once the command has said it.
+func (r *command) says(t *testing.T, what string) {
+	t.Helper()
+	until(t, "atrest rotate says "+what, func() bool {
+		require.False(t, r.finished(t), r.Log())
+		return strings.Contains(r.Log(), what)
+	})
+}
+
+// state is what the command stored last, and nothing if it stored nothing yet.
+func (r *command) state(t *testing.T) rotation.State {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(r.folder, "rotation.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return rotation.State{}
+	}
+	require.NoError(t, err)
+	s, err := rotation.Decode(data)
+	require.NoError(t, err)
+	return s
+}

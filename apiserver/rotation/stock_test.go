@@ -1,0 +1,42 @@
+package rotation
+
+import (
+	"testing"
+
+	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+)
+
+// Kubernetes' own apiserver asks its plugins for their key_id when its check is read and 20 s have passed since it was
+// read last, and looks at its file once a minute.
+func TestAStockApiserverIsOneOfThree(t *testing.T) {
+	if !*long {
+		t.Skip("a kube-apiserver of its own makes takes minutes: run it with -long")
+	}
+	t.Run("one plugin", func(t *testing.T) {
+		k := newKeys(t)
+		c := startCluster(t, "kms", k, harness.StockServer, harness.HurriedServer)
+		load := startLoad(t, c)
+		rotation := c.rotate(t, "one-plugin", "--provider", "kms", "--from", "current")
+		rotation.says(t, "not_rotated")
+		k.rotate(t)
+		rotation.wait(t)
+		load.requireUndisturbed(t)
+		c.requireStored(t, load, "kms", k.newest(t))
+		c.requireRead(t, load)
+	})
+	t.Run("two plugins", func(t *testing.T) {
+		old, new := newKeys(t), newKeys(t)
+		c := startCluster(t, "old", old, harness.StockServer, harness.HurriedServer)
+		c.startPlugins(t, "new", new)
+		load := startLoad(t, c)
+		c.rotate(t, "two-plugins", c.toNew()...).wait(t)
+		load.requireUndisturbed(t)
+		c.requireStored(t, load, "new", new.newest(t))
+		for _, n := range c.nodes {
+			c.stopPlugin(n, "old")
+		}
+		c.requireRead(t, load)
+		c.restart()
+		c.requireRead(t, load)
+	})
+}
