@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,6 +19,9 @@ var elsewhere = []string{"--feature-gates", "--encryption-provider-config-automa
 func flagsOf(c *cobra.Command) map[string]bool {
 	flags := map[string]bool{}
 	c.Flags().VisitAll(func(f *pflag.Flag) { flags["--"+f.Name] = true })
+	for _, below := range c.Commands() {
+		maps.Copy(flags, flagsOf(below))
+	}
 	return flags
 }
 
@@ -69,7 +73,7 @@ func TestCommandLinesAreAccepted(t *testing.T) {
 	seen := 0
 	for _, text := range texts {
 		text = strings.ReplaceAll(text, "\\\n", " ")
-		for _, line := range regexp.MustCompile("(?m)(?:^|[ $|`])atrest ((?:check|diff|audit|decrypt) [^|>#`\n(]*)").FindAllStringSubmatch(text, -1) {
+		for _, line := range regexp.MustCompile("(?m)(?:^|[ $|`])atrest ((?:check|diff|audit|decrypt|migrate|rotate|retire) [^|>#`\n(]*)").FindAllStringSubmatch(text, -1) {
 			words := strings.Fields(line[1])
 			command, ok := commands()[words[0]]
 			require.True(t, ok, line[0])

@@ -17,9 +17,10 @@ const rootHelp = `See, check and change the encryption at rest of a Kubernetes c
   atrest audit               What in etcd is encrypted, and with what?
   atrest decrypt             The plain bytes of one stored value, for recovery.
   atrest migrate             Have stored what is not stored as it should be.
+  atrest rotate              Rotate the key, step by step, and prove it.
 
-No command writes to etcd: migrate has the apiserver do it, and the others of
-these only read. All but decrypt print no value of an object, and no command
+No command writes to etcd: migrate and rotate have the apiserver do it, and the
+others of these only read. All but decrypt print no value of an object, and no command
 prints a key. A key_id is shown as the SHA-256 of it, as in kube-apiserver's
 metrics.
 
@@ -39,7 +40,8 @@ Where etcd is, and how it is reached, is said as to etcdctl: by --endpoints,
 ETCDCTL_CERT and ETCDCTL_KEY.
 
 Exit codes, of all commands:
-  0  the answer is good: usable, no change, nothing found, decrypted, migrated
+  0  the answer is good: usable, no change, nothing found, decrypted, migrated,
+     rotated
   1  the answer is bad: not usable, a change, something found, does not open,
      something left
   2  there is no answer: wrong flags, or a file, etcd or an apiserver that cannot
@@ -121,7 +123,7 @@ func newRoot(s streams) *cobra.Command {
 	}
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s))
+	root.AddCommand(newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s), newRotate(s))
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return usagef("no command %q: there are %s", args[0], commandsOf(root))

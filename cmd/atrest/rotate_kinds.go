@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/fleet"
+	"github.com/kube-atrest/atrest/rotation"
+	"github.com/kube-atrest/atrest/rotation/drive"
+	"github.com/kube-atrest/atrest/rotation/edit"
+)
+
+// twoPlugins is the rotation from one plugin to another.
+type twoPlugins struct {
+	rotate
+	from, to, endpoints []string
+	pluginTimeout       time.Duration
+}
+
+const twoPluginsHelp = `Rotate from one KMS plugin to another.
+
+For a plugin that knows one version of its key for all its life, as Azure's does:
+the new version of the key is another plugin, with another socket, under another
+provider name. Start it beside the old one on every node first. Then, without a
+restart of any apiserver that follows its configuration:
+
+  1. the new provider is added to every configuration, to read with
+  2. the two are exchanged: from now on it writes
+  3. everything is rewritten
+  4. an audit of etcd counts nothing under the old one
+  5. the old one is removed from every configuration
+  6. it says which plugin may be stopped and which key disabled
+
+Before a step every apiserver has to have the configuration of the one before in
+effect, from which no apiserver ever writes what another cannot read.
+
+An apiserver that does not follow its configuration has to be restarted by
+somebody at 1, 2 and 5: that is waited for.`
+
+func newTwoPlugins(s streams) *cobra.Command {
+	r := &twoPlugins{rotate: rotate{streams: s}}
+	command := &cobra.Command{
+		Use:   "two-plugins",
+		Short: "Rotate from one KMS plugin to another",
+		Long:  twoPluginsHelp,
+		Example: `  atrest rotate two-plugins --from kms-1 --to kms-2 --endpoint unix:///run/kmsplugin/kms-2.sock \
+    --apiservers cp-1,cp-2,cp-3 --config '/mnt/{apiserver}/encryption.yaml' --state ./rotation \
+    --cacert ca.crt --cert client.crt --key client.key --plan`,
+		Args: arguments(0, ""),
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := r.checkNames(); err != nil {
+				return err
+			}
+			return r.run(command.Context(), r)
+		},
+	}
+	flags := command.Flags()
+	r.add(flags)
+	flags.StringSliceVar(&r.from, "from", nil, "name of the provider to leave; several, by commas, where each resource has its own")
+	flags.StringSliceVar(&r.to, "to", nil, "name of the new provider, which was never used before; as many as --from")
+	flags.StringSliceVar(&r.endpoints, "endpoint", nil, "socket of the new plugin, as in unix:///run/kms.sock; as many as --to; "+placeholder+" in it stands for the name of each apiserver")
+	flags.DurationVar(&r.pluginTimeout, "plugin-timeout", 0, "timeout of the new provider; 0 leaves it to the apiserver, which takes 3s")
+	return command
+}
+
+func (r *twoPlugins) checkNames() error {
+	switch {
+	case len(r.from) == 0:
+		return usagef("flag --from is missing: name the provider to leave")
+	case len(r.to) != len(r.from) || len(r.endpoints) != len(r.from):
+		return usagef("flags --from, --to and --endpoint: %d, %d and %d are given, and each provider needs one of each", len(r.from), len(r.to), len(r.endpoints))
+	case r.pluginTimeout < 0:
+		return usagef("flag --plugin-timeout is %s: it cannot be negative", r.pluginTimeout)
+	}
+	return nil
+}
+
+func (r *twoPlugins) changes(apiserver string) []edit.Replacement {
+	var all []edit.Replacement
+	for i := range r.from {
+		endpoint := strings.ReplaceAll(r.endpoints[i], placeholder, apiserver)
+		all = append(all, edit.Replacement{Old: r.from[i], New: edit.Plugin{Name: r.to[i], Endpoint: endpoint, Timeout: r.pluginTimeout}})
+	}
+	return all
+}
+
+func (r *twoPlugins) begin(_ context.Context, p rotation.Plan, _ *fleet.Fleet) (rotation.State, error) {
+	return rotation.NewTwoPlugins(p, r.from, r.to)
+}
+
+func (r *twoPlugins) owns(s rotation.State) bool {
+	return s.TwoPlugins != nil && slices.Equal(s.TwoPlugins.Old, r.from) && slices.Equal(s.TwoPlugins.New, r.to)
+}
+
+func (r *twoPlugins) providers() []string { return slices.Concat(r.from, r.to) }
+
+func (r *twoPlugins) stages(apiserver string, file []byte) ([]string, error) {
+	return plannedHashes(file, r.changes(apiserver))
+}
+
+func (r *twoPlugins) drive(ctx context.Context, w *rotationWorld, s rotation.State, o drive.Options) (rotation.Done, error) {
+	w.rollout.changes = r.changes
+	for i, old := range r.from { // the new one will be for what the old one is for
+		if resource, ok := w.canaries[old]; ok {
+			w.canaries[r.to[i]] = resource
+		}
+	}
+	return drive.Run(ctx, w, s, o)
+}
+
+// onePlugin is the rotation of a plugin whose key_id changes while it runs.
+type onePlugin struct {
+	rotate
+	provider []string
+	from     string
+	watch    bool
+}
+
+const onePluginHelp = `Rotate to the new key_id of a KMS plugin that changes it while it runs.
+
+Rotate the key at the KMS; no file, apiserver or plugin is touched here. Then:
+
+  1. every apiserver has to have the same new key_id from a healthy plugin, and
+     to have written under it: an apiserver goes on under the old one for up to a
+     minute or, if its plugin is away, for three
+  2. that has to stay so for --hold; whatever breaks it begins it anew
+  3. everything is rewritten
+  4. an audit of etcd counts nothing under another key_id
+  5. it says which key_ids may be disabled
+
+One that lags behind is named, and nothing is rewritten until it has caught up:
+what it writes meanwhile would be under the old key again, unseen. A further
+change of the key_id while objects are rewritten is not lost: it comes next.
+
+Without --from it is taken that the key is rotated already: the key_id that all
+apiservers have is the new one. --from current waits for another than they have
+now, so that it can be begun before the rotation at the KMS.`
+
+func newOnePlugin(s streams) *cobra.Command {
+	r := &onePlugin{rotate: rotate{streams: s}}
+	command := &cobra.Command{
+		Use:   "one-plugin",
+		Short: "Rotate to the new key_id of a plugin that changes it while it runs",
+		Long:  onePluginHelp,
+		Example: `  atrest rotate one-plugin --provider vault --apiservers cp-1,cp-2,cp-3 \
+    --config /etc/kubernetes/encryption.yaml --state ./rotation \
+    --cacert ca.crt --cert client.crt --key client.key
+  atrest rotate one-plugin --provider vault --from current --watch --apiservers cp-1,cp-2,cp-3 \
+    --config /etc/kubernetes/encryption.yaml --state /var/lib/atrest`,
+		Args: arguments(0, ""),
+		RunE: func(command *cobra.Command, _ []string) error {
+			if len(r.provider) == 0 {
+				return usagef("flag --provider is missing: name the KMS provider that everything is written with")
+			}
+			return r.run(command.Context(), r)
+		},
+	}
+	flags := command.Flags()
+	r.add(flags)
+	flags.StringSliceVar(&r.provider, "provider", nil, "name of the KMS provider; several, by commas, where each resource has its own on the same plugin")
+	flags.StringVar(&r.from, "from", "", "key_id to be left, or its sha256:..., or current: wait until all apiservers have another")
+	flags.BoolVar(&r.watch, "watch", false, "do not end: rotate whenever the key_id changes")
+	return command
+}
+
+func (r *onePlugin) begin(ctx context.Context, p rotation.Plan, f *fleet.Fleet) (rotation.State, error) {
+	from := r.from
+	switch {
+	case from == "current":
+		var err error
+		if from, err = r.current(ctx, f); err != nil {
+			return rotation.State{}, err
+		}
+	case from != "" && !strings.HasPrefix(from, "sha256:"):
+		from = rotation.KeyIDHash(from)
+	}
+	return rotation.NewOnePlugin(p, r.provider, from)
+}
+
+// current is the key_id that all apiservers have now.
+func (r *onePlugin) current(ctx context.Context, f *fleet.Fleet) (string, error) {
+	current := ""
+	for name, i := range f.Observe(ctx) {
+		for _, provider := range r.provider {
+			keyID := i.Providers[provider].KeyID
+			switch {
+			case keyID == "" && i.Problem != "":
+				return "", fmt.Errorf("key_id of provider %q at %s: %s", provider, name, i.Problem)
+			case keyID == "":
+				return "", fmt.Errorf("key_id of provider %q at %s is not known: wait until its plugin is healthy, or name a key_id with --from", provider, name)
+			case current != "" && keyID != current:
+				return "", fmt.Errorf("the apiservers have several key_ids of provider %q, among them %s and %s: a rotation is under way already; "+
+					"name the key_id to be left with --from, or leave out --from", provider, current, keyID)
+			}
+			current = keyID
+		}
+	}
+	return current, nil
+}
+
+func (r *onePlugin) owns(s rotation.State) bool {
+	return s.OnePlugin != nil && slices.Equal(s.OnePlugin.Providers, r.provider)
+}
+
+func (r *onePlugin) providers() []string { return r.provider }
+
+func (r *onePlugin) stages(_ string, file []byte) ([]string, error) {
+	return []string{config.Hash(file)}, nil
+}
+
+func (r *onePlugin) drive(ctx context.Context, w *rotationWorld, s rotation.State, o drive.Options) (rotation.Done, error) {
+	if !r.watch {
+		return drive.Run(ctx, w, s, o)
+	}
+	tell := o.Tell
+	o.Tell = func(t drive.Turn) {
+		tell(t)
+		if done, ok := t.Decision.Done(); ok {
+			w.teller.finished(done)
+		}
+	}
+	return rotation.Done{}, drive.Watch(ctx, w, s, o)
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/migrate"
+)
+
+// surveyed is what the configuration files say of a rotation.
+type surveyed struct {
+	// files are those of the apiservers, as they are.
+	files map[string][]byte
+	// resources are those that are, or were, written with the providers.
+	resources []string
+	// canaries has, by provider, a resource that can be written to see what an
+	// apiserver writes with.
+	canaries map[string]schema.GroupResource
+}
+
+// survey reads the configuration file of every apiserver.
+func (r *rotate) survey(ctx context.Context, providers []string, cluster *migrate.Cluster) (surveyed, error) {
+	found := surveyed{files: map[string][]byte{}, canaries: map[string]schema.GroupResource{}}
+	resources := map[string]bool{}
+	for _, apiserver := range r.fleet.apiservers {
+		file, err := r.files().read(ctx, apiserver)
+		if err != nil {
+			return found, fmt.Errorf("configuration of %s: %w", apiserver, err)
+		}
+		c, err := config.Parse(file, config.Options{KMSv1: true, Reload: true, File: "configuration of " + apiserver})
+		if err != nil {
+			return found, err
+		}
+		found.files[apiserver] = file
+		covered, err := coveredBy(ctx, c, cluster)
+		if err != nil {
+			return found, err
+		}
+		for _, resource := range covered {
+			if by := among(c.For(resource), providers); by != nil {
+				resources[resource.String()] = true
+				found.offer(by, resource)
+			}
+		}
+	}
+	if len(resources) == 0 {
+		return found, fmt.Errorf("no resource is encrypted with KMS provider %s: name one that the configuration has", quoted(providers))
+	}
+	found.resources = slices.Sorted(maps.Keys(resources))
+	return found, nil
+}
+
+// coveredBy lists the resources that a configuration is about: those it names,
+// and where it has a wildcard those that the cluster serves.
+func coveredBy(ctx context.Context, c *config.Configuration, cluster *migrate.Cluster) ([]schema.GroupResource, error) {
+	var all []schema.GroupResource
+	wild := false
+	for _, rule := range c.Rules() {
+		if rule.Resource.Resource == "*" {
+			wild = true
+			continue
+		}
+		all = append(all, rule.Resource)
+	}
+	if wild {
+		served, err := servedBy(ctx, cluster)
+		if err != nil {
+			return nil, fmt.Errorf("the configuration has a wildcard, and what it is for cannot be listed: %w", err)
+		}
+		all = append(all, served...)
+	}
+	return all, nil
+}
+
+// among are the names of the KMS providers that are among the given ones.
+func among(providers []*config.Provider, names []string) []string {
+	var found []string
+	for _, p := range providers {
+		if name := p.KMS().Name; name != "" && slices.Contains(names, name) {
+			found = append(found, name)
+		}
+	}
+	return found
+}
+
+// offer remembers the best resource to write a canary of: a Secret, else a
+// ConfigMap, else what there is.
+func (s *surveyed) offer(providers []string, resource schema.GroupResource) {
+	worth := func(r schema.GroupResource) int {
+		return slices.Index([]schema.GroupResource{{Resource: "configmaps"}, {Resource: "secrets"}}, r)
+	}
+	for _, name := range providers {
+		if had, ok := s.canaries[name]; !ok || worth(resource) > worth(had) {
+			s.canaries[name] = resource
+		}
+	}
+}

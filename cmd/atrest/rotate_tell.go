@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kube-atrest/atrest/migrate"
+	"github.com/kube-atrest/atrest/rotation"
+	"github.com/kube-atrest/atrest/rotation/drive"
+)
+
+// tellEvery is the time between two lines about the same rewriting.
+const tellEvery = 5 * time.Second
+
+// teller tells how a rotation goes, a line for each thing that is new. It is safe
+// for concurrent use.
+type teller struct {
+	to io.Writer
+
+	mu    sync.Mutex
+	step  int
+	lines []string // of the latest turn
+	told  map[string]time.Time
+	done  string
+}
+
+func newTeller(to io.Writer) *teller {
+	return &teller{to: to, step: -1, told: map[string]time.Time{}}
+}
+
+// turn tells what a turn has that the one before had not.
+func (t *teller) turn(turn drive.Turn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	steps := turn.State.Steps()
+	if now := slices.IndexFunc(steps, func(p rotation.Planned) bool { return p.Now }); now != t.step && now >= 0 {
+		t.step, t.lines = now, nil
+		t.line("step %d of %d: %s", now+1, len(steps), steps[now].What)
+		t.line("  until: %s", steps[now].Gate)
+	}
+	lines := linesOf(turn)
+	for _, line := range lines {
+		if !slices.Contains(t.lines, line) {
+			t.line("  %s", line)
+		}
+	}
+	t.lines = lines
+}
+
+func linesOf(turn drive.Turn) []string {
+	var lines []string
+	for _, a := range turn.Decision.Actions {
+		if _, done := a.(rotation.Done); !done {
+			lines = append(lines, "now: "+a.String())
+		}
+	}
+	for _, w := range turn.Decision.Waiting {
+		lines = append(lines, "waiting: "+w.String())
+	}
+	for _, problem := range turn.Problems {
+		lines = append(lines, "problem: "+problem.Error())
+	}
+	return lines
+}
+
+// printPlan prints all steps of a rotation, and how far it is.
+func (r *rotate) printPlan(s rotation.State) error {
+	steps := s.Steps()
+	return r.output.write(r.out, steps, func(to io.Writer) error {
+		fmt.Fprintf(to, "apiservers: %s\nresources:  %s\n", strings.Join(slices.Sorted(maps.Keys(s.Plan.Configs)), ", "), strings.Join(s.Plan.Resources, ", "))
+		for i, p := range steps {
+			mark := ""
+			switch {
+			case p.Done:
+				mark = " (done)"
+			case p.Now:
+				mark = " (now)"
+			}
+			fmt.Fprintf(to, "\n%d. %s%s\n   until: %s\n", i+1, printable(p.What), mark, printable(p.Gate))
+		}
+		return nil
+	})
+}
+
+// doneText says what may go now, a line for each.
+func doneText(done rotation.Done) string {
+	text := "finished: everything is stored under key_id " + done.KeyID
+	for _, provider := range done.Providers {
+		text += fmt.Sprintf("\n  may be stopped: the plugin of provider %q", provider)
+	}
+	for _, keyID := range done.KeyIDs {
+		text += fmt.Sprintf("\n  may be disabled: key_id %s, when no backup of etcd needs it: atrest retire %s", keyID, keyID)
+	}
+	return text
+}
+
+// rewriting tells how the rewriting of a resource goes, from time to time.
+func (t *teller) rewriting(resource string, p migrate.Progress) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now := time.Now(); now.Sub(t.told[resource]) >= tellEvery {
+		t.told[resource] = now
+		t.line("  %s: %s", resource, rewritingText(p))
+	}
+}
+
+// rewrote tells what the rewriting of a resource came to.
+func (t *teller) rewrote(resource string, c migrate.Counts) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.line("  %s: %d rewritten, %d unchanged, %d gone, %d failed", resource, c.Rewritten, c.Unchanged, c.Gone, c.Failed)
+}
+
+// finished tells of the end of a rotation, once, where that is not the end of all.
+func (t *teller) finished(done rotation.Done) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if text := done.String(); text != t.done {
+		t.done = text
+		t.line("%s", text)
+	}
+}
+
+func (t *teller) line(format string, args ...any) {
+	text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ")
+	fmt.Fprintf(t.to, "%s %s\n", time.Now().UTC().Format(time.TimeOnly), printable(text))
+}

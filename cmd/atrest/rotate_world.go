@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/audit"
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/fleet"
+	"github.com/kube-atrest/atrest/migrate"
+	"github.com/kube-atrest/atrest/rotation"
+)
+
+// rotationWorld is the cluster, as a rotation sees and changes it; see drive.World.
+type rotationWorld struct {
+	fleet    *fleet.Fleet
+	cluster  *migrate.Cluster
+	rollout  rollout
+	rewriter rewriter
+	// canaries has a resource to write by provider.
+	canaries map[string]schema.GroupResource
+	teller   *teller
+}
+
+// checkpointsIn is where in the folder of a rotation the rewriting of resources
+// keeps how far it is.
+func checkpointsIn(folder string) string { return filepath.Join(folder, "checkpoints") }
+
+func (w *rotationWorld) Observe(ctx context.Context) map[string]rotation.Instance {
+	return w.fleet.Observe(ctx)
+}
+
+func (w *rotationWorld) WriteConfig(ctx context.Context, apiserver string, to rotation.Stage, hash string) error {
+	return w.rollout.bring(ctx, apiserver, to, hash)
+}
+
+func (w *rotationWorld) Canary(ctx context.Context, c rotation.Canary) error {
+	var problems []error
+	written := map[schema.GroupResource]bool{}
+	for _, provider := range c.Providers {
+		resource, ok := w.canaries[provider]
+		switch {
+		case !ok:
+			problems = append(problems, fmt.Errorf("no resource is written with provider %q", provider))
+		case !written[resource]:
+			written[resource] = true
+			problems = append(problems, w.fleet.Write(ctx, c.Instance, resource))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (w *rotationWorld) Migrate(ctx context.Context, goal rotation.Goal, providers []string, resource string) error {
+	needs := func(f audit.Form) bool {
+		switch f.Kind {
+		case audit.Unknown, audit.Undecodable:
+			return false // no apiserver can read it, so none can write it again
+		case config.KMSv2:
+			return f.KeyIDHash != goal.KeyID || !slices.Contains(providers, f.Name)
+		}
+		return true
+	}
+	var done migrate.Counts
+	defer func() { w.teller.rewrote(resource, done) }()
+	return w.rewriter.rewrite(ctx, schema.ParseGroupResource(resource), fmt.Sprintf("%s/%d", goal.KeyID, goal.Round), needs, func(p migrate.Progress) {
+		done = p.Counts
+		w.teller.rewriting(resource, p)
+	})
+}
+
+func (w *rotationWorld) Audit(ctx context.Context, resources []string) ([]rotation.Count, error) {
+	var all []schema.GroupResource
+	for _, resource := range resources {
+		all = append(all, schema.ParseGroupResource(resource))
+	}
+	report, err := w.rewriter.count(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	return countsOf(report), nil
+}
+
+// countsOf are the counts of a report, as a rotation wants them.
+func countsOf(report *audit.Report) []rotation.Count {
+	var counts []rotation.Count
+	for _, resource := range report.Resources {
+		for _, stored := range resource.Forms {
+			c := rotation.Count{Resource: resource.Name, Objects: stored.Objects}
+			if stored.Kind == config.KMSv1 || stored.Kind == config.KMSv2 {
+				c.Provider, c.KeyID = stored.Name, stored.KeyIDHash
+			}
+			counts = append(counts, c)
+		}
+	}
+	return counts
+}
