@@ -63,8 +63,11 @@ func TestTheMetricsOfAnyKubeAPIServer(t *testing.T) {
 		"kms":       {Healthy: true, KeyID: keyB, WroteKeyID: keyB, WroteAt: time.Unix(1795175921, 0).UTC()},
 		`a "b", c}`: {KeyID: keyA, Problem: "its plugin has named no key_id for 3m0s"},
 	}}, i)
+	require.True(t, observe.Configured(i.Providers["kms"]))
+	require.False(t, observe.Configured(i.Providers[`a "b", c}`]))
 	i, err = scrape(t, metrics, "plugin is away")
 	require.NoError(t, err)
+	require.True(t, observe.Configured(i.Providers[`a "b", c}`]))
 	require.Equal(t, "plugin is away", i.Providers["kms"].Problem)
 	require.False(t, i.Providers["kms"].Healthy)
 }
