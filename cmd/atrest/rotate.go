@@ -217,7 +217,7 @@ func (r *rotate) prepare(ctx context.Context, k kind, apiservers *fleet.Fleet, f
 }
 
 // begin makes the state of a new rotation.
-func begin(ctx context.Context, k kind, found surveyed, apiservers *fleet.Fleet) (s rotation.State, err error) {
+func begin(ctx context.Context, k kind, found configurations, apiservers *fleet.Fleet) (s rotation.State, err error) {
 	p := rotation.Plan{Configs: map[string][]string{}, Resources: found.resources}
 	for apiserver, file := range found.files {
 		if p.Configs[apiserver], err = k.stages(apiserver, file); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/kube-atrest/atrest/migrate"
 )
 
-// surveyed is what the configuration files say of a rotation.
-type surveyed struct {
+// configurations is what the configuration files say of a rotation.
+type configurations struct {
 	// files are those of the apiservers, as they are.
 	files map[string][]byte
 	// resources are those that are, or were, written with the providers.
@@ -24,8 +24,8 @@ type surveyed struct {
 }
 
 // survey reads the configuration file of every apiserver.
-func (r *rotate) survey(ctx context.Context, providers []string, cluster *migrate.Cluster) (surveyed, error) {
-	found := surveyed{files: map[string][]byte{}, canaries: map[string]schema.GroupResource{}}
+func (r *rotate) survey(ctx context.Context, providers []string, cluster *migrate.Cluster) (configurations, error) {
+	found := configurations{files: map[string][]byte{}, canaries: map[string]schema.GroupResource{}}
 	resources := map[string]bool{}
 	for _, apiserver := range r.fleet.apiservers {
 		file, err := r.files().read(ctx, apiserver)
@@ -90,7 +90,7 @@ func among(providers []*config.Provider, names []string) []string {
 
 // offer remembers the best resource to write a canary of: a Secret, else a
 // ConfigMap, else what there is.
-func (s *surveyed) offer(providers []string, resource schema.GroupResource) {
+func (s *configurations) offer(providers []string, resource schema.GroupResource) {
 	worth := func(r schema.GroupResource) int {
 		return slices.Index([]schema.GroupResource{{Resource: "configmaps"}, {Resource: "secrets"}}, r)
 	}
