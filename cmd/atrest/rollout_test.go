@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/rotation"
+	"github.com/kube-atrest/atrest/rotation/edit"
+)
+
+const encryption = `apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets]
+  providers:
+  - kms: {apiVersion: v2, name: old, endpoint: "unix:///run/old.sock"}
+  - identity: {}
+`
+
+// toNew is the change of every apiserver in these tests.
+func toNew(apiserver string) []edit.Replacement {
+	return []edit.Replacement{{Old: "old", New: edit.Plugin{Name: "new", Endpoint: "unix:///run/" + apiserver + ".sock"}}}
+}
+
+// newRollout is that of one apiserver, and its file.
+func newRollout(t *testing.T) (r *rollout, path string) {
+	folder := t.TempDir()
+	path = filepath.Join(folder, "cp-1.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(encryption), 0o640))
+	hashes, err := plannedHashes([]byte(encryption), toNew("cp-1"))
+	require.NoError(t, err)
+	return &rollout{files: localFiles{path: filepath.Join(folder, placeholder+".yaml")},
+		hashes: map[string][]string{"cp-1": hashes}, changes: toNew, copies: t.TempDir()}, path
+}
+
+func (r *rollout) to(t *testing.T, stage int) error {
+	return r.bring(t.Context(), "cp-1", rotation.Stages[stage], r.hashes["cp-1"][stage])
+}
+
+func TestAFileIsBroughtFromStageToStage(t *testing.T) {
+	r, path := newRollout(t)
+	for stage := range rotation.Stages {
+		for range 2 { // the second time changes nothing
+			require.NoError(t, r.to(t, stage))
+			is, err := os.Stat(path)
+			require.NoError(t, err)
+			require.Equal(t, os.FileMode(0o640), is.Mode())
+			require.Equal(t, r.hashes["cp-1"][stage], hashOf(t, path))
+		}
+	}
+	require.NotContains(t, read(t, path), "old")
+	require.Contains(t, read(t, path), "/run/cp-1.sock")
+	require.Equal(t, encryption, read(t, r.copyOf("cp-1")))
+	require.ErrorContains(t, r.to(t, 1), `the file is that of stage "removed" already, and is not in effect`)
+}
+
+func TestAFileOfSomebodyElseStays(t *testing.T) {
+	r, path := newRollout(t)
+	require.NoError(t, r.to(t, 1))
+	theirs := strings.Replace(encryption, "secrets", "configmaps", 1)
+	require.NoError(t, os.WriteFile(path, []byte(theirs), 0o600))
+	err := r.to(t, 2)
+	require.ErrorContains(t, err, "none of this rotation's")
+	require.ErrorContains(t, err, r.copyOf("cp-1"))
+	require.Equal(t, theirs, read(t, path))
+}
+
+// The flags are another time than those of the plan.
+func TestAFileThatWasNotPlannedIsNotWritten(t *testing.T) {
+	r, path := newRollout(t)
+	r.changes = func(string) []edit.Replacement { return toNew("elsewhere") }
+	require.ErrorContains(t, r.to(t, 1), "give --endpoint and --timeout as at the beginning")
+	require.Equal(t, encryption, read(t, path))
+}
+
+func TestAPlanThatAnApiserverWouldRefuseIsRefused(t *testing.T) {
+	for text, changes := range map[string][]edit.Replacement{
+		"unsupported scheme":                {{Old: "old", New: edit.Plugin{Name: "new", Endpoint: "http://run"}}},
+		`there is no KMS provider "absent"`: {{Old: "absent", New: edit.Plugin{Name: "new", Endpoint: "unix:///new.sock"}}},
+	} {
+		_, err := plannedHashes([]byte(encryption), changes)
+		require.ErrorContains(t, err, text)
+	}
+}
+
+func TestWhatALinkLeadsToIsExchanged(t *testing.T) {
+	r, path := newRollout(t)
+	elsewhere := filepath.Join(t.TempDir(), "real.yaml")
+	require.NoError(t, os.Rename(path, elsewhere))
+	require.NoError(t, os.Symlink(elsewhere, path))
+	require.NoError(t, r.to(t, 1))
+	require.Equal(t, r.hashes["cp-1"][1], hashOf(t, elsewhere))
+	is, err := os.Lstat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.ModeSymlink, is.Mode().Type())
+}
+
+func TestAFileThatCannotBeExchangedStays(t *testing.T) {
+	r, path := newRollout(t)
+	require.NoError(t, os.Remove(path))
+	require.ErrorIs(t, r.to(t, 1), os.ErrNotExist)
+
+	r, path = newRollout(t)
+	require.NoError(t, os.WriteFile(path+".copy", nil, 0o600))
+	require.NoError(t, os.Remove(r.copies))
+	require.ErrorContains(t, r.to(t, 1), "copy of the file")
+	require.Equal(t, encryption, read(t, path))
+}
+
+// A program reaches what no path does.
+func TestAProgramReachesTheFiles(t *testing.T) {
+	r, path := newRollout(t)
+	program := filepath.Join(t.TempDir(), "hook")
+	script := "#!/bin/sh\ncase $1-$2 in read-cp-1) cat " + path + ";; write-cp-1) cat > " + path + ";; *) echo 'no such apiserver' >&2; exit 3;; esac\n"
+	require.NoError(t, os.WriteFile(program, []byte(script), 0o700))
+	var said bytes.Buffer
+	r.files = hookedFiles{program: program, err: &said}
+	require.NoError(t, r.to(t, 2))
+	require.Equal(t, r.hashes["cp-1"][2], hashOf(t, path))
+	_, err := r.files.read(t.Context(), "cp-9")
+	require.ErrorContains(t, err, "hook read cp-9: exit status 3")
+	require.Contains(t, said.String(), "no such apiserver")
+
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	require.Error(t, r.files.write(ctx, "cp-1", nil))
+	require.Equal(t, r.hashes["cp-1"][2], hashOf(t, path))
+}
+
+func hashOf(t *testing.T, path string) string {
+	hashes, err := edit.Hashes([]byte(read(t, path)))
+	require.NoError(t, err)
+	return hashes[0]
+}
+
+func read(t *testing.T, path string) string {
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(content)
+}
