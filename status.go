@@ -56,7 +56,9 @@ type ProviderStatus struct {
 	Problem string    `json:"problem,omitempty"`
 	Message string    `json:"message,omitempty"`
 	Since   time.Time `json:"since"`
-	// KeyIDHash is sha256:<hex> of the key_id that is written under.
+	// KeyIDHash is sha256:<hex> of a key_id: of a plugin that is written with the
+	// one under which values are written, and of one that is only read with the
+	// one that it named last.
 	KeyIDHash   string    `json:"keyIDHash,omitempty"`
 	DEKCreated  time.Time `json:"dekCreated,omitzero"`
 	DEKWrites   uint64    `json:"dekWrites,omitempty"`

@@ -54,7 +54,7 @@ func Build(c *Configuration, previous *Transformers, o BuildOptions) (*Transform
 		t.entries[p] = entries
 	}
 	for _, u := range t.plugins {
-		u.startWriting()
+		u.begin()
 	}
 	return t, nil
 }
@@ -110,7 +110,7 @@ func (t *Transformers) kmsEntries(p *Provider, previous *Transformers, o BuildOp
 	u.providers = append(u.providers, p)
 	format, _ := p.Kind().format()
 	prefix := format.PrefixFor(p.KMS().Name)
-	return []transformer.Entry{{Prefix: prefix, Label: prefix, Provider: u.read}}, nil
+	return []transformer.Entry{{Prefix: prefix, Label: prefix, Provider: u.held}}, nil
 }
 
 // plugin is the use of a plugin: one that this file named before, else one that
@@ -123,11 +123,11 @@ func (t *Transformers) plugin(p *Provider, previous *Transformers, o BuildOption
 	}
 	u := &pluginUse{id: id}
 	if old := previous.use(id); old != nil {
-		u.observer, u.source, u.wroteBefore = old.observer, old.source, old.write != nil
+		u.observer, u.source, u.wroteBefore = old.observer, old.source, old.writes()
 	} else if err := u.dial(kms, o); err != nil {
 		return nil, err
 	}
-	u.read = u.source.toRead()
+	u.held = u.source.toHold()
 	t.plugins = append(t.plugins, u)
 	return u, nil
 }
@@ -175,13 +175,13 @@ func endpointOf(kms KMS) envelope.Endpoint {
 func (t *Transformers) Ready(ctx context.Context) error {
 	var errs []error
 	for _, u := range t.plugins {
-		if u.write == nil || u.wroteBefore {
+		if !u.writes() || u.wroteBefore {
 			continue
 		}
-		if err := u.write.Probed(ctx); err != nil {
+		if err := u.inUse.Probed(ctx); err != nil {
 			return err
 		}
-		if h := u.read.Health(); h.Problem != "" {
+		if h := u.inUse.Health(); h.Problem != "" {
 			errs = append(errs, &NotReady{Names: u.names(), Cause: h.Err})
 		}
 	}

@@ -64,5 +64,9 @@ func (o *observer) Changed(h envelope.Health) {
 		o.logger.Info("KMS plugin is healthy", "provider", name, "keyIDHash", h.KeyIDHash)
 		return
 	}
+	if !h.Writes {
+		o.logger.Error(h.Err, "KMS plugin is not healthy", "provider", name, "problem", h.Problem, "since", h.Since, "role", "read")
+		return
+	}
 	o.logger.Error(h.Err, "KMS plugin is not healthy", "provider", name, "problem", h.Problem, "since", h.Since, "writesUntil", h.WritesUntil)
 }

@@ -18,8 +18,10 @@ type lease interface {
 	End()
 }
 
-// source leases a plugin and looks after what it keeps.
+// source leases a plugin and looks after what it keeps. A lease to hold calls
+// nobody.
 type source interface {
+	toHold() lease
 	toRead() lease
 	toWrite() lease
 	tend(*observer)
@@ -27,6 +29,7 @@ type source interface {
 
 type v2 struct{ *envelope.Provider }
 
+func (p v2) toHold() lease  { return p.Hold() }
 func (p v2) toRead() lease  { return p.LeaseToRead() }
 func (p v2) toWrite() lease { return p.LeaseToWrite() }
 func (p v2) tend(o *observer) {
@@ -45,6 +48,7 @@ func (p v2) tend(o *observer) {
 
 type v1 struct{ *kmsv1.Provider }
 
+func (p v1) toHold() lease  { return p.LeaseToRead() }
 func (p v1) toRead() lease  { return p.LeaseToRead() }
 func (p v1) toWrite() lease { return p.LeaseToWrite() }
 func (p v1) tend(o *observer) {

@@ -37,8 +37,8 @@ type pluginUse struct {
 	providers   []*Provider // that name it, in the order of the file
 	observer    *observer
 	source      source
-	read        lease
-	write       lease // nil when none of the providers writes
+	held        lease // for as long as anything may read with it
+	inUse       lease // to read, or to write; nil until everything is built
 	wroteBefore bool  // it was written with by the file before, too
 }
 
@@ -54,12 +54,17 @@ func (t *Transformers) use(id pluginID) *pluginUse {
 	return t.plugins[i]
 }
 
-// startWriting begins to follow the plugin if one of its providers writes.
-func (u *pluginUse) startWriting() {
-	if slices.ContainsFunc(u.providers, (*Provider).Writes) {
-		u.write = u.source.toWrite()
+// begin begins to follow the plugin, as one that is written with if one of its
+// providers writes.
+func (u *pluginUse) begin() {
+	if u.writes() {
+		u.inUse = u.source.toWrite()
+	} else {
+		u.inUse = u.source.toRead()
 	}
 }
+
+func (u *pluginUse) writes() bool { return slices.ContainsFunc(u.providers, (*Provider).Writes) }
 
 func (u *pluginUse) names() []string {
 	var names []string
@@ -96,12 +101,13 @@ func (t *Transformers) Activate() {
 
 // Retire tells the transformers that they were replaced. They can still be
 // read with, but no more written with unless the next ones write with the same
-// plugin.
+// plugin. Plugins that the next ones do not have are not asked any more how they
+// are.
 func (t *Transformers) Retire() {
 	t.retire.Do(func() {
 		for _, u := range t.plugins {
-			if u.write != nil {
-				u.write.End()
+			if u.inUse != nil {
+				u.inUse.End()
 			}
 		}
 	})
@@ -113,7 +119,7 @@ func (t *Transformers) Close() {
 	t.Retire()
 	t.close.Do(func() {
 		for _, u := range t.plugins {
-			u.read.End()
+			u.held.End()
 		}
 	})
 }

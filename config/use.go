@@ -67,7 +67,7 @@ func (t *Transformers) Removed(next *Transformers, c clock.PassiveClock) []Remov
 	}
 	for _, u := range t.plugins {
 		u.source.tend(u.observer)
-		if h := u.read.Health(); h.Reads > 0 && next.use(u.id) == nil {
+		if h := u.held.Health(); h.Reads > 0 && next.use(u.id) == nil {
 			all = append(all, Removal{Name: "kms " + strings.Join(u.names(), ", "), Reads: h.Reads, LastRead: h.LastRead})
 		}
 	}

@@ -27,7 +27,7 @@ var (
 	// its own DEK for its etcd key. Trying again does not help.
 	ErrCorrupt = stored.ErrCorrupt
 	// ErrClosed: the provider was closed; its configuration is no longer in use.
-	ErrClosed = errors.New("provider is closed")
+	ErrClosed = plugin.ErrClosed
 )
 
 // Problem is the class of what is wrong with a plugin, for metrics and for

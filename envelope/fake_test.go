@@ -129,7 +129,7 @@ func (r *rig) pass(d time.Duration) {
 	r.t.Helper()
 	r.settle()
 	before, _, _ := r.plugin.calls()
-	due := d >= r.writer.Load().pollAfter()
+	due := d >= DefaultHealthyPoll || r.Health().Problem != "" && d >= DefaultUnhealthyPoll
 	r.clock.Step(d)
 	if !due {
 		return

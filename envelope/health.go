@@ -17,6 +17,11 @@ type Health struct {
 	Writes bool
 	// Problem is what is wrong, or empty; Err is its text and cause, and Since
 	// when it was first seen. For a healthy provider Since is when it became so.
+	//
+	// Of a provider that only reads it is what the last Decrypt came to, and if
+	// that was well, what Status did. A Status that is well ends a problem of
+	// Decrypt only if that did not reach the plugin, and a Status that is refused
+	// is no problem once Decrypt has succeeded since.
 	Problem Problem
 	Err     error
 	Since   time.Time
@@ -25,7 +30,8 @@ type Health struct {
 	// WritesUntil is when writing stops unless Status is found healthy again;
 	// zero when nothing can be written.
 	WritesUntil time.Time
-	// KeyIDHash is [HashKeyID] of the key_id under which values are written.
+	// KeyIDHash is [HashKeyID] of the key_id under which values are written, and
+	// for a provider that only reads, of the one that Status named last.
 	KeyIDHash string
 	// DEKCreated is when the write DEK was made, and DEKWrites how many values
 	// it has sealed.

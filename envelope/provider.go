@@ -16,21 +16,22 @@ import (
 )
 
 // Provider encrypts and decrypts with one KMS v2 plugin: one connection, one
-// cache of DEKs, and while something is written with it one Status loop and
-// one write DEK. It is shared by all who mention the plugin, through [Lease]s.
+// cache of DEKs, one Status loop, and while something is written with it one
+// write DEK. It is shared by all who mention the plugin, through [Lease]s.
 // Safe for concurrent use.
 type Provider struct {
 	name   string
 	plugin Plugin
 	opts   Options
 
-	cache   *cache
-	leases  plugin.Leases
-	unwraps singleflight.Group
-	usage   usage
-	reading atomic.Pointer[plugin.Condition] // what the last Decrypt call came to
+	cache    *cache
+	leases   plugin.Leases
+	unwraps  singleflight.Group
+	usage    usage
+	decrypts decrypts
 
-	writer atomic.Pointer[writer] // nil while nothing is written
+	writer  atomic.Pointer[writer]  // nil while nothing is written
+	watcher atomic.Pointer[watcher] // the latest, nil before the first
 }
 
 // NewProvider makes a provider of a plugin, which it owns from then on: the
@@ -39,8 +40,8 @@ type Provider struct {
 func NewProvider(name string, owned Plugin, opts Options) *Provider {
 	opts = opts.withDefaults()
 	p := &Provider{name: name, plugin: owned, opts: opts, cache: newCache(opts.MaxDEKs)}
-	p.reading.Store(&plugin.Condition{Since: opts.Clock.Now()})
-	p.leases.Start, p.leases.Stop = p.start, p.stop
+	p.decrypts.condition.Store(&plugin.Condition{Since: opts.Clock.Now()})
+	p.leases.Follow = p.follow
 	p.leases.Close = func() { _ = owned.Close() } // there is nobody left whom an error could concern
 	return p
 }
@@ -171,8 +172,7 @@ func (p *Provider) callDecrypt(ctx context.Context, s *stored.DEKSource, raw []b
 }
 
 func (p *Provider) readingFound(t *plugin.Trouble) {
-	after := p.reading.Load().Next(t, p.opts.Clock.Now())
-	p.reading.Store(&after)
+	p.decrypts.found(t, p.opts.Clock.Now())
 }
 
 // Seal encrypts plaintext for the etcd key in at and returns prefix and the
@@ -244,8 +244,10 @@ func (p *Provider) Health() Health {
 	h := Health{}
 	if w := p.writer.Load(); w != nil {
 		h = w.health()
+	} else if w := p.watcher.Load(); w != nil {
+		h = w.health()
 	} else {
-		h.setCondition(p.reading.Load())
+		h.setCondition(p.decrypts.condition.Load())
 	}
 	h.CachedDEKs = p.cache.len()
 	h.Reads, h.LastRead = p.usage.reads()

@@ -31,24 +31,17 @@ type permit struct {
 }
 
 // writer keeps the permit of one provider in step with its plugin's Status.
-// Its goroutine alone changes anything; any number of others read.
+// Its loop alone changes anything; any number of others read.
 type writer struct {
-	plugin Plugin
-	opts   Options
-	cache  *cache // takes each new DEK, for reading
-	usage  *usage
+	*plugin.Loop
+	asker
+	cache *cache // takes each new DEK, for reading
+	usage *usage
 
 	permit    atomic.Pointer[permit]
 	condition atomic.Pointer[plugin.Condition]
 
-	renewals chan chan error // writers that found their DEK used up
-	probed   chan struct{}   // closed when the first probe has ended
-	stop     context.CancelFunc
-	done     chan struct{}
-
-	// Of the goroutine alone.
-	version string      // of the API, pinned to the first that Status named
-	pending *pendingDEK // made, and wrapped under a key_id that Status did not name
+	pending *pendingDEK // of the loop alone: made, and wrapped under a key_id that Status did not name
 }
 
 // pendingDEK is a DEK that may not be used yet.
@@ -58,67 +51,17 @@ type pendingDEK struct {
 	source stored.DEKSource
 }
 
-// startWriter begins to follow the provider's plugin; close ends it.
-func startWriter(p *Provider) *writer {
-	ctx, stop := context.WithCancel(context.Background())
-	w := &writer{
-		plugin: p.plugin, opts: p.opts, cache: p.cache, usage: &p.usage,
-		renewals: make(chan chan error), probed: make(chan struct{}), stop: stop, done: make(chan struct{}),
-	}
+// startWriter begins to follow the provider's plugin when the loop before has
+// ended: at the poll rate of its state, when its connection comes up or breaks,
+// and when a DEK is used up.
+func startWriter(p *Provider, before *plugin.Loop) *writer {
+	w := &writer{asker: p.asker(), cache: p.cache, usage: &p.usage}
 	w.condition.Store(&plugin.Condition{
 		Trouble: plugin.Troublef(Unreachable, "the plugin has not answered yet"),
 		Since:   p.opts.Clock.Now(),
 	})
-	go w.run(ctx)
+	w.Loop = w.follow(before, w.probe)
 	return w
-}
-
-func (w *writer) close() {
-	w.stop()
-	<-w.done
-}
-
-// run probes the plugin: at the poll rate of its state, when its connection
-// comes up or breaks, and when a DEK is used up.
-func (w *writer) run(ctx context.Context) {
-	defer close(w.done)
-	w.probe(ctx)
-	close(w.probed)
-	for {
-		timer := w.opts.Clock.NewTimer(w.pollAfter())
-		var waiting chan error
-		select {
-		case <-ctx.Done():
-		case <-timer.C():
-		case <-w.plugin.Wake():
-		case waiting = <-w.renewals:
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return
-		}
-		w.answer(waiting, w.probe(ctx))
-	}
-}
-
-// answer tells the outcome of a probe to the one who asked for it and to all
-// who came while it was under way.
-func (w *writer) answer(waiting chan error, outcome error) {
-	for waiting != nil {
-		waiting <- outcome
-		select {
-		case waiting = <-w.renewals:
-		default:
-			waiting = nil
-		}
-	}
-}
-
-func (w *writer) pollAfter() time.Duration {
-	if w.condition.Load().Trouble == nil {
-		return w.opts.HealthyPoll
-	}
-	return w.opts.UnhealthyPoll
 }
 
 // probe asks the plugin how it is and brings the permit into line. Only a
@@ -137,51 +80,10 @@ func (w *writer) probe(ctx context.Context) error {
 	if t == nil {
 		w.permit.Store(&permit{dek: dek, since: asked})
 	}
-	return w.conclude(t, w.opts.Clock.Now())
-}
-
-// conclude records what a probe found and tells the observer if it is new.
-func (w *writer) conclude(t *plugin.Trouble, now time.Time) error {
-	before := *w.condition.Load()
-	after := before.Next(t, now)
-	w.condition.Store(&after)
-	if after.Text() != before.Text() {
+	if plugin.Record(&w.condition, t, w.opts.Clock.Now()) {
 		w.opts.Observer.Changed(w.health())
 	}
-	if t != nil {
-		return t.Err
-	}
-	return nil
-}
-
-// status calls Status and finds what is wrong with the answer.
-func (w *writer) status(ctx context.Context) (Status, *plugin.Trouble) {
-	s, err := w.plugin.Status(ctx)
-	if err != nil {
-		return s, &plugin.Trouble{Problem: plugin.ProblemOf(err), Err: fmt.Errorf("status: %w", err)}
-	}
-	if err := stored.ValidateKeyID(s.KeyID); err != nil {
-		w.opts.Observer.KeyIDRefused(err)
-		return s, plugin.Troublef(BadKeyID, "status: %w", err)
-	}
-	w.opts.Observer.StatusSeen(s.KeyID)
-	if s.Healthz != "ok" {
-		return s, plugin.Troublef(Unhealthy, "status: the plugin reports healthz %.300q, not \"ok\"", s.Healthz)
-	}
-	return s, w.checkVersion(s.Version)
-}
-
-func (w *writer) checkVersion(v string) *plugin.Trouble {
-	if v != "v2" && v != "v2beta1" {
-		return plugin.Troublef(BadVersion, "status: the plugin speaks version %.100q of the KMS API, not v2 or v2beta1", v)
-	}
-	if w.version == "" {
-		w.version = v
-	}
-	if v != w.version {
-		return plugin.Troublef(BadVersion, "status: the plugin changed its KMS API version from %s to %s; restart the apiserver if that is meant", w.version, v)
-	}
-	return nil
+	return t.Cause()
 }
 
 // dekFor is the DEK for writing under keyID: the present one as long as the
@@ -200,11 +102,7 @@ func (w *writer) dekFor(ctx context.Context, keyID string) (*writeDEK, *plugin.T
 	}
 	start := w.opts.Clock.Now()
 	dek, t := w.makeDEK(ctx, keyID)
-	var err error
-	if t != nil {
-		err = t.Err
-	}
-	w.opts.Observer.DEKMade(reason, w.opts.Clock.Since(start), err)
+	w.opts.Observer.DEKMade(reason, w.opts.Clock.Since(start), t.Cause())
 	return dek, t
 }
 
@@ -282,27 +180,12 @@ func (o *Options) newSealer(secret, tail []byte) (sealer, error) {
 	return newCounterSealer(secret, tail, o.Random, o.MaxWrites)
 }
 
-// renew waits for the goroutine to replace a DEK that is used up.
+// renew waits for the loop to replace a DEK that is used up.
 func (w *writer) renew(ctx context.Context, used *writeDEK) error {
 	if p := w.permit.Load(); p.dek != used {
 		return nil
 	}
-	reply := make(chan error, 1)
-	select {
-	case w.renewals <- reply:
-	case <-w.done:
-		return ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case err := <-reply:
-		return err
-	case <-w.done:
-		return ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return w.Ask(ctx)
 }
 
 // health is the writing side of [Health].

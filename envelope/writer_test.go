@@ -207,30 +207,6 @@ func TestWritesBeginWhenThePluginComes(t *testing.T) {
 	r.write("x")
 }
 
-func TestAReaderNeedsDecryptAndNothingElse(t *testing.T) {
-	payload := newRig(t).write("value")
-
-	plugin := newFaultyPlugin()
-	plugin.set(func(f *faultyPlugin) { f.statusErr, f.encErr = errGone, errGone })
-	l := NewProvider("reader", plugin, Options{}).LeaseToRead()
-	defer l.End()
-	require.NoError(t, l.Probed(t.Context()))
-	got, stale, err := l.Open(t.Context(), payload, testKey)
-	require.NoError(t, err)
-	require.Equal(t, "value", string(got))
-	require.False(t, stale)
-
-	statuses, encrypts, decrypts := plugin.calls()
-	require.Equal(t, []int{0, 0, 1}, []int{statuses, encrypts, decrypts})
-	require.Equal(t, map[string]Use{"1": {Reads: 1}}, l.Usage())
-	h := l.Health()
-	require.True(t, h.Ready())
-	require.Equal(t, 1, h.CachedDEKs)
-	require.Equal(t, uint64(1), h.Reads)
-	_, err = l.Seal(t.Context(), testPrefix, nil, testKey)
-	require.ErrorIs(t, err, ErrWritesStopped)
-}
-
 func TestUsageIsToldOnce(t *testing.T) {
 	r := newRig(t)
 	first := r.write("a")
@@ -246,48 +222,6 @@ func TestUsageIsToldOnce(t *testing.T) {
 	require.Equal(t, map[string]Use{"1": {Reads: 1}}, r.Usage())
 	require.Equal(t, uint64(4), r.Health().Reads)
 	require.Equal(t, r.clock.Now(), r.Health().LastRead)
-}
-
-func TestADegradedReaderIsReady(t *testing.T) {
-	payload := newRig(t).write("value")
-	plugin := newFaultyPlugin()
-	plugin.die()
-	l := NewProvider("reader", plugin, Options{}).LeaseToRead()
-	defer l.End()
-	_, _, err := l.Open(t.Context(), payload, testKey)
-	require.ErrorIs(t, err, ErrUnavailable)
-	h := l.Health()
-	require.Equal(t, Unreachable, h.Problem)
-	require.True(t, h.Ready())
-}
-
-func TestRolesFollowTheLeases(t *testing.T) {
-	plugin := newFaultyPlugin()
-	p := NewProvider("test", plugin, Options{})
-	read := p.LeaseToRead()
-	write := p.LeaseToWrite()
-	require.NoError(t, p.Probed(t.Context()))
-	out, err := p.Seal(t.Context(), testPrefix, []byte("x"), testKey)
-	require.NoError(t, err)
-
-	again := p.LeaseToWrite()
-	write.End()
-	write.End()
-	require.True(t, p.Health().Writes, "somebody still writes")
-	_, encrypts, _ := plugin.calls()
-	require.Equal(t, 1, encrypts, "and shares the DEK")
-
-	again.End()
-	require.False(t, p.Health().Writes)
-	_, _, err = p.Open(t.Context(), out[len(testPrefix):], testKey)
-	require.NoError(t, err)
-	require.False(t, plugin.closed)
-
-	read.End()
-	require.True(t, plugin.closed)
-	fresh := newRig(t).write("x")
-	_, _, err = p.Open(t.Context(), fresh, testKey)
-	require.ErrorIs(t, err, ErrClosed)
 }
 
 // What a test cannot see in the output of fmt must not be there in any verb.

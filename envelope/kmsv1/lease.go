@@ -3,7 +3,7 @@ package kmsv1
 import (
 	"context"
 
-	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/plugin"
 )
 
 // Lease is the use of a provider by one configuration. A provider lives for as
@@ -25,9 +25,16 @@ func (p *Provider) LeaseToRead() *Lease { return &Lease{Provider: p, end: p.leas
 // such lease begins to probe the plugin; see [Provider.Probed].
 func (p *Provider) LeaseToWrite() *Lease { return &Lease{Provider: p, end: p.leases.Write()} }
 
-func (p *Provider) start() { p.prober.Store(startProber(p.plugin, p.opts)) }
-
-func (p *Provider) stop() (wait func()) { return p.prober.Swap(nil).close }
+// follow probes the plugin while something is written with it.
+func (p *Provider) follow(use plugin.Use, before *plugin.Loop) *plugin.Loop {
+	if use != plugin.Written {
+		p.prober.Store(nil)
+		return nil
+	}
+	w := startProber(p.plugin, p.opts, before)
+	p.prober.Store(w)
+	return w.Loop
+}
 
 // Probed waits until the plugin was asked for the first time since the
 // provider is leased for writing, whatever came of it, or until ctx ends. It
@@ -37,12 +44,5 @@ func (p *Provider) Probed(ctx context.Context) error {
 	if w == nil {
 		return nil
 	}
-	select {
-	case <-w.probed:
-		return nil
-	case <-w.done:
-		return envelope.ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return w.Asked(ctx)
 }

@@ -12,81 +12,43 @@ import (
 	"github.com/kube-atrest/atrest/internal/plugin"
 )
 
-// prober follows the health of a plugin that is written with. Its goroutine
-// alone changes anything; any number of others read.
+// prober follows the health of a plugin that is written with. Its loop alone
+// changes anything; any number of others read.
 type prober struct {
+	*plugin.Loop
 	plugin Plugin
 	opts   Options
 
 	condition atomic.Pointer[plugin.Condition]
 	lastOK    atomic.Pointer[time.Time]
-
-	probed chan struct{} // closed when the first probe has ended
-	stop   context.CancelFunc
-	done   chan struct{}
 }
 
-// startProber begins to probe the plugin; close ends it.
-func startProber(p Plugin, opts Options) *prober {
-	ctx, stop := context.WithCancel(context.Background())
-	w := &prober{plugin: p, opts: opts, probed: make(chan struct{}), stop: stop, done: make(chan struct{})}
+// startProber begins to probe the plugin when the loop before has ended.
+func startProber(p Plugin, opts Options, before *plugin.Loop) *prober {
+	w := &prober{plugin: p, opts: opts}
 	w.condition.Store(&plugin.Condition{
 		Trouble: &plugin.Trouble{Problem: plugin.Unreachable, Err: errors.New("the plugin has not answered yet")},
 		Since:   opts.Clock.Now(),
 	})
-	go w.run(ctx)
+	polls := plugin.Polls{Clock: opts.Clock, Healthy: opts.HealthyPoll, Unhealthy: opts.UnhealthyPoll, Wake: p.Wake()}
+	w.Loop = plugin.Follow(polls, before, w.probe)
 	return w
 }
 
-func (w *prober) close() {
-	w.stop()
-	<-w.done
-}
-
-// run probes the plugin: at the poll rate of its state, and when its connection
-// comes up or breaks.
-func (w *prober) run(ctx context.Context) {
-	defer close(w.done)
-	w.probe(ctx)
-	close(w.probed)
-	for {
-		timer := w.opts.Clock.NewTimer(w.pollAfter())
-		select {
-		case <-ctx.Done():
-		case <-timer.C():
-		case <-w.plugin.Wake():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return
-		}
-		w.probe(ctx)
-	}
-}
-
-func (w *prober) pollAfter() time.Duration {
-	if w.condition.Load().Trouble == nil {
-		return w.opts.HealthyPoll
-	}
-	return w.opts.UnhealthyPoll
-}
-
 // probe records how the plugin is, and tells the observer if that is new.
-func (w *prober) probe(ctx context.Context) {
+func (w *prober) probe(ctx context.Context) error {
 	trouble := w.ping(ctx)
 	if ctx.Err() != nil {
-		return // the provider is closing: what failed says nothing of the plugin
+		return ctx.Err() // the provider is closing: what failed says nothing of the plugin
 	}
 	now := w.opts.Clock.Now()
 	if trouble == nil {
 		w.lastOK.Store(&now)
 	}
-	before := *w.condition.Load()
-	after := before.Next(trouble, now)
-	w.condition.Store(&after)
-	if after.Text() != before.Text() {
+	if plugin.Record(&w.condition, trouble, now) {
 		w.opts.Observer.Changed(w.health())
 	}
+	return trouble.Cause()
 }
 
 // ping has the plugin wrap and unwrap the four bytes that kube-apiserver probes

@@ -24,7 +24,7 @@ func (r *rig) pass(d time.Duration) {
 	r.t.Helper()
 	r.settle()
 	before, _ := r.plugin.calls()
-	due := d >= r.prober.Load().pollAfter()
+	due := d >= envelope.DefaultHealthyPoll || r.Health().Problem != "" && d >= envelope.DefaultUnhealthyPoll
 	r.clock.Step(d)
 	if !due {
 		return

@@ -47,7 +47,7 @@ func NewProvider(name string, p Plugin, opts Options) *Provider {
 	opts = opts.withDefaults()
 	provider := &Provider{As: "KMS v1 provider", name: name, plugin: p, opts: opts, cache: newCache(opts.CacheSize)}
 	provider.reading.Store(&plugin.Condition{Since: opts.Clock.Now()})
-	provider.leases.Start, provider.leases.Stop = provider.start, provider.stop
+	provider.leases.Follow = provider.follow
 	provider.leases.Close = func() { _ = p.Close() } // there is nobody left whom an error could concern
 	return provider
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -60,6 +61,14 @@ func Troublef(p Problem, format string, args ...any) *Trouble {
 	return &Trouble{Problem: p, Err: fmt.Errorf(format, args...)}
 }
 
+// Cause is what is wrong; nil if t is nil.
+func (t *Trouble) Cause() error {
+	if t == nil {
+		return nil
+	}
+	return t.Err
+}
+
 // Condition is a trouble, or none, and since when it is so. It is immutable.
 type Condition struct {
 	*Trouble
@@ -89,4 +98,13 @@ func (c Condition) Text() string {
 		return ""
 	}
 	return c.Err.Error()
+}
+
+// Record notes in c that t was found at now. It is news when what is wrong is
+// not what was wrong before.
+func Record(c *atomic.Pointer[Condition], t *Trouble, now time.Time) (news bool) {
+	before := c.Load()
+	after := before.Next(t, now)
+	c.Store(&after)
+	return after.Text() != before.Text()
 }
