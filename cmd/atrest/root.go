@@ -18,6 +18,7 @@ const rootHelp = `See, check and change the encryption at rest of a Kubernetes c
   atrest decrypt             The plain bytes of one stored value, for recovery.
   atrest migrate             Have stored what is not stored as it should be.
   atrest rotate              Rotate the key, step by step, and prove it.
+  atrest retire NAME         May this KMS provider, or this key_id, go?
 
 No command writes to etcd: migrate and rotate have the apiserver do it, and the
 others of these only read. All but decrypt print no value of an object, and no command
@@ -33,7 +34,8 @@ Before an old key goes for good, to prove that nothing needs it:
 
   atrest audit --config /etc/kubernetes/encryption.yaml --decrypt --strict \
     --cacert ca.crt --cert client.crt --key client.key
-  atrest audit --snapshot backup.db
+  atrest retire vault-1 --apiservers cp-1,cp-2,cp-3 --snapshot backup.db \
+    --cacert ca.crt --cert client.crt --key client.key
 
 Where etcd is, and how it is reached, is said as to etcdctl: by --endpoints,
 --cacert, --cert and --key, or by ETCDCTL_ENDPOINTS, ETCDCTL_CACERT,
@@ -123,7 +125,7 @@ func newRoot(s streams) *cobra.Command {
 	}
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s), newRotate(s))
+	root.AddCommand(newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s), newRotate(s), newRetire(s))
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return usagef("no command %q: there are %s", args[0], commandsOf(root))

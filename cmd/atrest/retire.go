@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"regexp"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kube-atrest/atrest/audit"
+	"github.com/kube-atrest/atrest/audit/snapshot"
+	"github.com/kube-atrest/atrest/fleet"
+	"github.com/kube-atrest/atrest/rotation"
+)
+
+type retireCommand struct {
+	streams
+	output    output
+	source    sourceFlags
+	walk      walkFlags
+	cluster   clusterFlags
+	fleet     fleetFlags
+	snapshots []string
+	provider  bool
+	keyID     bool
+}
+
+const retireHelp = `Tell whether a KMS provider may go, so that its plugin may be stopped, or a
+key_id, so that the version of the KEK behind it may be disabled. Nothing is
+changed, not even when the answer is yes.
+
+It may not go for as long as one of these is so:
+  - an object in etcd is stored under it
+  - an object in a backup is, named by --snapshot as often as there are backups
+  - an apiserver writes with it, or its plugin names that key_id, or it has that
+    provider in its configuration
+  - an apiserver does not answer, because nobody knows then
+
+A key_id is named as it is, or by its hash as in kube-apiserver's metrics,
+sha256:... What is both a provider and a key_id needs --provider or --key-id, and
+so does what nothing knows any more.
+
+All apiservers are asked before etcd is walked, and again after, at
+/debug/encryption or, where that is not found, by /metrics and /readyz. A
+kube-apiserver that is not of this project tells of a provider for three minutes
+after it is gone from its configuration, and nothing at all of KMS v1.
+
+KMS v1 stores no key_id, so which objects of it need one is not known. A warning
+says so if there are any.
+
+Exit codes:
+  0  yes: nothing that was looked at needs it. Other backups count too
+  1  no: every reason is listed
+  2  no answer: wrong flags, nothing knows the name, or the kubeconfig, etcd or
+     a snapshot cannot be read`
+
+func newRetire(s streams) *cobra.Command {
+	r := &retireCommand{streams: s}
+	command := &cobra.Command{
+		Use:   "retire KEY_ID|PROVIDER",
+		Short: "Tell whether a key_id or a KMS provider may go",
+		Long:  retireHelp,
+		Example: `  atrest retire vault-1 --apiservers cp-1,cp-2,cp-3 --endpoints https://127.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key
+  atrest retire vault-1 --apiservers cp-1,cp-2,cp-3 --snapshot monday.db --snapshot sunday.db
+  atrest retire sha256:e11a463725ecd4552f8f6d5a71aa9ec16f286dbfb48de1894ca1744ccbb4839f --apiservers cp-1,cp-2,cp-3`,
+		Args: arguments(1, "what is to go: a key_id, its hash, or a KMS provider"),
+		RunE: func(command *cobra.Command, args []string) error { return r.run(command.Context(), args[0]) },
+	}
+	flags := command.Flags()
+	flags.StringVar(&r.cluster.kubeconfig, "kubeconfig", "", "file with the contexts of --apiservers (default $KUBECONFIG, else ~/.kube/config)")
+	r.fleet.add(flags)
+	r.source.addEtcd(flags, "key")
+	r.walk.add(flags)
+	r.output.addFlag(flags)
+	flags.StringArrayVar(&r.snapshots, "snapshot", nil, "a backup of etcd that is kept: a file of etcdctl snapshot save, or member/snap/db of a stopped member; repeatable")
+	flags.BoolVar(&r.provider, "provider", false, "it is the name of a KMS provider")
+	flags.BoolVar(&r.keyID, "key-id", false, "it is a key_id, or the hash of one")
+	return command
+}
+
+func (r *retireCommand) run(ctx context.Context, name string) error {
+	if err := r.check(name); err != nil {
+		return err
+	}
+	layout, err := r.source.layout()
+	if err != nil {
+		return err
+	}
+	apiservers, err := r.fleet.open(&r.cluster)
+	if err != nil {
+		return err
+	}
+	found, err := r.look(ctx, apiservers, audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list})
+	if err != nil {
+		return err
+	}
+	what, err := r.identify(name, found)
+	if err != nil {
+		return err
+	}
+	return r.conclude(what, found)
+}
+
+func (r *retireCommand) check(name string) error {
+	switch {
+	case name == "":
+		return usagef("the name is empty: name a key_id, its hash, or a KMS provider")
+	case r.provider && r.keyID:
+		return usagef("flags --provider and --key-id: it is one of them")
+	case r.walk.list < 1:
+		return usagef("flag --list is %d: list at least 1", r.walk.list)
+	}
+	return r.output.check()
+}
+
+// evidence is all that was looked at.
+type evidence struct {
+	etcd      stock
+	snapshots []stock
+	// apiservers are as they were before etcd was walked, and after. Before,
+	// because what is written with a key while one walks may not be seen.
+	apiservers [2]map[string]rotation.Instance
+}
+
+// stock is what is stored in one place.
+type stock struct {
+	place  string
+	report *audit.Report
+}
+
+func (e evidence) stocks() []stock { return slices.Concat([]stock{e.etcd}, e.snapshots) }
+
+func (r *retireCommand) look(ctx context.Context, apiservers *fleet.Fleet, o audit.Options) (evidence, error) {
+	var found evidence
+	from, err := r.source.open(ctx)
+	if err != nil {
+		return evidence{}, err
+	}
+	defer from.Close()
+	found.apiservers[0] = apiservers.Observe(ctx)
+	if found.etcd, err = r.count(ctx, from, o); err != nil {
+		return evidence{}, err
+	}
+	for _, path := range r.snapshots {
+		backup, err := r.countSnapshot(ctx, path, o)
+		if err != nil {
+			return evidence{}, err
+		}
+		found.snapshots = append(found.snapshots, backup)
+	}
+	found.apiservers[1] = apiservers.Observe(ctx)
+	return found, ctx.Err()
+}
+
+func (r *retireCommand) countSnapshot(ctx context.Context, path string, o audit.Options) (stock, error) {
+	file, err := snapshot.Open(ctx, path)
+	if err != nil {
+		return stock{}, err
+	}
+	defer file.Close()
+	return r.count(ctx, file, o)
+}
+
+func (r *retireCommand) count(ctx context.Context, from source, o audit.Options) (stock, error) {
+	report, err := walk(ctx, r.streams, from, o)
+	return stock{from.String(), report}, err
+}
+
+var hashOfKeyID = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)

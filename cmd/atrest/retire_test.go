@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/audit"
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/rotation"
+	"github.com/kube-atrest/atrest/rotation/observe"
+)
+
+var (
+	keyOld = rotation.KeyIDHash("old key")
+	keyNew = rotation.KeyIDHash("new key")
+)
+
+func TestHowAnApiserverUsesWhatIsToGo(t *testing.T) {
+	provider, keyID := retiree{provider: "kms"}, retiree{keyID: keyOld}
+	for name, c := range map[string]struct {
+		what retiree
+		seen rotation.Provider
+		want string
+	}{
+		"it reads with the provider":      {provider, rotation.Provider{Healthy: true, KeyID: keyOld}, "has it in its configuration: take it out first"},
+		"it wrote with the provider":      {provider, rotation.Provider{Healthy: true, KeyID: keyOld, WroteKeyID: keyOld}, "has it in its configuration, and wrote with it: "},
+		"its plugin names the key_id":     {keyID, rotation.Provider{Healthy: true, KeyID: keyOld}, `the plugin of provider "kms" names it: rotate it, or take`},
+		"it writes under the key_id":      {keyID, rotation.Provider{Healthy: true, KeyID: keyOld, WroteKeyID: keyOld}, `the plugin of provider "kms" names it, and the latest write was under it: rotate it first`},
+		"it wrote under it before":        {keyID, rotation.Provider{Healthy: true, KeyID: keyNew, WroteKeyID: keyOld}, `the latest write with provider "kms" was under it, though the plugin names another: wait`},
+		"it is sick, and names it":        {keyID, rotation.Provider{Problem: "sealed", KeyID: keyOld}, `the plugin of provider "kms" names it: `},
+		"it went on to the next key_id":   {keyID, rotation.Provider{Healthy: true, KeyID: keyNew, WroteKeyID: keyNew}, ""},
+		"the key_id of another provider":  {retiree{provider: "other"}, rotation.Provider{Healthy: true, KeyID: keyOld, WroteKeyID: keyOld}, ""},
+		"it knows no key_id":              {keyID, rotation.Provider{Healthy: true}, ""},
+		"a provider that is remembered":   {provider, remembered(t), ""},
+		"a key_id that is remembered too": {keyID, remembered(t), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := c.what.usedAs("kms", c.seen)
+			require.Equal(t, c.want == "", got == "", got)
+			require.True(t, strings.HasPrefix(got, c.want), got)
+		})
+	}
+}
+
+// remembered is a provider that a kube-apiserver had in its configuration once.
+func remembered(t *testing.T) rotation.Provider {
+	t.Helper()
+	at := time.Unix(1795176000, 0)
+	i, err := observe.Metrics(strings.NewReader(fmt.Sprintf(`apiserver_encryption_config_controller_last_config_info{hash="sha256:1"} 1
+apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{key_id_hash=%[1]q,provider_name="kms"} 1795175000
+apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds{key_id_hash=%[1]q,provider_name="kms",transformation_type="to_storage"} 1795175000
+`, keyOld)), "", observe.Moment{At: at})
+	require.NoError(t, err)
+	return i.Providers["kms"]
+}
+
+func TestApiserversCountBeforeAndAfterTheWalk(t *testing.T) {
+	uses := rotation.Instance{Providers: map[string]rotation.Provider{"kms": {Healthy: true}}}
+	free, away := rotation.Instance{}, rotation.Instance{Problem: "it is away"}
+	reasons := func(before, after rotation.Instance) (all []string) {
+		e := evidence{etcd: stock{"etcd", &audit.Report{}}, apiservers: [2]map[string]rotation.Instance{{"a": before}, {"a": after}}}
+		for _, r := range e.against(retiree{provider: "kms"}, 1) {
+			require.Equal(t, "apiserver a", r.Where)
+			all = append(all, r.Message)
+		}
+		return all
+	}
+	const inUse, unknown = "has it in its configuration: take it out first", "nobody knows what it writes with: it is away"
+	require.Empty(t, reasons(free, free))
+	require.Equal(t, []string{inUse}, reasons(uses, uses))
+	require.Equal(t, []string{inUse}, reasons(uses, free))
+	require.Equal(t, []string{inUse}, reasons(free, uses))
+	require.Equal(t, []string{unknown}, reasons(away, free))
+	require.Equal(t, []string{unknown}, reasons(free, away))
+	require.Equal(t, []string{inUse, unknown}, reasons(uses, away))
+}
+
+func TestObjectsThatMayNotGo(t *testing.T) {
+	count := func(kind config.Kind, name, keyID, key string) audit.Count {
+		return audit.Count{Form: audit.Form{Kind: kind, Name: name, KeyIDHash: keyID}, Objects: 2, Keys: []string{key}}
+	}
+	s := stock{"here", &audit.Report{Resources: []audit.Resource{
+		{Name: "secrets", Forms: []audit.Count{
+			count(config.AESCBC, "kms", "", "a key of that name"),
+			count(config.KMSv1, "kms", "", "/c"), count(config.KMSv2, "kms", keyOld, "/b"), count(config.KMSv2, "kms", keyNew, "/a"),
+			count(config.KMSv2, "other", keyOld, "/d")}},
+		{Name: "pods", Forms: []audit.Count{count(audit.Plaintext, "", "", "/e")}},
+	}}}
+	like := reason{Kind: "objects", Message: "left"}
+	require.Equal(t, []reason{{Kind: "objects", Where: "here", Message: "6 objects left", Objects: 6,
+		Resources: []dependent{{"secrets", 6, []string{"/a", "/b"}}}}}, s.against(retiree{provider: "kms"}, 2, like))
+	require.Equal(t, []reason{{Kind: "objects", Where: "here", Message: "4 objects left", Objects: 4,
+		Resources: []dependent{{"secrets", 4, []string{"/b", "/d"}}}}}, s.against(retiree{keyID: keyOld}, 2, like))
+	require.Empty(t, s.against(retiree{provider: "third"}, 2, like))
+
+	s.report.Resources = append(s.report.Resources, audit.Resource{Name: audit.Rest, Forms: []audit.Count{
+		count(config.KMSv2, "", "", "/f"), count(config.AESGCM, "", "", "/g")}})
+	apart := s.against(retiree{provider: "third"}, 2, like)
+	require.Len(t, apart, 1)
+	require.Contains(t, apart[0].Message, "2 objects possibly stored under it: more than 4096 resources and ways to store them are not told apart: ")
+}
+
+func TestNamesAreListedUpToAFew(t *testing.T) {
+	names := map[string]bool{"no provider": false}
+	require.Equal(t, "(none)", someOf(names))
+	for i := range 23 {
+		names[fmt.Sprintf("n%02d", i)] = true
+	}
+	require.True(t, strings.HasSuffix(someOf(names), "n18, n19 and 3 more"), someOf(names))
+}
+
+// A key_id may look like the hash of one.
+func TestAKeyIDThatLooksLikeAHash(t *testing.T) {
+	e := evidence{etcd: stock{"etcd", &audit.Report{Resources: []audit.Resource{{Forms: []audit.Count{
+		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: rotation.KeyIDHash(keyOld)}},
+		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: keyNew}}}}}}}}
+	for name, want := range map[string]string{keyOld: rotation.KeyIDHash(keyOld), keyNew: keyNew, "new key": keyNew} {
+		what, err := (&retireCommand{}).identify(name, e)
+		require.NoError(t, err)
+		require.Equal(t, retiree{keyID: want}, what)
+	}
+	what, err := (&retireCommand{keyID: true}).identify(rotation.KeyIDHash("unknown"), e)
+	require.NoError(t, err)
+	require.Equal(t, retiree{keyID: rotation.KeyIDHash("unknown")}, what)
+}
