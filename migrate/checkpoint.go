@@ -115,7 +115,11 @@ type IncompleteError struct {
 
 // Error is one line and names three objects.
 func (e *IncompleteError) Error() string {
-	s := fmt.Sprintf("%d objects of %s could not be rewritten", e.Failed, e.Resource.GroupResource())
+	objects := "objects"
+	if e.Failed == 1 {
+		objects = "object"
+	}
+	s := fmt.Sprintf("%d %s of %s could not be rewritten", e.Failed, objects, e.Resource.GroupResource())
 	if e.Stopped {
 		s += ", and the rest was not tried"
 	}

@@ -76,7 +76,7 @@ func TestAnObjectThatNeverRestsIsAFailure(t *testing.T) {
 	require.ErrorAs(t, err, &incomplete)
 	require.EqualValues(t, 1, incomplete.Failed)
 	require.Equal(t, migrate.Object{Namespace: "ns-1", Name: "s-001"}, incomplete.Failures[0].Object)
-	require.ErrorContains(t, err, "1 objects of secrets could not be rewritten (1) ns-1/s-001: was updated by somebody else 20 times in a row")
+	require.ErrorContains(t, err, "1 object of secrets could not be rewritten (1) ns-1/s-001: was updated by somebody else 20 times in a row")
 	require.Equal(t, migrate.Counts{Seen: 2, Rewritten: 1, Failed: 1, Conflicts: 20}, at.Counts)
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -42,10 +43,12 @@ func (f *clusterFlags) config(context string) (*rest.Config, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	switch {
-	case clientcmd.IsEmptyConfig(err) && len(loaded.Contexts) > 0:
+	case clientcmd.IsEmptyConfig(err) && len(loaded.Contexts) == 0:
+		return nil, errors.New("no kubeconfig says where the apiserver is: name one with --kubeconfig, or with KUBECONFIG")
+	case clientcmd.IsEmptyConfig(err) && cmp.Or(context, loaded.CurrentContext) == "":
 		return nil, fmt.Errorf("kubeconfig has no current context: name one with --context: %s", contextsOf(loaded))
 	case clientcmd.IsEmptyConfig(err):
-		return nil, errors.New("no kubeconfig says where the apiserver is: name one with --kubeconfig, or with KUBECONFIG")
+		return nil, fmt.Errorf("kubeconfig has no server for the context %q: mend the file, or name another context", cmp.Or(context, loaded.CurrentContext))
 	case err != nil:
 		return nil, fmt.Errorf("kubeconfig: %w: mend the file, or name another with --kubeconfig", err)
 	}

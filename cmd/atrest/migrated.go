@@ -64,8 +64,14 @@ func (f *migrated) plan(m *migration, report *audit.Report) {
 
 func (f *migrated) printPlan(w io.Writer) error {
 	rows := [][]string{{"RESOURCE", "OBJECTS", "STORED AS", "KEY_ID", "TO BE", "KEY_ID"}}
+	last := ""
 	for _, r := range f.ToRewrite {
-		rows = append(rows, []string{r.Resource, fmt.Sprint(r.Objects), bare(r.From), keyID(r.From), bare(r.To), keyID(r.To)})
+		name := r.Resource
+		if name == last {
+			name = ""
+		}
+		last = r.Resource
+		rows = append(rows, []string{name, fmt.Sprint(r.Objects), bare(r.From), keyID(r.From), bare(r.To), keyID(r.To)})
 	}
 	if len(rows) == 1 {
 		return nil
@@ -153,7 +159,11 @@ func (f *migrated) beyond() string {
 	return fmt.Sprintf("; and %s that cannot be", counted(int(objects), "object"))
 }
 
+// printBeyond prints what rewriting does not help.
 func (f *migrated) printBeyond(w io.Writer) {
+	if f.beyond() != "" {
+		fmt.Fprintln(w, "\nCANNOT BE REWRITTEN")
+	}
 	for _, finding := range f.Left {
 		if finding.Kind != audit.InPlaintext && finding.Kind != audit.Outdated {
 			fmt.Fprintf(w, "  %s\n", printable(finding.String()))

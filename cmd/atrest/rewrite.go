@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +22,7 @@ type rewriteFlags struct {
 	qps      float64
 	workers  int
 	pageSize int64
+	patience time.Duration
 }
 
 func (f *rewriteFlags) add(flags *pflag.FlagSet) {
@@ -28,6 +30,7 @@ func (f *rewriteFlags) add(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.qps, "qps", 100, "objects patched in a second at most; 0 is no limit")
 	flags.IntVar(&f.workers, "workers", 4, "patches under way at once, 1 to 64")
 	flags.Int64Var(&f.pageSize, "page-size", 250, "objects listed at once, 1 to 10000; memory grows with it, by some kilobytes for each")
+	flags.DurationVar(&f.patience, "patience", 2*time.Minute, "how long an apiserver that is away or busy is waited for")
 }
 
 func (f *rewriteFlags) check() error {
@@ -36,6 +39,8 @@ func (f *rewriteFlags) check() error {
 		return usagef("flag --qps is %v: at least 0.001, or 0 for no limit", f.qps)
 	case f.workers < 1 || f.workers > 64:
 		return usagef("flag --workers is %d: 1 to 64", f.workers)
+	case f.patience <= 0:
+		return usagef("flag --patience is %s: it has to be over 0", f.patience)
 	case f.pageSize < 1 || f.pageSize > 10_000:
 		return usagef("flag --page-size is %d: 1 to 10000", f.pageSize)
 	}
@@ -83,7 +88,7 @@ func (r *rewriter) rewrite(ctx context.Context, resource schema.GroupResource, g
 	done := from.Counts.Rewritten + from.Counts.Unchanged + from.Counts.Gone + from.Counts.Failed
 	_, err = r.cluster.Rewrite(ctx, version, from, migrate.Options{
 		Needs: needy.has, Expected: done + int64(needy.len()), Goal: goal,
-		PerSecond: r.how.qps, Workers: r.how.workers, PageSize: r.how.pageSize,
+		PerSecond: r.how.qps, Workers: r.how.workers, PageSize: r.how.pageSize, Patience: r.how.patience,
 		Progress: progress, Save: file.save,
 	})
 	return err

@@ -33,12 +33,12 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
-			env.Values[worldKey] = &world{t: t, plugins: map[string]*faultplugin.Plugin{}}
+			env.Values[worldKey] = &world{t: t, plugins: map[string]*faultplugin.Plugin{}, apis: map[string]*apiserver{}}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"plugin": plugin, "etcd": etcdCommand, "render": render, "seal": seal, "nokeys": nokeys,
-			"fails": fails, "newline": newline,
+			"fails": fails, "newline": newline, "api": api,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -50,13 +50,14 @@ type world struct {
 	t       *testing.T
 	plugins map[string]*faultplugin.Plugin
 	etcd    *etcdtest.Server
+	apis    map[string]*apiserver
 }
 
 const worldKey = "world"
 
 func worldOf(ts *testscript.TestScript) *world { return ts.Value(worldKey).(*world) }
 
-// plugin NAME start|away|key_id ID|sealed|forgets ID|denies: a KMS v2 plugin, whose endpoint is in $NAME.
+// plugin NAME start|away|key_id ID|sealed|heals|forgets ID|denies: a KMS v2 plugin, whose endpoint is in $NAME.
 func plugin(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
 	name, verb := args[0], args[1]
@@ -69,6 +70,7 @@ func plugin(ts *testscript.TestScript, _ bool, args []string) {
 	change := map[string]func(*faultplugin.Behaviour){
 		"key_id":  func(b *faultplugin.Behaviour) { b.KeyID = args[2] },
 		"sealed":  func(b *faultplugin.Behaviour) { b.Healthz = "sealed" },
+		"heals":   func(b *faultplugin.Behaviour) { *b = faultplugin.Healthy(b.KeyID) },
 		"forgets": func(b *faultplugin.Behaviour) { b.Forgotten = append(b.Forgotten, args[2]) },
 		"denies": func(b *faultplugin.Behaviour) {
 			b.EncryptErr = status.Error(codes.PermissionDenied, "encrypt is not allowed")
@@ -88,13 +90,17 @@ func plugin(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// etcdCommand is etcd start|put|seal|delete|compacts|refuses|save: a store in memory, whose endpoint is in $ETCD.
+// etcdCommand is etcd start|other|put|seal|delete|compacts|refuses|save: a store in memory, whose endpoint is in $ETCD.
 func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
 	switch args[0] {
 	case "start":
 		w.etcd = etcdtest.Start(w.t)
 		ts.Setenv("ETCD", w.etcd.Endpoint())
+	case "other": // another one, with a Secret, whose endpoint is in $OTHER
+		other := etcdtest.Start(w.t)
+		other.Store("/registry/secrets/default/other", []byte(`{"kind":"Secret"}`))
+		ts.Setenv("OTHER", other.Endpoint())
 	case "put": // KEY VALUE [TIMES]
 		key, value := unquote(ts, args[1]), unquote(ts, args[2])
 		if len(args) == 3 {

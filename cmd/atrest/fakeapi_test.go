@@ -1,0 +1,436 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/faultplugin"
+)
+
+// served are the resources of the apiservers in the scripts, by group and version.
+var served = map[string][]string{
+	"v1":             {"secrets", "configmaps"},
+	"example.com/v1": {"widgets"},
+}
+
+// apiserver is one on the etcd of a script, which encrypts with this library. It
+// follows its configuration file and its plugins at once, at the next request.
+type apiserver struct {
+	*httptest.Server
+	w    *world
+	file string // path of its configuration
+
+	mu        sync.Mutex
+	inUse     *config.Transformers
+	stamp     string // of what inUse was made from
+	holds     bool   // it does not follow
+	forbids   string // a method
+	refuses   string // the name of an object that cannot be updated
+	updates   string // an etcd key that somebody else writes before the next patch
+	migrator  string // what becomes of StorageVersionMigrations; "" if they are not served
+	migration map[string]map[string]any
+	patches   int
+}
+
+// api NAME start CONFIG|away|holds|follows|forbids METHOD|refuses OBJECT|updates KEY|migrator works|ignores|fails|lies|
+// awaits N: an apiserver, to which the context NAME of $KUBECONFIG leads. The first one is that of the current
+// context. "awaits" returns when N objects were patched.
+func api(ts *testscript.TestScript, _ bool, args []string) {
+	w := worldOf(ts)
+	name, verb, rest := args[0], args[1], append(args[2:], "")
+	if verb == "start" {
+		ts.Check(w.startAPI(ts, name, ts.MkAbs(rest[0])))
+		return
+	}
+	a, ok := w.apis[name]
+	if !ok {
+		ts.Fatalf("apiserver %s was not started", name)
+	}
+	if verb == "awaits" {
+		n, err := strconv.Atoi(rest[0])
+		ts.Check(err)
+		require.Eventually(w.t, func() bool { return a.patched() >= n }, time.Minute, 10*time.Millisecond)
+		return
+	}
+	change, ok := map[string]func(){
+		"holds":    func() { a.holds = true },
+		"follows":  func() { a.holds = false },
+		"forbids":  func() { a.forbids = rest[0] },
+		"refuses":  func() { a.refuses = rest[0] },
+		"updates":  func() { a.updates = rest[0] },
+		"migrator": func() { a.migrator = rest[0] },
+		"away":     func() { go a.Close() },
+	}[verb]
+	if !ok {
+		ts.Fatalf("api cannot %s", verb)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change()
+}
+
+func (w *world) startAPI(ts *testscript.TestScript, name, file string) error {
+	a := &apiserver{w: w, file: file, migration: map[string]map[string]any{}}
+	if err := a.follow(w.t.Context()); err != nil {
+		return err
+	}
+	a.Server = httptest.NewServer(a)
+	w.t.Cleanup(func() {
+		a.Close()
+		a.inUse.Close()
+	})
+	w.apis[name] = a
+	path := filepath.Join(ts.Getenv("WORK"), "kubeconfig")
+	ts.Setenv("KUBECONFIG", path)
+	kubeconfig, err := clientcmd.LoadFromFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		kubeconfig, err = clientcmdapi.NewConfig(), nil
+		kubeconfig.CurrentContext = name
+	}
+	if err != nil {
+		return err
+	}
+	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: a.URL}
+	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name}
+	return clientcmd.WriteToFile(*kubeconfig, path)
+}
+
+func (a *apiserver) patched() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.patches
+}
+
+// follow takes the file and the plugins into use as they are now.
+func (a *apiserver) follow(ctx context.Context) error {
+	data, err := os.ReadFile(a.file)
+	if err != nil {
+		return err
+	}
+	stamp := string(data)
+	for name, p := range a.w.plugins {
+		p.Set(func(b *faultplugin.Behaviour) { stamp += fmt.Sprintf("%s %+v", name, *b) })
+	}
+	if stamp == a.stamp || a.holds {
+		return nil
+	}
+	c, err := config.Parse(data, config.Options{KMSv1: true, File: a.file})
+	if err != nil {
+		return err
+	}
+	next, err := config.Build(c, nil, config.BuildOptions{})
+	if err != nil {
+		return err
+	}
+	_ = next.Ready(ctx) // if it is not, the status says so
+	next.Activate()
+	if a.inUse != nil {
+		a.inUse.Close()
+	}
+	a.inUse, a.stamp = next, stamp
+	return nil
+}
+
+func (a *apiserver) status() atrest.Status {
+	s := atrest.Status{ConfigFile: a.file, ConfigHash: a.inUse.Configuration().Hash(), Providers: []atrest.ProviderStatus{}}
+	for _, p := range a.inUse.Health() {
+		told := atrest.ProviderStatus{Names: p.Names, Endpoint: p.Endpoint, Role: "read", WritesFor: p.WritesFor, State: "ready",
+			Problem: string(p.Problem), KeyIDHash: p.KeyIDHash, DEKWrites: p.DEKWrites}
+		if p.Writes {
+			told.Role = "write"
+		}
+		if !p.Ready() {
+			told.State = "not_ready"
+		}
+		s.Providers = append(s.Providers, told)
+	}
+	return s
+}
+
+func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.follow(r.Context()); err != nil {
+		fmt.Fprintln(os.Stderr, "the apiserver keeps its configuration:", err)
+	}
+	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	switch {
+	case r.Method == a.forbids:
+		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "is not allowed")
+	case r.URL.Path == atrest.StatusPath:
+		answer(w, http.StatusOK, a.status())
+	case path[0] == "apis" && len(path) > 1 && path[1] == "storagemigration.k8s.io":
+		a.migrations(w, r, path[2:])
+	case path[0] == "apis" && len(path) == 1:
+		answer(w, http.StatusOK, groups())
+	case served[strings.Join(path[1:], "/")] != nil:
+		answer(w, http.StatusOK, resources(strings.Join(path[1:], "/")))
+	case path[0] == "api":
+		a.objects(w, r, path[2:], "/registry/")
+	case path[0] == "apis" && len(path) > 2:
+		a.objects(w, r, path[3:], "/registry/"+path[1]+"/")
+	default:
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no "+r.URL.Path)
+	}
+}
+
+func groups() (list metav1.APIGroupList) {
+	for version := range served {
+		if group, v, ok := strings.Cut(version, "/"); ok {
+			list.Groups = append(list.Groups, metav1.APIGroup{Name: group, Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: version, Version: v}}})
+		}
+	}
+	return list
+}
+
+func resources(version string) metav1.APIResourceList {
+	list := metav1.APIResourceList{GroupVersion: version}
+	for _, name := range served[version] {
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: name, Namespaced: true, Verbs: []string{"list", "get", "patch"}})
+	}
+	return list
+}
+
+// objects answers for RESOURCE or namespaces/NAMESPACE/RESOURCE[/NAME].
+func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []string, prefix string) {
+	var at string
+	switch {
+	case len(path) == 1 && r.Method == http.MethodGet:
+		a.list(w, r, prefix+path[0]+"/")
+		return
+	case len(path) == 3 && r.Method == http.MethodPost:
+		var object map[string]any
+		require.NoError(a.w.t, json.NewDecoder(r.Body).Decode(&object))
+		at = prefix + path[2] + "/" + path[1] + "/" + object["metadata"].(map[string]any)["name"].(string)
+		a.store(w, at, object)
+		return
+	case len(path) == 4:
+		at = prefix + path[2] + "/" + path[1] + "/" + path[3]
+	}
+	found := a.read(&pb.RangeRequest{Key: []byte(at)})
+	switch {
+	case len(found) == 0:
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no "+at)
+	case r.Method == http.MethodGet:
+		answer(w, http.StatusOK, metadataOf(found[0]))
+	case r.Method == http.MethodDelete:
+		a.w.etcd.Delete(at)
+		answer(w, http.StatusOK, metav1.Status{Status: "Success"})
+	default:
+		a.patch(w, r, found[0])
+	}
+}
+
+func (a *apiserver) read(r *pb.RangeRequest) []*mvccpb.KeyValue {
+	found, err := a.w.etcd.Range(context.Background(), r)
+	require.NoError(a.w.t, err)
+	return found.Kvs
+}
+
+// list opens all objects, as an apiserver does. A token is the last key.
+func (a *apiserver) list(w http.ResponseWriter, r *http.Request, prefix string) {
+	from := prefix
+	if token := r.URL.Query().Get("continue"); token != "" {
+		from = token + "\x00"
+	}
+	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+	var list metav1.PartialObjectMetadataList
+	found := a.read(&pb.RangeRequest{Key: []byte(from), RangeEnd: []byte(prefix[:len(prefix)-1] + "0")})
+	if rest := int64(len(found) - limit); limit > 0 && rest > 0 {
+		found = found[:limit]
+		list.RemainingItemCount, list.Continue = &rest, string(found[limit-1].Key)
+	}
+	for _, kv := range found {
+		if _, _, err := a.open(kv); err != nil {
+			refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+			return
+		}
+		list.Items = append(list.Items, metadataOf(kv))
+	}
+	answer(w, http.StatusOK, list)
+}
+
+func metadataOf(kv *mvccpb.KeyValue) metav1.PartialObjectMetadata {
+	parts := strings.Split(string(kv.Key), "/")
+	return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: parts[len(parts)-2], Name: parts[len(parts)-1], ResourceVersion: fmt.Sprint(kv.ModRevision)}}
+}
+
+func (a *apiserver) transformer(key string) value.Transformer {
+	parts := strings.Split(key, "/")
+	resource := schema.GroupResource{Resource: parts[len(parts)-3]}
+	if len(parts) == 6 {
+		resource.Group = parts[2]
+	}
+	return a.inUse.TransformerForResource(resource)
+}
+
+// open gives what is stored, which is JSON here.
+func (a *apiserver) open(kv *mvccpb.KeyValue) (plaintext []byte, stale bool, err error) {
+	plaintext, stale, err = a.transformer(string(kv.Key)).TransformFromStorage(context.Background(), kv.Value, value.DefaultContext(kv.Key))
+	if err == nil && !json.Valid(plaintext) {
+		err = errors.New("no kind is registered for it")
+	}
+	return plaintext, stale, err
+}
+
+// patch stores what is changed or stale.
+func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.KeyValue) {
+	a.patches++
+	var patch, object map[string]any
+	require.NoError(a.w.t, json.NewDecoder(r.Body).Decode(&patch))
+	if key := a.updates; key != "" {
+		a.updates = ""
+		a.w.etcd.Store(key, a.read(&pb.RangeRequest{Key: []byte(key)})[0].Value)
+		kv = a.read(&pb.RangeRequest{Key: kv.Key})[0]
+	}
+	meta, _ := patch["metadata"].(map[string]any)
+	if version, ok := meta["resourceVersion"]; ok && version != fmt.Sprint(kv.ModRevision) {
+		refuse(w, http.StatusConflict, metav1.StatusReasonConflict, "was updated")
+		return
+	}
+	delete(meta, "resourceVersion")
+	plaintext, stale, err := a.open(kv)
+	if err != nil || a.refuses != "" && strings.HasSuffix(string(kv.Key), "/"+a.refuses) {
+		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "a webhook does not allow it")
+		return
+	}
+	require.NoError(a.w.t, json.Unmarshal(plaintext, &object))
+	if merge(object, patch) || stale {
+		a.store(w, string(kv.Key), object)
+		return
+	}
+	answer(w, http.StatusOK, metadataOf(kv))
+}
+
+// store writes an object under its key.
+func (a *apiserver) store(w http.ResponseWriter, key string, object map[string]any) {
+	plaintext, err := json.Marshal(object)
+	require.NoError(a.w.t, err)
+	sealed, err := a.transformer(key).TransformToStorage(context.Background(), plaintext, value.DefaultContext(key))
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+		return
+	}
+	a.w.etcd.Store(key, sealed)
+	answer(w, http.StatusOK, metadataOf(a.read(&pb.RangeRequest{Key: []byte(key)})[0]))
+}
+
+// merge is RFC 7386 without deletions; it tells whether anything changed.
+func merge(into, patch map[string]any) (changed bool) {
+	for name, v := range patch {
+		below, isMap := v.(map[string]any)
+		if isMap && len(below) == 0 {
+			continue
+		}
+		if there, ok := into[name].(map[string]any); ok && isMap {
+			changed = merge(there, below) || changed
+			continue
+		}
+		changed = changed || !reflect.DeepEqual(into[name], v)
+		into[name] = v
+	}
+	return changed
+}
+
+// migrations are StorageVersionMigrations, which are done when they are looked at.
+func (a *apiserver) migrations(w http.ResponseWriter, r *http.Request, path []string) {
+	version := metav1.GroupVersionForDiscovery{GroupVersion: "storagemigration.k8s.io/v1beta1", Version: "v1beta1"}
+	name := ""
+	if len(path) == 3 {
+		name = path[2]
+	}
+	switch {
+	case a.migrator == "":
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "not served")
+	case len(path) == 0:
+		answer(w, http.StatusOK, metav1.APIGroup{Name: "storagemigration.k8s.io", Versions: []metav1.GroupVersionForDiscovery{version}})
+	case len(path) == 1:
+		answer(w, http.StatusOK, metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "storageversionmigrations", Verbs: []string{"list", "get", "patch"}}}})
+	case r.Method == http.MethodPost:
+		var m map[string]any
+		require.NoError(a.w.t, json.NewDecoder(r.Body).Decode(&m))
+		meta := m["metadata"].(map[string]any)
+		meta["uid"], meta["resourceVersion"] = "1", "1"
+		a.migration[meta["name"].(string)] = m
+		answer(w, http.StatusCreated, m)
+	case a.migration[name] == nil:
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no "+name)
+	case r.Method == http.MethodDelete:
+		delete(a.migration, name)
+		answer(w, http.StatusOK, metav1.Status{Status: "Success"})
+	default:
+		m := a.migration[name]
+		if m["status"] == nil {
+			if conditions := a.migrated(m); conditions != nil {
+				m["status"] = map[string]any{"conditions": conditions}
+			}
+		}
+		answer(w, http.StatusOK, m)
+	}
+}
+
+// migrated does a migration and gives its conditions.
+func (a *apiserver) migrated(m map[string]any) []metav1.Condition {
+	now := metav1.Now()
+	switch a.migrator {
+	case "ignores":
+		return nil
+	case "fails":
+		return []metav1.Condition{{Type: "Failed", Status: "True", Reason: "Oops", Message: "it did not work", LastTransitionTime: now}}
+	case "works":
+		of := m["spec"].(map[string]any)["resource"].(map[string]any)
+		prefix := "/registry/" + of["resource"].(string) + "/"
+		for _, kv := range a.read(&pb.RangeRequest{Key: []byte(prefix), RangeEnd: []byte(prefix[:len(prefix)-1] + "0")}) {
+			plaintext, _, err := a.open(kv)
+			require.NoError(a.w.t, err)
+			sealed, err := a.transformer(string(kv.Key)).TransformToStorage(context.Background(), plaintext, value.DefaultContext(kv.Key))
+			require.NoError(a.w.t, err)
+			a.w.etcd.Store(string(kv.Key), sealed)
+		}
+	}
+	return []metav1.Condition{{Type: "Succeeded", Status: "True", LastTransitionTime: now}}
+}
+
+func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
+	answer(w, code, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: int32(code), Reason: reason, Message: message})
+}
+
+func answer(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// The fake of the scripts patches as it should.
+func TestMerge(t *testing.T) {
+	object := map[string]any{"metadata": map[string]any{"name": "a"}}
+	require.False(t, merge(object, map[string]any{"metadata": map[string]any{}}))
+	require.True(t, merge(object, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"b": "c"}}}))
+	require.Equal(t, map[string]any{"metadata": map[string]any{"name": "a", "annotations": map[string]any{"b": "c"}}}, object)
+	require.False(t, merge(object, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"b": "c"}}}))
+}
