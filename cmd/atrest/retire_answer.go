@@ -67,7 +67,7 @@ func (r *retireCommand) conclude(what retiree, found evidence) error {
 
 // advice is what may be done, and what was not looked at.
 func (r retiree) advice(backups int) []string {
-	others := fmt.Sprintf("any backup of etcd that is kept counts too: with --snapshot there were %d", backups)
+	others := fmt.Sprintf("any other backup of etcd that is kept counts too (named by --snapshot: %d)", backups)
 	if r.provider != "" {
 		return []string{fmt.Sprintf("the plugin of KMS provider %q may be stopped, if no other provider is at its socket", r.provider), others}
 	}
@@ -132,7 +132,9 @@ func (a retirement) print(w io.Writer, what retiree) error {
 			for _, key := range d.Keys {
 				fmt.Fprintf(w, "      %s\n", printable(key))
 			}
-			printMore(w, d.Objects-int64(len(d.Keys)), "more")
+			if more := d.Objects - int64(len(d.Keys)); more > 0 {
+				fmt.Fprintf(w, "      and %d more\n", more)
+			}
 		}
 	}
 	return nil
