@@ -22,6 +22,10 @@ type Change struct {
 	// Added is what is read with from now on, and Removed what no longer is:
 	// values under it become unreadable.
 	Added, Removed []string
+	// Warnings are about what the change needs beforehand: that nothing is stored
+	// under what is Removed, and that all apiservers read what one of them writes.
+	// Each says what to do, in one line.
+	Warnings []string
 }
 
 // String is one line, without key material.
@@ -65,7 +69,24 @@ func diffResource(r schema.GroupResource, from, to *Configuration) (Change, bool
 			c.To = "another " + c.To
 		}
 	}
+	c.Warnings = warningsOf(c, !slices.ContainsFunc(was, is[0].equal))
 	return c, c.From != c.To || len(c.Added)+len(c.Removed) > 0
+}
+
+// warningsOf are those of a change; unknown tells that what is written with then
+// was not read with before.
+func warningsOf(c Change, unknown bool) []string {
+	var texts []string
+	if len(c.Removed) > 0 {
+		texts = append(texts, fmt.Sprintf("what is stored with %s stops being readable: "+
+			"look first whether anything is, with: atrest check NEW --etcd", strings.Join(c.Removed, ", ")))
+	}
+	if unknown {
+		texts = append(texts, fmt.Sprintf("%s is written with at once, and was not read with before: "+
+			"apiservers that still have the old file cannot read what the others write; add it after the first provider, "+
+			"wait until every apiserver has that file, and then put it first", c.To))
+	}
+	return texts
 }
 
 // means is one thing that a resource is read with.

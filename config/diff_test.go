@@ -55,3 +55,36 @@ func TestDiffSaysWhatAFileMeans(t *testing.T) {
 		})
 	}
 }
+
+func TestDiffWarnsOfWhatHasToBeDoneBefore(t *testing.T) {
+	const unread = ` is written with at once, and was not read with before: apiservers that still have the old file cannot read what the others write; ` +
+		`add it after the first provider, wait until every apiserver has that file, and then put it first`
+	gone := func(what string) string {
+		return "what is stored with " + what + " stops being readable: look first whether anything is, with: atrest check NEW --etcd"
+	}
+	one, both, swapped := rule("secrets", kmsAt("a", "a")), rule("secrets", kmsAt("a", "a"), kmsAt("b", "b")), rule("secrets", kmsAt("b", "b"), kmsAt("a", "a"))
+	for name, c := range map[string]struct {
+		from, to string
+		want     []string
+	}{
+		"a reader comes":                 {one, both, nil},
+		"it becomes the writer":          {both, swapped, nil},
+		"the former one goes":            {swapped, rule("secrets", kmsAt("b", "b")), []string{gone(`kms v2 "a"`)}},
+		"a writer comes":                 {one, swapped, []string{`kms v2 "b"` + unread}},
+		"all at once":                    {one, rule("secrets", kmsAt("b", "b")), []string{gone(`kms v2 "a"`), `kms v2 "b"` + unread}},
+		"a plugin of the same name":      {one, rule("secrets", kmsAt("a", "z")), []string{gone(`kms v2 "a"`), `another kms v2 "a"` + unread}},
+		"a name changes its place":       {both, rule("secrets", kmsAt("b", "b"), kmsAt("a", "z")), []string{gone(`kms v2 "a"`)}},
+		"encryption begins":              {rule("pods", gcmKey), rule("pods, secrets", gcmKey, identity), []string{`aesgcm key "k1"` + unread}},
+		"encryption ends where it could": {rule("secrets", gcmKey, identity), rule("secrets", identity), []string{gone(`aesgcm key "k1"`)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, change := range config.Diff(parsed(t, c.from), parsed(t, c.to)) {
+				if change.Resource == "secrets" {
+					got = append(got, change.Warnings...)
+				}
+			}
+			require.Equal(t, c.want, got)
+		})
+	}
+}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -103,20 +102,10 @@ func (d diffCommand) warnOf(changes []change) {
 }
 
 func describe(c config.Change) change {
-	out := change{
+	return change{
 		Resource: c.Resource, WrittenWith: c.To, WasWrittenWith: c.From,
-		AlsoReadWith: c.Added, NoLongerReadWith: c.Removed,
+		AlsoReadWith: c.Added, NoLongerReadWith: c.Removed, Warnings: c.Warnings,
 	}
-	if len(c.Removed) > 0 {
-		out.Warnings = append(out.Warnings, fmt.Sprintf("what is stored with %s stops being readable: "+
-			"look first whether anything is, with: atrest check NEW --etcd", strings.Join(c.Removed, ", ")))
-	}
-	if slices.Contains(c.Added, strings.TrimPrefix(c.To, "another ")) {
-		out.Warnings = append(out.Warnings, fmt.Sprintf("%s is written with at once, and was not read with before: "+
-			"apiservers that still have the old file cannot read what the others write; add it after the first provider, "+
-			"wait until every apiserver has that file, and then put it first", c.To))
-	}
-	return out
 }
 
 func printChanges(w io.Writer, changes []change) error {
