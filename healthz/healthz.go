@@ -91,7 +91,7 @@ func (p *Provider) role() string {
 // consequence is what works and what does not, and where to look.
 func (p *Provider) consequence(now time.Time) string {
 	if len(p.Writes) == 0 {
-		return fmt.Sprintf("values under keys used before can be read, others cannot; look at the plugin at %s", p.Endpoint)
+		return fmt.Sprintf("values under keys used before can be read, others perhaps not; look at the plugin at %s", p.Endpoint)
 	}
 	left := int(p.WritesUntil.Sub(now).Seconds())
 	switch {

@@ -39,9 +39,8 @@ type Provider struct {
 	// says what is.
 	Healthy bool   `json:"healthy"`
 	Problem string `json:"problem,omitempty"`
-	// KeyID is the hash of the key_id that the plugin named last. An apiserver
-	// that knows none of a plugin which it only reads with leaves it to the
-	// observer to ask the plugin.
+	// KeyID is the hash of the key_id that the plugin named last, whether it is
+	// written with or only read with. Empty if it named none yet.
 	KeyID string `json:"keyID,omitempty"`
 	// WroteKeyID is the hash of the key_id that the apiserver's latest write was
 	// under, and WroteAt when that was. Both are empty if it wrote nothing since

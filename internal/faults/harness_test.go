@@ -240,6 +240,16 @@ func (s *server) idle(poll time.Duration) {
 	s.until(func() bool { return s.clock.waitingAnew(poll, poll) }, "the loop waits for its next poll")
 }
 
+// allIdle waits until the loops of all plugins have done all that is due and
+// wait for their next poll. It is for a server that does not follow its file.
+func (s *server) allIdle() {
+	s.t.Helper()
+	s.until(func() bool {
+		loops := s.clock.waiting(func(t *timer) bool { return t.length == healthyPoll || t.length == unhealthyPoll })
+		return loops == len(s.Status().Providers)
+	}, "all loops wait for their next poll")
+}
+
 // looked waits until the file was looked at, at this moment of the clock, while
 // it had not settled.
 func (s *server) looked() {

@@ -2,6 +2,8 @@ package faults
 
 import (
 	"fmt"
+	"slices"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -71,41 +73,173 @@ func decrypting(cold error, spoil func(*faultplugin.Behaviour)) func(*trial) {
 
 func readerRows() []row {
 	var rows []row
-	for _, f := range faults {
+	for _, f := range slices.Concat(faults, statusFaults) {
+		goesOn := "writes; " + allReads
+		if f.cold != nil {
+			goesOn = "writes; " + hotReads
+		}
 		rows = append(rows, row{
 			id:     "reader-" + f.id,
 			seen:   fmt.Sprintf("`kms-providers: ok`, `\"role\":\"read\",\"state\":\"degraded\",\"problem\":%q`, `kms_provider_problem{problem=%q} 1`", f.problem, f.problem),
-			goesOn: "writes; " + hotReads,
+			goesOn: goesOn,
 			test:   f.ofAReader,
 		})
 	}
-	return rows
+	return append(rows, row{
+		id:     "reader-decrypt-refused",
+		seen:   "`kms-providers: ok`, `\"role\":\"read\",\"state\":\"degraded\",\"problem\":\"denied\"` once a read has failed",
+		goesOn: "writes; " + hotReads,
+		test:   readerRefusesDecrypt,
+	}, row{
+		id:     "reader-status-refused",
+		seen:   "`kms-providers: ok`, `\"role\":\"read\",\"state\":\"ready\"` once Decrypt has succeeded, and degraded before",
+		goesOn: "writes; " + allReads,
+		test:   readerRefusesStatus,
+	})
 }
 
 // ofAReader goes through the fault at a plugin that is only read: it is noticed
-// by a read, and its end by the next.
+// without a read, and so is its end, unless Decrypt has failed in between.
 func (f fault) ofAReader(t *trial) {
 	writer, p := faultplugin.Start(t), faultplugin.Start(t)
 	values := elsewhere(t, 2, t.id, p)
 	s := start(t, fileOf(rule("secrets", kms("writes-beside-"+t.id, writer), f.provider(t.id, p))))
-	require.Equal(t, faultplugin.Calls{Status: 2, Encrypt: 2}, p.Calls(), "a reader asks for nothing")
 	s.mustRead(secrets, values[0])
+	s.allIdle()
+	require.Equal(t, faultplugin.Calls{Status: 3, Encrypt: 2, Decrypt: 1}, p.Calls(), "a reader never asks to encrypt")
+	require.Equal(t, "ready", s.provider(t.id).State)
 
 	f.spoil(p)
-	require.Equal(t, "ready", s.provider(t.id).State)
-	f.readsCold(t, s, values[1])
+	if !f.byItself {
+		s.clock.Step(healthyPoll)
+	}
+	s.until(func() bool { return s.provider(t.id).Problem == string(f.problem) }, "the problem is noticed")
 	require.Equal(t, "degraded", s.provider(t.id).State)
-	s.idle(healthyPoll)
+	s.allIdle()
 	s.clock.Step(25 * time.Hour)
-	s.idle(healthyPoll)
+	s.allIdle()
 	s.mustRead(secrets, values[0])
 	s.mustWrite(secrets)
 	t.look(s)
 	s.saysDegraded(writer, f.problem)
+	s.allIdle()
 
 	f.end(p)
+	if !f.byItself {
+		s.clock.Step(unhealthyPoll)
+	}
+	ready := func() bool { return s.provider(t.id).State == "ready" }
+	s.until(ready, "the plugin is well again")
+	s.allIdle()
+
+	f.spoil(p)
+	f.readsCold(t, s, values[1])
+	f.end(p)
 	s.until(func() bool { return s.read(secrets, values[1]) == nil }, "the reader reads again")
+	s.until(ready, "and is well")
+}
+
+// A plugin whose Decrypt fails while its Status is well is found by a read, and
+// a Status that is well does not make it so.
+func readerRefusesDecrypt(t *trial) {
+	writer, p := faultplugin.Start(t), faultplugin.Start(t)
+	values := elsewhere(t, 2, t.id, p)
+	s := start(t, fileOf(rule("secrets", kms("writes-beside-"+t.id, writer), kms(t.id, p))))
+	s.mustRead(secrets, values[0])
+	s.allIdle()
+	p.Set(func(b *faultplugin.Behaviour) {
+		b.DecryptErr = status.Error(codes.PermissionDenied, "refused by the test")
+	})
+	require.ErrorIs(t, s.read(secrets, values[1]), envelope.ErrUnavailable)
+	s.clock.Step(healthyPoll)
+	s.allIdle()
+	s.mustRead(secrets, values[0])
+	t.look(s)
+
+	p.Heal("1")
+	s.mustRead(secrets, values[1])
 	require.Equal(t, "ready", s.provider(t.id).State)
+}
+
+// A plugin that refuses Status may have lost its credentials, until it is seen to
+// unwrap.
+func readerRefusesStatus(t *trial) {
+	writer, p := faultplugin.Start(t), faultplugin.Start(t)
+	values := elsewhere(t, 2, t.id, p)
+	p.Set(func(b *faultplugin.Behaviour) {
+		b.StatusErr = status.Error(codes.PermissionDenied, "refused by the test")
+	})
+	s := start(t, fileOf(rule("secrets", kms("writes-beside-"+t.id, writer), kms(t.id, p))))
+	s.allIdle()
+	require.Equal(t, "degraded", s.provider(t.id).State)
+	s.mustRead(secrets, values[0])
+	for range 3 {
+		s.clock.Step(healthyPoll)
+		s.allIdle()
+		require.Equal(t, "ready", s.provider(t.id).State)
+	}
+	s.mustRead(secrets, values[1])
+	t.look(s)
+}
+
+// Whoever drives a rotation sees whether an apiserver reaches the plugin that it
+// leads to, and under which key_id, before anything is written with it.
+func TestTheKeyIDOfAPluginIsKnownInEveryRole(t *testing.T) {
+	old, next := faultplugin.Start(t), faultplugin.Start(t)
+	next.Heal("2")
+	both := func(first, second string) string { return fileOf(rule("secrets", first, second)) }
+	kmsOld, kmsNext := kms("known-old", old), kms("known-next", next)
+	s := start(t, both(kmsOld, kmsNext)).follow()
+	knows := func(role, keyID string) {
+		t.Helper()
+		s.passUntil(func() bool {
+			p := s.provider("known-next")
+			return p.Role == role && p.State == "ready" && p.KeyIDHash == envelope.HashKeyID(keyID)
+		}, "the key_id is "+keyID)
+	}
+	knows("read", "2")
+	require.Contains(t, s.metrics(t, "known-next"), "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{")
+	next.Heal("3")
+	s.clock.Step(healthyPoll)
+	knows("read", "3")
+	require.False(t, s.provider("known-next").LastHealthy.IsZero())
+	require.Zero(t, next.Calls().Encrypt)
+
+	s.put(both(kmsNext, kmsOld))
+	knows("write", "3")
+	s.mustWrite(secrets)
+	s.put(both(kmsOld, kmsNext))
+	s.passUntil(func() bool { return s.provider("known-next").Role == "read" }, "it is only read with again")
+	wrapped := next.Calls().Encrypt
+	next.Heal("4")
+	s.clock.Step(healthyPoll)
+	knows("read", "4")
+	require.Equal(t, wrapped, next.Calls().Encrypt)
+}
+
+// Neither a start nor a reload nor the end waits for a plugin that is only read
+// with, however long it takes to answer.
+func TestNothingWaitsForAPluginThatIsOnlyReadWith(t *testing.T) {
+	writer, p, other := faultplugin.Start(t), faultplugin.Start(t), faultplugin.Start(t)
+	for _, hung := range []*faultplugin.Plugin{p, other} {
+		hung.Set(func(b *faultplugin.Behaviour) { b.Hang = true })
+	}
+	hangs := func(name string, p *faultplugin.Plugin) string { return kms(name, p, "timeout: 24h") }
+	s := start(t, fileOf(rule("secrets", kms("writes", writer), hangs("hangs", p)))).follow()
+	s.mustRead(secrets, s.mustWrite(secrets))
+	s.until(func() bool { return p.Calls().Status == 1 }, "it is asked")
+	for _, content := range []string{
+		fileOf(rule("secrets", kms("writes", writer), hangs("hangs", p), hangs("hangs too", other))),
+		fileOf(rule("secrets", kms("writes", writer), hangs("hangs too", other))),
+		fileOf(rule("secrets", kms("writes", writer))),
+	} {
+		s.put(content)
+		s.loaded(content)
+		require.NoError(t, s.check())
+	}
+	s.mustRead(secrets, s.mustWrite(secrets))
+	require.Equal(t, 1, p.Calls().Status)
+	s.end()
 }
 
 // saysDegraded spoils the plugin that is written with, for the text of the check
@@ -117,7 +251,7 @@ func (s *server) saysDegraded(writer *faultplugin.Plugin, p envelope.Problem) {
 	s.until(func() bool { return !s.healthy() }, "the writer is not ready")
 	require.ErrorContains(s.t, s.check(), fmt.Sprintf("(read only): degraded, %s since", p))
 	writer.Heal("1")
-	s.idle(unhealthyPoll)
+	s.allIdle()
 	s.clock.Step(unhealthyPoll)
 	s.until(s.healthy, "the writer is ready again")
 }

@@ -245,19 +245,8 @@ func (w *world) jumpFar(rt *rapid.T) {
 func (w *world) polled() {
 	w.until(func() bool {
 		loops := w.clock.waiting(func(t *timer) bool { return t.length == healthyPoll || t.length == unhealthyPoll })
-		return loops >= w.writers()
+		return loops >= len(w.Status().Providers)
 	}, "all plugins were polled")
-}
-
-// writers is how many plugins are written with now.
-func (w *world) writers() int {
-	n := 0
-	for _, p := range w.Status().Providers {
-		if p.Role == "write" {
-			n++
-		}
-	}
-	return n
 }
 
 // restart ends the server and starts another on a file that can be used.

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,14 +53,18 @@ var faults = []fault{
 	{id: "failing", problem: envelope.Failed, cold: envelope.ErrUnavailable, spoil: refuse(codes.Internal)},
 }
 
-// writerFaults are those of a plugin that is written with: Status and Encrypt
-// are asked of no other.
-var writerFaults = []fault{
+// statusFaults are what Status may answer, and nothing else is wrong.
+var statusFaults = []fault{
 	{id: "unhealthy", problem: envelope.Unhealthy, spoil: behave(func(b *faultplugin.Behaviour) { b.Healthz = "the HSM is locked" })},
 	{id: "version-unknown", problem: envelope.BadVersion, spoil: behave(func(b *faultplugin.Behaviour) { b.Version = "v3" })},
 	{id: "version-changed", problem: envelope.BadVersion, spoil: behave(func(b *faultplugin.Behaviour) { b.Version = "v2beta1" })},
 	{id: "key-id-empty", problem: envelope.BadKeyID, spoil: behave(func(b *faultplugin.Behaviour) { b.KeyID = "" })},
 	{id: "key-id-oversized", problem: envelope.BadKeyID, spoil: behave(func(b *faultplugin.Behaviour) { b.KeyID = strings.Repeat("k", 1025) })},
+}
+
+// encryptFaults are those of a plugin that is written with: no other is asked
+// to encrypt.
+var encryptFaults = []fault{
 	{id: "disagreement", problem: envelope.Disagreement, spoil: behave(func(b *faultplugin.Behaviour) { b.KeyID, b.EncryptKeyID = "2", "3" })},
 	{id: "encrypt-refused", problem: envelope.Denied, spoil: behave(func(b *faultplugin.Behaviour) {
 		b.KeyID, b.EncryptErr = "2", status.Error(codes.PermissionDenied, "refused by the test")
@@ -77,7 +82,7 @@ const (
 
 func writerRows() []row {
 	var rows []row
-	for _, f := range append(append([]fault{}, faults...), writerFaults...) {
+	for _, f := range slices.Concat(faults, statusFaults, encryptFaults) {
 		goesOn := writesEnd + allReads
 		if f.cold != nil {
 			goesOn = writesEnd + hotReads

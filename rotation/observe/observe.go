@@ -3,10 +3,9 @@
 // kube-apiserver by its metrics. Bytes go in, data comes out; nobody is asked
 // here.
 //
-// An apiserver of this project asks nothing of a plugin that it only reads with,
-// so it knows no key_id of one. Before such a plugin begins to write, whoever
-// observes has to ask the plugin itself, on that machine, and put its key_id into
-// Instance.Providers.
+// Both ask a plugin that they only read with for its Status too. So the key_id of
+// the plugin that a rotation leads to is known of each apiserver before anything
+// is written with it, and whether that apiserver reaches it there.
 package observe
 
 import (
