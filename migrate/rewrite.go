@@ -179,15 +179,31 @@ func (r *run) one(ctx context.Context, o version) error {
 			return err
 		}
 		is, err := r.patch(ctx, o)
-		if kindOf(ctx, err) == conflict {
+		switch kindOf(ctx, err) {
+		case conflict:
 			r.note(Counts{Conflicts: 1})
 			if o, err = r.read(ctx, o.Object); err == nil {
 				continue
+			}
+		case gone:
+			if err = r.missed(ctx, o.Object, err); err == nil {
+				return nil
 			}
 		}
 		return r.outcome(ctx, o, is, err)
 	}
 	r.fail(o.Object, fmt.Sprintf("was updated by somebody else %d times in a row", maxConflicts))
+	return nil
+}
+
+// missed looks again for an object that could not be patched as something was
+// not found. That may be its namespace, without which nothing is updated. Then
+// the object has failed, which is noted and no error.
+func (r *run) missed(ctx context.Context, o Object, notFound error) error {
+	if _, err := r.read(ctx, o); err != nil {
+		return err
+	}
+	r.fail(o, notFound.Error())
 	return nil
 }
 

@@ -63,6 +63,17 @@ func TestAConflictIsReadAgainAndNotTakenForAnUpdate(t *testing.T) {
 	require.EqualValues(t, 3, at.Counts.Conflicts)
 }
 
+// A namespace that is not there keeps its objects from being updated.
+func TestAnObjectThatIsThereAndNotFoundIsAFailure(t *testing.T) {
+	a := newAPI(t, 3)
+	a.faults(1, http.MethodPatch, "", refuse(404, metav1.StatusReasonNotFound))
+	reached, err := a.cluster(newClock()).Rewrite(t.Context(), secrets, migrate.Checkpoint{}, migrate.Options{Workers: 1})
+	var incomplete *migrate.IncompleteError
+	require.ErrorAs(t, err, &incomplete)
+	require.Equal(t, []migrate.Failure{{Object: migrate.Object{Namespace: "ns-0", Name: "s-000"}, Problem: "because"}}, incomplete.Failures)
+	require.Equal(t, migrate.Counts{Seen: 3, Rewritten: 2, Failed: 1}, reached.Counts)
+}
+
 func TestAnObjectThatNeverRestsIsAFailure(t *testing.T) {
 	a := newAPI(t, 2)
 	a.fault = func(_ http.ResponseWriter, r *http.Request) bool {

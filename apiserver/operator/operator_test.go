@@ -1,5 +1,6 @@
-// Package operator holds atrest's tool to a real etcd: what the audit and the
-// command make of it, of its compaction and of its snapshots.
+// Package operator holds atrest's tool to a real etcd and to real apiservers: what
+// the audit and the command make of etcd, of its compaction and of its snapshots,
+// and what an apiserver makes of the requests that have an object stored again.
 package operator
 
 import (
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -80,11 +82,11 @@ func (c cluster) fill(t *testing.T, n int) {
 	defer transformers.Close()
 	require.NoError(t, transformers.Ready(t.Context()))
 	transformer := transformers.TransformerForResource(schema.GroupResource{Resource: "secrets"})
-	plaintext := []byte(`{"kind":"Secret","data":"` + strings.Repeat("x", 1000) + `"}`)
 	var batch []clientv3.Op
 	for i := range n {
-		key := fmt.Sprintf("/registry/secrets/namespace-%02d/secret-%06d", i%20, i)
-		sealed, err := transformer.TransformToStorage(t.Context(), plaintext, value.DefaultContext(key))
+		namespace, name := fmt.Sprintf("namespace-%02d", i%20), fmt.Sprintf("secret-%06d", i)
+		key := "/registry/secrets/" + namespace + "/" + name
+		sealed, err := transformer.TransformToStorage(t.Context(), secret(t, namespace, name), value.DefaultContext(key))
 		require.NoError(t, err)
 		if batch = append(batch, clientv3.OpPut(key, string(sealed))); len(batch) == 100 || i == n-1 {
 			_, err := c.Client().Txn(t.Context()).Then(batch...).Commit()
@@ -187,7 +189,7 @@ func TestARealCompactionEndsTheWalk(t *testing.T) {
 	require.ErrorIs(t, err, auditetcd.ErrCompacted)
 }
 
-// command is the built atrest.
+// command is the built atrest. It logs what each run took.
 func command(t *testing.T) func(want int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "atrest")
@@ -197,7 +199,11 @@ func command(t *testing.T) func(want int, args ...string) (stdout, stderr string
 		var stdout, stderr strings.Builder
 		command := exec.CommandContext(context.WithoutCancel(t.Context()), program, args...)
 		command.Stdout, command.Stderr = &stdout, &stderr
-		_ = command.Run()
+		began := time.Now()
+		require.NoError(t, command.Start())
+		memory := peak(command.Process.Pid)
+		_ = command.Wait()
+		t.Logf("atrest %s: %s, up to %s of memory", args[0], time.Since(began).Round(time.Millisecond), memory())
 		require.Equal(t, want, command.ProcessState.ExitCode(), stdout.String()+stderr.String())
 		return stdout.String(), stderr.String()
 	}
@@ -216,7 +222,8 @@ func TestTheCommandOnARealEtcd(t *testing.T) {
 	require.Contains(t, out, "usable: "+c.config)
 	for _, from := range [][]string{{"--endpoints", c.Endpoint()}, {"--snapshot", backup}} {
 		out, _ = atrest(0, append([]string{"decrypt", "--config", c.config, "--key", key}, from...)...)
-		require.Contains(t, out, `{"kind":"Secret","data":"xxx`)
+		require.True(t, strings.HasPrefix(out, "k8s\x00"))
+		require.Contains(t, out, "xxx")
 	}
 
 	require.NoError(t, c.plugin.Rotate(t.Context()))
@@ -226,4 +233,25 @@ func TestTheCommandOnARealEtcd(t *testing.T) {
 	_, text := atrest(1, "check", c.config, "--snapshot", backup, "--rate", "0")
 	require.Contains(t, text, "start the plugin")
 	require.Contains(t, text, fmt.Sprintf("%d not opened", *objects))
+}
+
+// peak follows the most memory that a process had until it ends. What wait(2)
+// tells of it counts that of this process, too.
+func peak(pid int) (ended func() string) {
+	most := make(chan string, 1)
+	go func() {
+		last := "an unknown amount"
+		for {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+			_, rest, has := strings.Cut(string(status), "VmHWM:")
+			if err != nil || !has { // it has ended
+				most <- last
+				return
+			}
+			line, _, _ := strings.Cut(rest, "\n")
+			last = strings.TrimSpace(line)
+			time.Sleep(5 * time.Millisecond) // between two looks
+		}
+	}()
+	return func() string { return <-most }
 }

@@ -1,0 +1,15 @@
+package operator
+
+import (
+	"os"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+)
+
+func TestMain(m *testing.M) {
+	rest.SetDefaultWarningHandler(rest.NoWarnings{}) // of a beta API, with every request
+	os.Exit(harness.Main(m, harness.Programs()))
+}
