@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -132,8 +134,8 @@ func (a *apiserver) follow(ctx context.Context) error {
 		return err
 	}
 	stamp := string(data)
-	for name, p := range a.w.plugins {
-		p.Set(func(b *faultplugin.Behaviour) { stamp += fmt.Sprintf("%s %+v", name, *b) })
+	for _, name := range slices.Sorted(maps.Keys(a.w.plugins)) {
+		a.w.plugins[name].Set(func(b *faultplugin.Behaviour) { stamp += fmt.Sprintf("%s %+v", name, *b) })
 	}
 	if stamp == a.stamp || a.holds {
 		return nil

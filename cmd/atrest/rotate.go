@@ -90,7 +90,7 @@ func (r *rotate) add(flags *pflag.FlagSet) {
 	r.flags = flags
 	r.cluster.add(flags)
 	r.fleet.add(flags)
-	r.source.add(flags, "key")
+	r.source.addEtcd(flags, "key")
 	r.walk.add(flags)
 	r.how.add(flags)
 	flags.Lookup("state").Usage = "folder that the rotation keeps its state in; the same one goes on with it"
@@ -112,8 +112,6 @@ func (r *rotate) check() error {
 		return usagef("flag --state is not there: name a folder, so that the rotation can go on after a crash")
 	case r.config == "" && r.hook == "", r.config != "" && r.hook != "":
 		return usagef("name the encryption configuration: by one of --config and --config-hook")
-	case r.source.snapshot != "":
-		return usagef("flag --snapshot: a rotation is about what etcd has now, not about a backup")
 	case r.hold < 0, r.maxAge <= 0, r.retry <= 0, r.interval <= 0, r.timeout < 0:
 		return usagef("flags --hold, --max-age, --retry-after, --interval and --timeout: the first and the last may be 0, none may be negative")
 	}

@@ -94,7 +94,7 @@ func doneText(done rotation.Done) string {
 		text += fmt.Sprintf("\n  may be stopped: the plugin of provider %q", provider)
 	}
 	for _, keyID := range done.KeyIDs {
-		text += fmt.Sprintf("\n  may be disabled: key_id %s, when no backup of etcd needs it: atrest retire %s", keyID, keyID)
+		text += fmt.Sprintf("\n  may be disabled: key_id %s, when no backup of etcd needs it: atrest retire --key-id %s", keyID, keyID)
 	}
 	return text
 }
