@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
@@ -38,7 +39,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"plugin": plugin, "etcd": etcdCommand, "render": render, "seal": seal, "nokeys": nokeys,
-			"fails": fails, "newline": newline, "api": api,
+			"fails": fails, "newline": newline, "api": api, "waits": waits,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -146,6 +147,14 @@ func fails(ts *testscript.TestScript, _ bool, args []string) {
 	if !errors.As(err, &exit) || fmt.Sprint(exit.ExitCode()) != args[0] {
 		ts.Fatalf("want exit code %s, got %v", args[0], err)
 	}
+}
+
+// waits FILE returns once the file is there.
+func waits(ts *testscript.TestScript, _ bool, args []string) {
+	require.Eventually(worldOf(ts).t, func() bool {
+		_, err := os.Stat(ts.MkAbs(args[0]))
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
 }
 
 // newline FROM TO copies a file and puts a newline behind it.
