@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,18 +15,14 @@ import (
 	"github.com/kube-atrest/atrest/rotation"
 )
 
-// built is the folder with the command, which is built once.
-var built = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "atrest-built-")
-	if err != nil {
-		return "", err
-	}
-	text, err := exec.Command("go", "build", "-o", dir, "github.com/kube-atrest/atrest/cmd/atrest").CombinedOutput()
-	if err != nil {
-		return dir, errors.New(string(text))
-	}
-	return dir, nil
-})
+// build makes the command.
+func build(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "atrest")
+	text, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/kube-atrest/atrest/cmd/atrest").CombinedOutput()
+	require.NoError(t, err, string(text))
+	return path
+}
 
 // command is "atrest rotate", a process that can be killed too.
 type command struct {
@@ -38,14 +33,12 @@ type command struct {
 // rotate starts "atrest rotate" of a kind for the cluster, hurried as its servers are.
 func (c *cluster) rotate(t *testing.T, kind string, args ...string) *command {
 	t.Helper()
-	dir, err := built()
-	require.NoError(t, err)
 	folder := filepath.Join(t.TempDir(), "state")
 	all := append([]string{"rotate", kind,
 		"--apiservers", strings.Join(names, ","), "--kubeconfig", c.kubeconfig(t), "--context", names[0],
 		"--config", filepath.Join(c.configs, "{apiserver}.yaml"), "--endpoints", c.options.Endpoint(), "--rate", "0",
 		"--state", folder, "--interval", "200ms", "--hold", "2s", "--retry-after", "1s"}, args...)
-	return &command{harness.RunFile(t, filepath.Join(dir, "atrest"), all...), folder}
+	return &command{harness.RunFile(t, c.program, all...), folder}
 }
 
 // toNew are the flags of a rotation from the provider old to the provider new.

@@ -1,10 +1,14 @@
 package rotation
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -12,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/apiserver/etcd"
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
@@ -26,6 +31,7 @@ type cluster struct {
 	client  *clientv3.Client
 	options etcd.Options
 	nodes   []*node
+	program string // atrest
 	sockets string // folder
 	configs string // folder
 }
@@ -92,6 +98,8 @@ func startCluster(t *testing.T, provider string, k keys, programs ...string) *cl
 		program := programs[min(i, len(programs)-1)]
 		n.Server = harness.Launch(t, harness.Spec{Program: program, Etcd: c.options, Flags: n.config.Flags()})
 	}
+	t.Cleanup(c.kill) // nobody needs their orderly end
+	c.program = build(t) // before there is any load
 	c.wait()
 	return c
 }
@@ -111,15 +119,20 @@ func (c *cluster) wait() {
 	}
 }
 
-// restart stops all apiservers and starts them again, so that they know no key any more.
+// restart ends all apiservers and starts them again, so that they know no key any more.
 func (c *cluster) restart() {
-	for _, n := range c.nodes {
-		n.Stop()
-	}
+	c.kill()
 	for _, n := range c.nodes {
 		n.Restart()
 	}
 	c.wait()
+}
+
+// kill ends all apiservers.
+func (c *cluster) kill() {
+	for _, n := range c.nodes {
+		n.Kill()
+	}
 }
 
 // startPlugin runs the plugin of a provider beside an apiserver.
@@ -136,7 +149,8 @@ func (c *cluster) startPlugins(t *testing.T, provider string, k keys) {
 	}
 }
 
-// replacePlugin runs a program with these arguments as the plugin of a provider, in the place of what runs there.
+// replacePlugin runs a program with these arguments as the plugin of a provider, in the place of what runs there. The
+// apiserver does not need to have noticed when it returns.
 func (c *cluster) replacePlugin(t *testing.T, n *node, provider, program string, args ...string) {
 	t.Helper()
 	c.stopPlugin(n, provider)
@@ -149,6 +163,20 @@ func (c *cluster) stopPlugin(n *node, provider string) {
 		p.Stop()
 	}
 	delete(n.plugins, provider)
+}
+
+// waitForPlugin returns once the apiserver has found the plugin of a provider healthy, from now on.
+func (n *node) waitForPlugin(t *testing.T, provider string) {
+	t.Helper()
+	from := time.Now()
+	until(t, n.name+" finds plugin "+provider+" healthy", func() bool {
+		status, text := n.Get(atrest.StatusPath)
+		require.Equal(t, http.StatusOK, status, text)
+		var s atrest.Status
+		require.NoError(t, json.Unmarshal([]byte(text), &s))
+		i := slices.IndexFunc(s.Providers, func(p atrest.ProviderStatus) bool { return slices.Contains(p.Names, provider) })
+		return i < 0 || s.Providers[i].LastHealthy.After(from)
+	})
 }
 
 // endpoint is where the plugin of a provider beside an apiserver is.

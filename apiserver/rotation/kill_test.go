@@ -3,11 +3,7 @@ package rotation
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 )
@@ -91,7 +87,7 @@ func (c *cluster) victims(rotation *command, load *load, random *rand.Rand) (nex
 			n, provider := one(), []string{"old", "new"}[random.IntN(2)]
 			name := "plugin " + provider + " of " + n.name
 			return victim{name, n.plugins[provider], func() func() { return load.outage(n.name) }, func(t *testing.T) {
-				c.dialPlugin(t, n, provider)
+				n.waitForPlugin(t, provider)
 			}}
 		},
 	}
@@ -115,17 +111,4 @@ func (c *cluster) settle(t *testing.T, load *load) {
 			return load.list(load.cached)(t.Context(), client) == nil
 		})
 	}
-}
-
-// dialPlugin returns once a plugin takes connections.
-func (c *cluster) dialPlugin(t *testing.T, n *node, provider string) {
-	t.Helper()
-	path := strings.TrimPrefix(c.endpoint(n.name, provider), "unix://")
-	until(t, "the plugin serves", func() bool {
-		connection, err := net.Dial("unix", path)
-		if err == nil {
-			require.NoError(t, connection.Close())
-		}
-		return err == nil
-	})
 }

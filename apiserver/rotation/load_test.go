@@ -139,14 +139,15 @@ func (l *load) write(n, i int, random *rand.Rand) {
 func (l *load) put(name string) error {
 	number := l.book.try(name)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{"value": value(name, number)}}
-	create, version := number == 1, ""
+	create, again, version := number == 1, false, ""
 	err := l.do("write "+name, func(ctx context.Context, c client) error {
 		if create {
 			made, err := c.secrets.Create(ctx, secret, metav1.CreateOptions{})
-			version = made.GetResourceVersion()
-			// An attempt that failed for want of an answer may have been the one.
-			create = !apierrors.IsAlreadyExists(err)
-			return err
+			if !again || !apierrors.IsAlreadyExists(err) {
+				again, version = true, made.GetResourceVersion()
+				return err
+			}
+			create = false // an attempt that nobody answered was the one
 		}
 		updated, err := c.secrets.Update(ctx, secret, metav1.UpdateOptions{})
 		version = updated.GetResourceVersion()

@@ -23,9 +23,5 @@ func TestMain(m *testing.M) {
 	programs := maps.Clone(harness.Programs())
 	programs[laggingPlugin] = runLaggingPlugin
 	programs[newestPlugin] = runNewestPlugin
-	code := harness.Main(m, programs)
-	if dir, _ := built(); dir != "" {
-		_ = os.RemoveAll(dir)
-	}
-	os.Exit(code)
+	os.Exit(harness.Main(m, programs))
 }

@@ -30,12 +30,15 @@ func (l *load) read(_, i int, random *rand.Rand) {
 		err = l.do("get "+name+" from the cache", l.get(name, l.book.newest))
 	default:
 		name := l.book.any(random)
-		err = l.do("get "+name, l.get(name, func() string { return "" }))
+		err = l.do("get "+name, l.get(name, fromEtcd))
 	}
 	if err == nil {
 		l.count(&l.reads)
 	}
 }
+
+// fromEtcd is the version to ask for what no cache answers.
+func fromEtcd() string { return "" }
 
 // get is the request for one Secret of at least a version, or from etcd if that is empty.
 func (l *load) get(name string, version func() string) func(context.Context, client) error {

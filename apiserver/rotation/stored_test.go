@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kube-atrest/atrest/internal/stored"
 )
@@ -61,15 +61,13 @@ func (c *cluster) requireRead(t *testing.T, l *load) {
 	l.end()
 	at := l.book.open()
 	for _, client := range l.clients {
+		var all errgroup.Group
+		all.SetLimit(8)
 		for name := range at.acked {
-			secret, err := client.secrets.Get(t.Context(), name, metav1.GetOptions{})
-			require.NoError(t, err, "%s through %s", name, client.apiserver)
-			require.NoError(t, at.check(secret), client.apiserver)
+			all.Go(func() error { return l.get(name, fromEtcd)(t.Context(), client) })
 		}
-		list, err := client.secrets.List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err, client.apiserver)
-		require.NoError(t, at.checkAll(list.Items), client.apiserver)
-		require.Len(t, list.Items, len(at.acked))
+		require.NoError(t, all.Wait(), client.apiserver)
+		require.NoError(t, l.list(l.cached)(t.Context(), client), client.apiserver)
 	}
 }
 
