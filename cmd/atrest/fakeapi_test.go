@@ -59,8 +59,8 @@ type apiserver struct {
 }
 
 // api NAME start CONFIG|away|holds|follows|forbids METHOD|refuses OBJECT|updates KEY|migrator works|ignores|fails|lies|
-// awaits N: an apiserver, to which the context NAME of $KUBECONFIG leads. The first one is that of the current
-// context. "awaits" returns when N objects were patched.
+// counts|awaits N: an apiserver, to which the context NAME of $KUBECONFIG leads. The first one is that of the current
+// context. "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
 	name, verb, rest := args[0], args[1], append(args[2:], "")
@@ -85,6 +85,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"refuses":  func() { a.refuses = rest[0] },
 		"updates":  func() { a.updates = rest[0] },
 		"migrator": func() { a.migrator = rest[0] },
+		"counts":   func() { a.patches = 0 },
 		"away":     func() { go a.Close() },
 	}[verb]
 	if !ok {
@@ -357,65 +358,6 @@ func merge(into, patch map[string]any) (changed bool) {
 		into[name] = v
 	}
 	return changed
-}
-
-// migrations are StorageVersionMigrations, which are done when they are looked at.
-func (a *apiserver) migrations(w http.ResponseWriter, r *http.Request, path []string) {
-	version := metav1.GroupVersionForDiscovery{GroupVersion: "storagemigration.k8s.io/v1beta1", Version: "v1beta1"}
-	name := ""
-	if len(path) == 3 {
-		name = path[2]
-	}
-	switch {
-	case a.migrator == "":
-		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "not served")
-	case len(path) == 0:
-		answer(w, http.StatusOK, metav1.APIGroup{Name: "storagemigration.k8s.io", Versions: []metav1.GroupVersionForDiscovery{version}})
-	case len(path) == 1:
-		answer(w, http.StatusOK, metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "storageversionmigrations", Verbs: []string{"list", "get", "patch"}}}})
-	case r.Method == http.MethodPost:
-		var m map[string]any
-		require.NoError(a.w.t, json.NewDecoder(r.Body).Decode(&m))
-		meta := m["metadata"].(map[string]any)
-		meta["uid"], meta["resourceVersion"] = "1", "1"
-		a.migration[meta["name"].(string)] = m
-		answer(w, http.StatusCreated, m)
-	case a.migration[name] == nil:
-		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no "+name)
-	case r.Method == http.MethodDelete:
-		delete(a.migration, name)
-		answer(w, http.StatusOK, metav1.Status{Status: "Success"})
-	default:
-		m := a.migration[name]
-		if m["status"] == nil {
-			if conditions := a.migrated(m); conditions != nil {
-				m["status"] = map[string]any{"conditions": conditions}
-			}
-		}
-		answer(w, http.StatusOK, m)
-	}
-}
-
-// migrated does a migration and gives its conditions.
-func (a *apiserver) migrated(m map[string]any) []metav1.Condition {
-	now := metav1.Now()
-	switch a.migrator {
-	case "ignores":
-		return nil
-	case "fails":
-		return []metav1.Condition{{Type: "Failed", Status: "True", Reason: "Oops", Message: "it did not work", LastTransitionTime: now}}
-	case "works":
-		of := m["spec"].(map[string]any)["resource"].(map[string]any)
-		prefix := "/registry/" + of["resource"].(string) + "/"
-		for _, kv := range a.read(&pb.RangeRequest{Key: []byte(prefix), RangeEnd: []byte(prefix[:len(prefix)-1] + "0")}) {
-			plaintext, _, err := a.open(kv)
-			require.NoError(a.w.t, err)
-			sealed, err := a.transformer(string(kv.Key)).TransformToStorage(context.Background(), plaintext, value.DefaultContext(kv.Key))
-			require.NoError(a.w.t, err)
-			a.w.etcd.Store(string(kv.Key), sealed)
-		}
-	}
-	return []metav1.Condition{{Type: "Succeeded", Status: "True", LastTransitionTime: now}}
 }
 
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {

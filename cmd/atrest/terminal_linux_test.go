@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-atrest/atrest/internal/etcdtest"
+	"github.com/kube-atrest/atrest/migrate"
 )
 
 // terminal is one end of a pseudo-terminal; text gives what was written to it,
@@ -76,4 +78,14 @@ func TestAWalkDrawsABarOnATerminal(t *testing.T) {
 	require.Contains(t, drawn, "33%  100 of 300 objects")
 	require.Regexp(t, `\x1b\[K$`, drawn, "and leaves nothing behind")
 	require.NotContains(t, stdout.String(), "\x1b")
+}
+
+func TestARewriteDrawsABarOnATerminal(t *testing.T) {
+	tty, text := terminal(t)
+	show, end := rewriting(tty, "secrets")
+	show(migrate.Progress{Counts: migrate.Counts{Seen: 5, Rewritten: 5}, Total: 10, PerSecond: 1, Left: 5 * time.Second, Elapsed: 5 * time.Second})
+	end()
+	drawn := text()
+	require.Contains(t, drawn, "secrets [===============               ]  50%  5 of 10 objects, 5 rewritten, 1/s, 5s left")
+	require.Regexp(t, `\x1b\[Ksecrets: 5 rewritten, 0 unchanged, 0 gone, 0 failed, in 5s\r\n$`, drawn)
 }
