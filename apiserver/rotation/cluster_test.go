@@ -98,7 +98,7 @@ func startCluster(t *testing.T, provider string, k keys, programs ...string) *cl
 		program := programs[min(i, len(programs)-1)]
 		n.Server = harness.Launch(t, harness.Spec{Program: program, Etcd: c.options, Flags: n.config.Flags()})
 	}
-	t.Cleanup(c.kill) // nobody needs their orderly end
+	t.Cleanup(c.kill)    // nobody needs their orderly end
 	c.program = build(t) // before there is any load
 	c.wait()
 	return c
@@ -149,8 +149,7 @@ func (c *cluster) startPlugins(t *testing.T, provider string, k keys) {
 	}
 }
 
-// replacePlugin runs a program with these arguments as the plugin of a provider, in the place of what runs there. The
-// apiserver does not need to have noticed when it returns.
+// replacePlugin runs a program with these arguments as the plugin of a provider, in the place of what runs there.
 func (c *cluster) replacePlugin(t *testing.T, n *node, provider, program string, args ...string) {
 	t.Helper()
 	c.stopPlugin(n, provider)
@@ -165,18 +164,23 @@ func (c *cluster) stopPlugin(n *node, provider string) {
 	delete(n.plugins, provider)
 }
 
-// waitForPlugin returns once the apiserver has found the plugin of a provider healthy, from now on.
-func (n *node) waitForPlugin(t *testing.T, provider string) {
+// ready tells whether the apiserver can be asked.
+func (n *node) ready() bool {
+	status, _, err := n.Try("/readyz")
+	return err == nil && status == http.StatusOK
+}
+
+// reaches tells whether the apiserver has found the plugin of a provider healthy since a moment, or does not need it.
+func (n *node) reaches(t *testing.T, provider string, since time.Time) bool {
 	t.Helper()
-	from := time.Now()
-	until(t, n.name+" finds plugin "+provider+" healthy", func() bool {
-		status, text := n.Get(atrest.StatusPath)
-		require.Equal(t, http.StatusOK, status, text)
-		var s atrest.Status
-		require.NoError(t, json.Unmarshal([]byte(text), &s))
-		i := slices.IndexFunc(s.Providers, func(p atrest.ProviderStatus) bool { return slices.Contains(p.Names, provider) })
-		return i < 0 || s.Providers[i].LastHealthy.After(from)
-	})
+	status, text, err := n.Try(atrest.StatusPath)
+	if err != nil || status != http.StatusOK {
+		return false
+	}
+	var s atrest.Status
+	require.NoError(t, json.Unmarshal([]byte(text), &s))
+	i := slices.IndexFunc(s.Providers, func(p atrest.ProviderStatus) bool { return slices.Contains(p.Names, provider) })
+	return i < 0 || s.Providers[i].LastHealthy.After(since)
 }
 
 // endpoint is where the plugin of a provider beside an apiserver is.

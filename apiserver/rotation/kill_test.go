@@ -1,40 +1,40 @@
 package rotation
 
 import (
-	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+	"github.com/kube-atrest/atrest/rotation"
 )
 
-// At every step a process is killed and started again.
+// At every step a process is killed, and started again at once. The next step may come, and with it the next kill,
+// before it is back.
 func TestARotationOutlivesKill9AtEveryStep(t *testing.T) {
 	t.Logf("-seed=%d", *seed)
-	random := rand.New(rand.NewPCG(uint64(*seed), 0))
 	old, new := newKeys(t), newKeys(t)
 	c := startCluster(t, "old", old, harness.HurriedServer)
 	c.startPlugins(t, "new", new)
 	load := startLoad(t, c)
 	load.more(t, 20)
 
-	rotation := c.rotate(t, "two-plugins", c.toNew()...)
-	steps, next := map[string]bool{}, c.victims(rotation, load, random)
+	// The rate has even the shortest step last long enough to be seen.
+	command := c.rotate(t, "two-plugins", append(c.toNew(), "--rate", "1000")...)
+	k := &killer{cluster: c, load: load, command: command, random: rand.New(rand.NewPCG(uint64(*seed), 0))}
 	until(t, "the rotation is finished", func() bool {
-		s := rotation.state(t)
-		if s.TwoPlugins == nil {
-			return rotation.finished(t)
+		if s := command.state(t); s.TwoPlugins != nil {
+			k.meet(t, s.TwoPlugins.Step)
 		}
-		step := fmt.Sprintf("%s, round %d", s.TwoPlugins.Step, s.Round)
-		if !steps[step] {
-			steps[step] = true
-			v := next()
-			t.Logf("step %s: kill -9 of %s", step, v.name)
-			v.kill(t)
-		}
-		return rotation.finished(t)
+		return k.idle(t) && command.finished(t)
 	})
-	t.Logf("atrest rotate:\n%s", rotation.Log())
+	t.Logf("atrest rotate:\n%s", command.Log())
+	for _, step := range []rotation.Step{rotation.StepAdd, rotation.StepSwap, rotation.StepMigrate, rotation.StepProve, rotation.StepRemove} {
+		require.Contains(t, k.met, step)
+	}
 	load.more(t, 20)
 	load.requireNoFailure(t)
 	c.requireStored(t, load, "new", new.newest(t))
@@ -46,69 +46,102 @@ func TestARotationOutlivesKill9AtEveryStep(t *testing.T) {
 	c.requireRead(t, load)
 }
 
+// killer kills a process at every step of a rotation, soon after it begins.
+type killer struct {
+	cluster *cluster
+	load    *load
+	command *command
+	random  *rand.Rand
+
+	met   []rotation.Step
+	kinds []int // those whose turn comes next
+	due   []time.Time
+	away  []absence
+}
+
+// absence is a process that was killed and is not back yet.
+type absence struct {
+	back func(*testing.T) bool
+	over func()
+}
+
 // victim is a process to kill.
 type victim struct {
 	name    string
 	process *harness.Process
-	// outage notes what may fail meanwhile; nil if nothing may.
-	outage func() (over func())
-	// ready returns once it is there again; nil if nobody needs to wait.
-	ready func(t *testing.T)
+	// needed are the apiservers that may refuse a request meanwhile: one, all if it is empty, none if it is "-".
+	needed string
+	// back tells whether what needs it has found it again since a moment.
+	back func(t *testing.T, since time.Time) bool
 }
 
-// kill ends the process as kill -9 does and starts it again.
-func (v victim) kill(t *testing.T) {
+const nobody = "-"
+
+// meet notes a step, and that somebody is to die in it.
+func (k *killer) meet(t *testing.T, s rotation.Step) {
 	t.Helper()
-	over := func() {}
-	if v.outage != nil {
-		over = v.outage()
+	if !slices.Contains(k.met, s) {
+		k.met = append(k.met, s)
+		k.due = append(k.due, time.Now().Add(time.Duration(k.random.Int64N(int64(200*time.Millisecond)))))
+		t.Logf("step %s", s)
 	}
+}
+
+// idle kills those whose time has come, and tells whether nobody is away.
+func (k *killer) idle(t *testing.T) bool {
+	t.Helper()
+	for len(k.due) > 0 && time.Now().After(k.due[0]) {
+		k.due = k.due[1:]
+		k.kill(t, k.choose())
+	}
+	k.away = slices.DeleteFunc(k.away, func(a absence) bool {
+		back := a.back(t)
+		if back {
+			a.over()
+		}
+		return back
+	})
+	return len(k.due)+len(k.away) == 0
+}
+
+// kill ends a process as kill -9 does, and starts it again.
+func (k *killer) kill(t *testing.T, v victim) {
+	t.Helper()
+	t.Logf("kill -9 of %s", v.name)
+	over := k.load.outage(v.needed)
 	v.process.Kill()
 	v.process.Restart()
-	if v.ready != nil {
-		v.ready(t)
-	}
-	over()
+	since := time.Now()
+	k.away = append(k.away, absence{func(t *testing.T) bool { return v.back(t, since) }, over})
 }
 
-// victims chooses processes by chance, of all kinds equally often.
-func (c *cluster) victims(rotation *command, load *load, random *rand.Rand) (next func() victim) {
-	one := func() *node { return c.nodes[random.IntN(len(c.nodes))] }
-	kinds := []func() victim{
-		func() victim { return victim{name: "atrest", process: rotation.Process} },
-		func() victim {
-			return victim{"etcd", c.etcd, func() func() { return load.outage("") }, func(t *testing.T) { c.settle(t, load) }}
-		},
-		func() victim {
-			n := one()
-			return victim{n.name, n.Process, func() func() { return load.outage(n.name) }, func(*testing.T) { n.WaitFor("/readyz") }}
-		},
-		func() victim {
-			n, provider := one(), []string{"old", "new"}[random.IntN(2)]
-			name := "plugin " + provider + " of " + n.name
-			return victim{name, n.plugins[provider], func() func() { return load.outage(n.name) }, func(t *testing.T) {
-				n.waitForPlugin(t, provider)
-			}}
-		},
+// choose takes a process by chance, of each kind equally often.
+func (k *killer) choose() victim {
+	c, n := k.cluster, k.cluster.nodes[k.random.IntN(len(k.cluster.nodes))]
+	provider := []string{"old", "new"}[k.random.IntN(2)]
+	kinds := []victim{
+		{"atrest", k.command.Process, nobody, func(*testing.T, time.Time) bool { return true }},
+		{"etcd", c.etcd, "", func(t *testing.T, _ time.Time) bool { return c.current(t, k.load) }},
+		{n.name, n.Process, n.name, func(*testing.T, time.Time) bool { return n.ready() }},
+		{"the plugin of " + provider + " of " + n.name, n.plugins[provider], n.name, func(t *testing.T, since time.Time) bool {
+			return n.reaches(t, provider, since)
+		}},
 	}
-	var order []int
-	return func() victim {
-		if len(order) == 0 {
-			order = random.Perm(len(kinds))
-		}
-		kind := order[0]
-		order = order[1:]
-		return kinds[kind]()
+	if len(k.kinds) == 0 {
+		k.kinds = k.random.Perm(len(kinds))
 	}
+	kind := k.kinds[0]
+	k.kinds = k.kinds[1:]
+	return kinds[kind]
 }
 
-// settle returns once every apiserver is ready and reads what was written last.
-func (c *cluster) settle(t *testing.T, load *load) {
+// current tells whether every apiserver is ready and has in its watch cache what was written last.
+func (c *cluster) current(t *testing.T, load *load) bool {
 	t.Helper()
-	c.wait()
-	for _, client := range load.clients {
-		until(t, client.apiserver+" is up to date", func() bool {
-			return load.list(load.cached)(t.Context(), client) == nil
-		})
+	for i, client := range load.clients {
+		if !c.nodes[i].ready() || load.list(load.cached)(t.Context(), client) != nil {
+			return false
+		}
 	}
+	return true
 }

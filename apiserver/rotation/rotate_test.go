@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -65,8 +66,9 @@ func TestNothingIsRewrittenWhileOneApiserverIsHeldBack(t *testing.T) {
 	before := k.newest(t)
 	c := startCluster(t, "kms", k, harness.HurriedServer)
 	const late = 1 // cp-2
+	from := time.Now()
 	c.replacePlugin(t, c.nodes[late], "kms", laggingPlugin, held.Path(), k.Path())
-	c.nodes[late].waitForPlugin(t, "kms")
+	until(t, "the plugin is found", func() bool { return c.nodes[late].reaches(t, "kms", from) })
 	load := startLoad(t, c)
 	load.more(t, 20)
 

@@ -76,7 +76,7 @@ func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	pause := time.NewTicker(20 * time.Millisecond)
+	pause := time.NewTicker(10 * time.Millisecond)
 	defer pause.Stop()
 	for !condition() {
 		select {

@@ -118,6 +118,11 @@ func (s *Server) Get(path string) (status int, text string) {
 	return status, text
 }
 
+// Try is Get for a server that may be away: an error means no answer.
+func (s *Server) Try(path string) (status int, text string, err error) {
+	return s.probe.Get(s.t.Context(), path)
+}
+
 // freeAddress returns an address that was free a moment ago: kube-apiserver does not take port 0.
 func freeAddress(t *testing.T) string {
 	t.Helper()
