@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -61,18 +62,25 @@ func TestOneLoopComesAfterTheOther(t *testing.T) {
 	})
 	<-asks
 	first.Stop()
-	var asked atomic.Bool
+	var early atomic.Bool
 	second := Follow(polls, first, func(context.Context) error {
-		asked.Store(true)
+		select {
+		case <-first.done:
+		default:
+			early.Store(true)
+		}
 		return nil
 	})
+	for range 100 {
+		runtime.Gosched()
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, second.Asked(ctx), context.Canceled)
 	require.ErrorIs(t, second.Ask(ctx), context.Canceled)
-	require.False(t, asked.Load())
 	close(release)
 	require.NoError(t, second.Asked(t.Context()))
+	require.False(t, early.Load())
 	second.Stop()
 	second.Wait()
 
