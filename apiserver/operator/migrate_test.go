@@ -2,6 +2,7 @@ package operator
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -74,4 +75,28 @@ func TestEverySecretOfARealClusterIsRewritten(t *testing.T) {
 	require.Regexp(t, fmt.Sprintf(`secrets +%d +kms v2 +keyfile .* all`, *objects), out)
 	_, err := server.Kube.CoreV1().Secrets("namespace-07").Get(t.Context(), "secret-000007", metav1.GetOptions{})
 	require.NoError(t, err)
+}
+
+// With a wildcard all there is in etcd is rewritten, but for what has no API.
+func TestEverythingOfARealClusterIsRewritten(t *testing.T) {
+	for _, program := range []string{harness.HurriedServer, harness.StockServer} {
+		t.Run(program, func(t *testing.T) {
+			r := newReal(t, program)
+			r.create()
+			r.use(harness.Entry("'*.*'", r.kms(), harness.Identity))
+			atrest := command(t)
+			out, _ := atrest(-1, "migrate", "--config", r.file.Path, "--endpoints", r.cluster.Endpoint(), "--kubeconfig", kubeconfig(t, r.Config), "--qps", "0", "-o", "json")
+			var told struct {
+				Rewritten []struct{ Resource string }
+				Left      []struct{ Resource string }
+			}
+			require.NoError(t, json.Unmarshal([]byte(out), &told), out)
+			require.Greater(t, len(told.Rewritten), 10)
+			for _, left := range told.Left { // which the server writes again by itself
+				require.Contains(t, []string{"apiServerIPInfo", "servicenodeportallocations", "serviceipallocations"}, left.Resource)
+			}
+			value, _ := r.stored("/registry/clusterroles/admin")
+			require.True(t, bytes.HasPrefix(value, []byte("k8s:enc:kms:v2:keyfile:")))
+		})
+	}
 }
