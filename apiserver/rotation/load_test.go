@@ -22,7 +22,7 @@ const (
 	namespace = "default"
 	// Loops of each kind, and how long each rests after a request.
 	writers, readers = 3, 3
-	pace             = 20 * time.Millisecond
+	pace             = 30 * time.Millisecond
 	// requestTimeout is when a request has failed that nobody answers.
 	requestTimeout = 30 * time.Second
 	// perWriter is how many Secrets a writer makes.
