@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"time"
 )
 
@@ -19,6 +20,11 @@ type Contestant interface {
 type Plan struct {
 	Rounds int
 	Slice  time.Duration // of one contestant in one round
+	// Collects has garbage collected when the runtime thinks fit, as in a
+	// server. Else it is collected between the contestants and never while one
+	// is measured: a slice is so short that a collection would fall into one
+	// contestant's and not into another's.
+	Collects bool
 	// Before is called before each round, and After when a contestant was
 	// measured; both may be nil.
 	Before func(context.Context) error
@@ -28,6 +34,9 @@ type Plan struct {
 // Interleave measures every contestant once in each round and writes what they
 // gave into book.
 func (p Plan) Interleave(ctx context.Context, contestants []Contestant, book *Book) error {
+	if !p.Collects {
+		defer pauseCollector()()
+	}
 	for round := range p.Rounds {
 		if p.Before != nil {
 			if err := p.Before(ctx); err != nil {
@@ -52,6 +61,12 @@ func (p Plan) Interleave(ctx context.Context, contestants []Contestant, book *Bo
 		}
 	}
 	return nil
+}
+
+// pauseCollector leaves garbage where it is until resume is called.
+func pauseCollector() (resume func()) {
+	percent := debug.SetGCPercent(-1)
+	return func() { debug.SetGCPercent(percent) }
 }
 
 // inTurn has another one of each group go first in each round: to come after

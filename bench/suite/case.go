@@ -40,13 +40,16 @@ type Case struct {
 	// at least one of them is measured in a round; 0 leaves both to the plan.
 	Rounds int
 	Slice  time.Duration
+	// Collects has garbage collected while it is measured, see [measure.Plan].
+	Collects bool
 	// Contestants sets the case up. What it makes lives as long as the lab.
 	Contestants func(ctx context.Context, s *Setting) ([]measure.Contestant, error)
 }
 
-// Goroutines take a while to find their processors.
+// Goroutines take a while to find their processors, and a gain is made of two
+// figures, so that it takes many rounds to tell what is chance.
 const (
-	parallelRounds = 25
+	parallelRounds = 51
 	parallelSlice  = 10 * time.Millisecond
 )
 
@@ -63,6 +66,7 @@ func (c Case) Plan(p measure.Plan) measure.Plan {
 		p.Rounds = min(p.Rounds, c.Rounds)
 	}
 	p.Slice = max(p.Slice, c.Slice)
+	p.Collects = c.Collects
 	return p
 }
 
@@ -74,15 +78,15 @@ func Cases() []Case {
 		{Name: "Write", About: "writing a value with KMS v2, by size", Contestants: writes},
 		{Name: "Read", About: "reading a value under a known DEK, by size", Contestants: reads},
 		{Name: "ReadUnseen", About: "reading a value that was not read before, under a known DEK or seed", Contestants: unseenReads},
-		{Name: "Sustained", About: "writing and reading for so long that garbage is collected several times", Rounds: sustainedRounds, Slice: sustainedSlice, Contestants: sustained},
+		{Name: "Sustained", About: "writing and reading for so long that garbage is collected several times", Rounds: sustainedRounds, Slice: sustainedSlice, Collects: true, Contestants: sustained},
 		{Name: "Annotated", About: "the same when the plugin gives two annotations", Contestants: annotated},
 		{Name: "Local", About: "aesgcm, secretbox and aescbc", Contestants: local},
 		{Name: "Scaling", About: "writing and reading by 1 to 16 goroutines", Rounds: parallelRounds, Slice: parallelSlice, Contestants: scaling},
-		{Name: "LiveWrites", About: "memory held after many writes of one key", Rounds: 1, Contestants: liveWrites},
-		{Name: "LiveObjects", About: "memory held after reading many objects", Rounds: 3, Contestants: liveObjects},
-		{Name: "ColdReaders", About: "many readers of one cold DEK", Rounds: 3, Contestants: coldReaders},
-		{Name: "ColdStart", About: "start to the last of many objects read, with a plugin that takes its time", Rounds: 3, Contestants: coldStart},
-		{Name: "Reload", About: "calls to the plugin because of a reload that changes nothing", Rounds: 3, Contestants: reloads},
+		{Name: "LiveWrites", About: "memory held after many writes of one key", Rounds: 1, Collects: true, Contestants: liveWrites},
+		{Name: "LiveObjects", About: "memory held after reading many objects", Rounds: 3, Collects: true, Contestants: liveObjects},
+		{Name: "ColdReaders", About: "many readers of one cold DEK", Rounds: 3, Collects: true, Contestants: coldReaders},
+		{Name: "ColdStart", About: "start to the last of many objects read, with a plugin that takes its time", Rounds: 3, Collects: true, Contestants: coldStart},
+		{Name: "Reload", About: "calls to the plugin because of a reload that changes nothing", Rounds: 3, Collects: true, Contestants: reloads},
 	}
 }
 
