@@ -91,8 +91,10 @@ func (f *faulty) deadReader(t *testing.T) {
 	f.reader.Serve()
 	until(t, "the plugin is found", func() bool { return read() == nil })
 	require.Equal(t, password, readConfigMap(t, f.Server, name))
+	until(t, "it is well", func() bool { return f.provider(t, "old").State == "ready" })
 	reader = f.provider(t, "old")
-	require.Equal(t, []any{"read", "ready", ""}, []any{reader.Role, reader.State, reader.Problem})
+	require.Equal(t, []any{"read", ""}, []any{reader.Role, reader.Problem})
+	require.Equal(t, f.provider(t, "one").KeyIDHash, reader.KeyIDHash, "both plugins have the key_id 1")
 }
 
 func (f *faulty) unhealthy(t *testing.T) {
