@@ -41,7 +41,7 @@ func (s State) stepsOfTwo() (all []Planned, now int) {
 	return []Planned{
 		{What: fmt.Sprintf("add %s to the configuration as a provider that is read with", to),
 			Gate: everywhere + " has that configuration in effect and one key_id from a healthy plugin"},
-		{What: fmt.Sprintf("exchange it with %s: from now on it writes", from),
+		{What: fmt.Sprintf("put %s in the place of %s: from now on it writes", to, from),
 			Gate: fmt.Sprintf("%s has that configuration in effect and was seen writing with it, for %s without a break", everywhere, time.Duration(s.Plan.Hold))},
 		{What: "rewrite the objects of " + list(s.Plan.Resources), Gate: "every one was rewritten, or is stored that way already"},
 		{What: "count what is stored", Gate: "nothing is stored under " + from},
