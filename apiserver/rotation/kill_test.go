@@ -1,9 +1,11 @@
 package rotation
 
 import (
+	"context"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,8 +64,10 @@ func (c *cluster) killAtEveryStep(t *testing.T, load *load, command *command) {
 			steps = s.Steps()
 			k.meet(t, slices.IndexFunc(steps, func(p rotation.Planned) bool { return p.Now }))
 		}
-		return k.idle(t) && command.finished(t)
+		k.strike(t)
+		return len(k.due) == 0 && command.finished(t)
 	})
+	k.away.Wait()
 	t.Logf("atrest rotate:\n%s", command.Log())
 	require.GreaterOrEqual(t, len(k.met), len(steps)-1, "a step was missed")
 	load.more(t, 20)
@@ -81,13 +85,7 @@ type killer struct {
 	met   []int // steps
 	kinds []int // those whose turn comes next
 	due   []time.Time
-	away  []absence
-}
-
-// absence is a process that was killed and is not back yet.
-type absence struct {
-	back func(*testing.T) bool
-	over func()
+	away  sync.WaitGroup // those that were killed and are not back yet
 }
 
 // victim is a process to kill.
@@ -97,7 +95,7 @@ type victim struct {
 	// needed are the apiservers that may refuse a request meanwhile: one, all if it is empty, none if it is "-".
 	needed string
 	// back tells whether what needs it has found it again since a moment.
-	back func(t *testing.T, since time.Time) bool
+	back func(ctx context.Context, since time.Time) bool
 }
 
 const nobody = "-"
@@ -112,21 +110,13 @@ func (k *killer) meet(t *testing.T, step int) {
 	}
 }
 
-// idle kills those whose time has come, and tells whether nobody is away.
-func (k *killer) idle(t *testing.T) bool {
+// strike kills those whose time has come.
+func (k *killer) strike(t *testing.T) {
 	t.Helper()
 	for len(k.due) > 0 && time.Now().After(k.due[0]) {
 		k.due = k.due[1:]
 		k.kill(t, k.choose())
 	}
-	k.away = slices.DeleteFunc(k.away, func(a absence) bool {
-		back := a.back(t)
-		if back {
-			a.over()
-		}
-		return back
-	})
-	return len(k.due)+len(k.away) == 0
 }
 
 // kill ends a process as kill -9 does, and starts it again.
@@ -136,8 +126,13 @@ func (k *killer) kill(t *testing.T, v victim) {
 	over := k.load.outage(v.needed)
 	v.process.Kill()
 	v.process.Restart()
-	since := time.Now()
-	k.away = append(k.away, absence{func(t *testing.T) bool { return v.back(t, since) }, over})
+	ctx, since := t.Context(), time.Now()
+	k.away.Go(func() {
+		defer over()
+		for ctx.Err() == nil && !v.back(ctx, since) {
+			time.Sleep(pace)
+		}
+	})
 }
 
 // choose takes a process by chance, of each kind equally often.
@@ -146,11 +141,11 @@ func (k *killer) choose() victim {
 	providers := slices.Sorted(maps.Keys(n.plugins))
 	provider := providers[k.random.IntN(len(providers))]
 	kinds := []victim{
-		{"atrest", k.command.Process, nobody, func(*testing.T, time.Time) bool { return true }},
-		{"etcd", c.etcd, "", func(t *testing.T, _ time.Time) bool { return c.current(t, k.load) }},
-		{n.name, n.Process, n.name, func(*testing.T, time.Time) bool { return n.ready() }},
-		{"the plugin of " + provider + " of " + n.name, n.plugins[provider], n.name, func(t *testing.T, since time.Time) bool {
-			return n.reaches(t, provider, since)
+		{"atrest", k.command.Process, nobody, func(context.Context, time.Time) bool { return true }},
+		{"etcd", c.etcd, "", func(ctx context.Context, _ time.Time) bool { return c.current(ctx, k.load) }},
+		{n.name, n.Process, n.name, func(context.Context, time.Time) bool { return n.ready() }},
+		{"the plugin of " + provider + " of " + n.name, n.plugins[provider], n.name, func(_ context.Context, since time.Time) bool {
+			return n.reaches(provider, since)
 		}},
 	}
 	if len(k.kinds) == 0 {
@@ -162,10 +157,9 @@ func (k *killer) choose() victim {
 }
 
 // current tells whether every apiserver is ready and has in its watch cache what was written last.
-func (c *cluster) current(t *testing.T, load *load) bool {
-	t.Helper()
+func (c *cluster) current(ctx context.Context, load *load) bool {
 	for i, client := range load.clients {
-		if !c.nodes[i].ready() || load.list(load.cached)(t.Context(), client) != nil {
+		if !c.nodes[i].ready() || load.list(load.cached)(ctx, client) != nil {
 			return false
 		}
 	}

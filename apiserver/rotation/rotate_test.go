@@ -68,7 +68,7 @@ func TestNothingIsRewrittenWhileOneApiserverIsHeldBack(t *testing.T) {
 	const late = 1 // cp-2
 	from := time.Now()
 	c.replacePlugin(t, c.nodes[late], "kms", laggingPlugin, held.Path(), k.Path())
-	until(t, "the plugin is found", func() bool { return c.nodes[late].reaches(t, "kms", from) })
+	until(t, "the plugin is found", func() bool { return c.nodes[late].reaches("kms", from) })
 	load := startLoad(t, c)
 	load.more(t, 20)
 
