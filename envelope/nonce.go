@@ -29,6 +29,9 @@ const maxBudget = 1 << 63
 type budget struct {
 	max  uint64
 	used atomic.Uint64
+	// Every write changes used on some processor, so nothing else may lie near
+	// it: processors fetch lines of 64 bytes in pairs.
+	_ [112]byte
 }
 
 func newBudget(max uint64) *budget { return &budget{max: min(max, maxBudget)} }

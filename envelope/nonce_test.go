@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"encoding/binary"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -132,4 +133,10 @@ func TestADEKThatRunsLowIsReplacedByTheNextPoll(t *testing.T) {
 	require.Zero(t, r.Health().DEKWrites)
 	_, encrypts, _ := r.plugin.calls()
 	require.Equal(t, 2, encrypts)
+}
+
+// What is allocated next to a budget would otherwise be fetched again at every
+// write of another processor: another provider's budget, for one.
+func TestABudgetHasItsCacheLinesToItself(t *testing.T) {
+	require.EqualValues(t, 128, reflect.TypeFor[budget]().Size(), "a size of which the allocator aligns its objects to lines")
 }
