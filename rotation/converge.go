@@ -141,6 +141,12 @@ func (v *view) proven(providers []string, keyID string, since time.Time) {
 	}
 }
 
+// strays tells whether an instance has another key_id, or made its latest write
+// under another.
+func (v *view) strays(providers []string, keyID string) bool {
+	return slices.ContainsFunc(v.keyIDs(providers), func(has string) bool { return has != "" && has != keyID })
+}
+
 // order is that of the reasons that concern instances.
 var order = []Reason{Missing, Stale, ForeignConfig, OtherConfig, Unhealthy, Divergent, Unproven, NotRotated}
 

@@ -110,7 +110,7 @@ func (s *State) prove(o Observation, left func(Count) bool, mayStart bool, now t
 	}
 	w := Waiting{Reason: Left, Until: s.AuditAfter.Add(time.Duration(s.Plan.RetryAfter)), Details: map[string]string{}}
 	for _, c := range o.Audit.Counts {
-		if c.Objects > 0 && slices.Contains(s.Plan.Resources, c.Resource) && left(c) {
+		if c.Objects > 0 && left(c) {
 			w.Objects += c.Objects
 			w.Details[c.Resource] += c.under()
 		}

@@ -71,7 +71,9 @@ type Progress struct {
 	Problem string    `json:"problem,omitempty"`
 }
 
-// Audit is a count of everything stored of the resources of a plan.
+// Audit is a count of everything stored of the resources of a plan, and of what
+// else is stored with its providers, as far as that can be: of a resource that
+// no apiserver serves, or that is newer than the plan.
 type Audit struct {
 	// StartedAt is when the first object was looked at.
 	StartedAt time.Time `json:"startedAt"`

@@ -67,6 +67,10 @@ func (s *State) nextOfOne(o Observation, now time.Time) Decision {
 	keyID := v.converged(p.Providers, time.Time{})
 	p.meet(v, keyID, now)
 	p.remember(o, v)
+	strays := p.Target != "" && v.strays(p.Providers, p.Target)
+	if strays { // what it writes a count that is under way may have passed
+		p.ProvenAt, s.AuditAfter = time.Time{}, now
+	}
 
 	if s.Migration != nil {
 		goal := s.Migration.Goal
@@ -82,6 +86,9 @@ func (s *State) nextOfOne(o Observation, now time.Time) Decision {
 		s.promote(c.KeyID)
 		d, _ := s.migrate(o, p.Providers, true, now)
 		return d
+	}
+	if strays {
+		return s.unsettled(v, keyID)
 	}
 	return s.settle(o, v, keyID, now)
 }
@@ -119,20 +126,32 @@ func (s *State) promote(keyID string) {
 	s.begin(keyID, s.Plan.Resources)
 }
 
-// settle proves what was migrated, and says when everything is at rest.
-func (s *State) settle(o Observation, v *view, keyID string, now time.Time) Decision {
+// unsettled is what is waited for until all agree on a key_id, and then for how
+// long they have to.
+func (s *State) unsettled(v *view, keyID string) Decision {
 	p := s.OnePlugin
 	d := Decision{Waiting: v.waiting(), Actions: v.canaries(p.Providers)}
 	if p.Candidate != nil {
 		d.Waiting = append(d.Waiting, Waiting{Reason: Holding, Until: p.Candidate.Since.Add(time.Duration(s.Plan.Hold)),
 			KeyIDs: map[string][]string{keyID: slices.Clone(v.expected)}})
 	}
+	return d
+}
+
+// settle proves what was migrated, and says when everything is at rest.
+func (s *State) settle(o Observation, v *view, keyID string, now time.Time) Decision {
+	p, d := s.OnePlugin, s.unsettled(v, keyID)
 	if p.Target == "" {
 		return d
 	}
 	atRest := keyID == p.Target
 	if p.ProvenAt.IsZero() {
-		left := func(c Count) bool { return !slices.Contains(p.Providers, c.Provider) || c.KeyID != p.Target }
+		left := func(c Count) bool {
+			if slices.Contains(p.Providers, c.Provider) {
+				return c.KeyID != p.Target
+			}
+			return slices.Contains(s.Plan.Resources, c.Resource)
+		}
 		more, over, again := s.prove(o, left, atRest, now)
 		if len(again) > 0 {
 			s.begin(p.Target, again)

@@ -281,6 +281,9 @@ func TestWhatIsNewerThanTheTargetMustNotGo(t *testing.T) {
 	_, ok = d.next(1).Done()
 	require.False(t, ok, "an apiserver is on its way to another key")
 	d.all(keyB)
+	_, ok = d.next(1).Done()
+	require.False(t, ok, "something may be stored under C")
+	d.audit(stored("secrets", keyB, 3))
 	done, _ = d.next(1).Done()
 	require.Equal(t, []string{keyA}, done.KeyIDs, "C was met after B was the target")
 }

@@ -99,7 +99,7 @@ func (s *State) nextOfTwo(o Observation, now time.Time) Decision {
 	}
 	t.Former = remember(t.Former, v.keyIDs(t.Old)...)
 	t.Former = remember(t.Former, o.Audit.keyIDs(t.Old)...)
-	s.fallBack(at, now)
+	s.fallBack(v, at, now)
 	if t.Since.IsZero() || t.Since.After(now) {
 		t.Since = now
 	}
@@ -121,9 +121,14 @@ func (t *TwoPlugins) done() Decision {
 }
 
 // fallBack goes back to the step that an apiserver went back to: it may have
-// written with the old provider since.
-func (s *State) fallBack(at map[string]int, now time.Time) {
+// written with the old provider since. So may one with a configuration that is
+// none of the plan's.
+func (s *State) fallBack(v *view, at map[string]int, now time.Time) {
 	t := s.TwoPlugins
+	back := func(to Step) {
+		t.Step, t.Since, t.AgreedAt, t.KeyID = to, now, time.Time{}, ""
+		s.Migration = nil
+	}
 	for _, to := range []struct {
 		step  Step
 		needs Stage
@@ -133,11 +138,13 @@ func (s *State) fallBack(at map[string]int, now time.Time) {
 		}
 		for _, stage := range at {
 			if stage < to.needs.index() {
-				t.Step, t.Since, t.AgreedAt, t.KeyID = to.step, now, time.Time{}, ""
-				s.Migration = nil
+				back(to.step)
 				return
 			}
 		}
+	}
+	if v.found[ForeignConfig] != nil {
+		back(StepSwap)
 	}
 }
 
