@@ -146,8 +146,10 @@ type kind interface {
 	begin(ctx context.Context, p rotation.Plan, f *fleet.Fleet) (rotation.State, error)
 	// owns tells whether a state that was found is that of this rotation.
 	owns(s rotation.State) bool
-	// providers are all names that objects may be stored under.
+	// providers are all names that objects may be stored under, and leaving those
+	// that they are now.
 	providers() []string
+	leaving() []string
 	// stages are the hashes of a file at all stages.
 	stages(apiserver string, file []byte) ([]string, error)
 	// drive completes the world of a rotation, and drives it.
@@ -203,7 +205,7 @@ func (r *rotate) prepare(ctx context.Context, k kind, apiservers *fleet.Fleet, f
 	if err != nil {
 		return nil, s, err
 	}
-	w.canaries = found.canaries
+	w.canaries, w.providers, w.wild = found.canaries, k.providers(), found.wild
 	if !begun {
 		if s, err = begin(ctx, k, found, apiservers); err != nil {
 			return nil, s, err
@@ -216,6 +218,9 @@ func (r *rotate) prepare(ctx context.Context, k kind, apiservers *fleet.Fleet, f
 
 // begin makes the state of a new rotation.
 func begin(ctx context.Context, k kind, found configurations, apiservers *fleet.Fleet) (s rotation.State, err error) {
+	if err := found.check(k.leaving()); err != nil {
+		return s, err
+	}
 	p := rotation.Plan{Configs: map[string][]string{}, Resources: found.resources}
 	for apiserver, file := range found.files {
 		if p.Configs[apiserver], err = k.stages(apiserver, file); err != nil {

@@ -100,6 +100,8 @@ func (r *twoPlugins) owns(s rotation.State) bool {
 
 func (r *twoPlugins) providers() []string { return slices.Concat(r.from, r.to) }
 
+func (r *twoPlugins) leaving() []string { return r.from }
+
 func (r *twoPlugins) stages(apiserver string, file []byte) ([]string, error) {
 	return plannedHashes(file, r.changes(apiserver))
 }
@@ -209,6 +211,8 @@ func (r *onePlugin) owns(s rotation.State) bool {
 }
 
 func (r *onePlugin) providers() []string { return r.provider }
+
+func (r *onePlugin) leaving() []string { return r.provider }
 
 func (r *onePlugin) stages(_ string, file []byte) ([]string, error) {
 	return []string{config.Hash(file)}, nil

@@ -14,18 +14,22 @@ import (
 
 // configurations is what the configuration files say of a rotation.
 type configurations struct {
-	// files are those of the apiservers, as they are.
-	files map[string][]byte
+	// files are those of the apiservers, as they are, and parsed what they say.
+	files  map[string][]byte
+	parsed map[string]*config.Configuration
 	// resources are those that are, or were, written with the providers.
 	resources []string
 	// canaries has, by provider, a resource that can be written to see what an
 	// apiserver writes with.
 	canaries map[string]schema.GroupResource
+	// wild tells that one of them has a wildcard, which is also for what nobody
+	// serves.
+	wild bool
 }
 
 // survey reads the configuration file of every apiserver.
 func (r *rotate) survey(ctx context.Context, providers []string, cluster *migrate.Cluster) (configurations, error) {
-	found := configurations{files: map[string][]byte{}, canaries: map[string]schema.GroupResource{}}
+	found := configurations{files: map[string][]byte{}, parsed: map[string]*config.Configuration{}, canaries: map[string]schema.GroupResource{}}
 	resources := map[string]bool{}
 	for _, apiserver := range r.fleet.apiservers {
 		file, err := r.files().read(ctx, apiserver)
@@ -36,11 +40,12 @@ func (r *rotate) survey(ctx context.Context, providers []string, cluster *migrat
 		if err != nil {
 			return found, err
 		}
-		found.files[apiserver] = file
-		covered, err := coveredBy(ctx, c, cluster)
+		found.files[apiserver], found.parsed[apiserver] = file, c
+		covered, wild, err := coveredBy(ctx, c, cluster)
 		if err != nil {
 			return found, err
 		}
+		found.wild = found.wild || wild
 		for _, resource := range covered {
 			if by := among(c.For(resource), providers); by != nil {
 				resources[resource.String()] = true
@@ -55,11 +60,32 @@ func (r *rotate) survey(ctx context.Context, providers []string, cluster *migrat
 	return found, nil
 }
 
+// check tells why providers cannot be rotated: nothing is written with one, or
+// another is on the same plugin, whose key would be taken for one that may go.
+func (s *configurations) check(leaving []string) error {
+	for _, apiserver := range slices.Sorted(maps.Keys(s.parsed)) {
+		at := map[string]string{}
+		for _, p := range s.parsed[apiserver].Providers() {
+			if slices.Contains(leaving, p.KMS().Name) {
+				at[p.KMS().Address] = p.KMS().Name
+			}
+		}
+		for _, p := range s.parsed[apiserver].Providers() {
+			name, address := p.KMS().Name, p.KMS().Address
+			switch left, shared := at[address]; {
+			case slices.Contains(leaving, name) && !p.Writes():
+				return fmt.Errorf("configuration of %s: nothing is written with KMS provider %q: make it the first one of its resources, or name another", apiserver, name)
+			case shared && !slices.Contains(leaving, name) && name != "":
+				return fmt.Errorf("configuration of %s: KMS provider %q is on the same plugin as %q, and what is stored with it needs the same key: name both", apiserver, name, left)
+			}
+		}
+	}
+	return nil
+}
+
 // coveredBy lists the resources that a configuration is about: those it names,
 // and where it has a wildcard those that the cluster serves.
-func coveredBy(ctx context.Context, c *config.Configuration, cluster *migrate.Cluster) ([]schema.GroupResource, error) {
-	var all []schema.GroupResource
-	wild := false
+func coveredBy(ctx context.Context, c *config.Configuration, cluster *migrate.Cluster) (all []schema.GroupResource, wild bool, err error) {
 	for _, rule := range c.Rules() {
 		if rule.Resource.Resource == "*" {
 			wild = true
@@ -70,11 +96,11 @@ func coveredBy(ctx context.Context, c *config.Configuration, cluster *migrate.Cl
 	if wild {
 		served, err := servedBy(ctx, cluster)
 		if err != nil {
-			return nil, fmt.Errorf("the configuration has a wildcard, and what it is for cannot be listed: %w", err)
+			return nil, wild, fmt.Errorf("the configuration has a wildcard, and what it is for cannot be listed: %w", err)
 		}
 		all = append(all, served...)
 	}
-	return all, nil
+	return all, wild, nil
 }
 
 // among are the names of the KMS providers that are among the given ones.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -24,7 +25,11 @@ type rotationWorld struct {
 	rewriter rewriter
 	// canaries has a resource to write by provider.
 	canaries map[string]schema.GroupResource
-	teller   *teller
+	// providers are those of the rotation, and wild tells that what is stored with
+	// them can be anywhere.
+	providers []string
+	wild      bool
+	teller    *teller
 }
 
 // checkpointsIn is where in the folder of a rotation the rewriting of resources
@@ -78,11 +83,25 @@ func (w *rotationWorld) Audit(ctx context.Context, resources []string) ([]rotati
 	for _, resource := range resources {
 		all = append(all, schema.ParseGroupResource(resource))
 	}
+	if w.wild {
+		all = nil
+	}
 	report, err := w.rewriter.count(ctx, all)
 	if err != nil {
 		return nil, err
 	}
-	return countsOf(report), nil
+	counts, found := countsOf(report), false
+	for _, c := range counts {
+		if c.Resource == audit.Rest {
+			return nil, fmt.Errorf("more than %d resources and ways to store them are not told apart: have everything rewritten with atrest migrate first", audit.MaxRows)
+		}
+		found = found || slices.Contains(w.providers, c.Provider)
+	}
+	if !found { // all apiservers wrote with one of them
+		return nil, fmt.Errorf("no object below %s is stored with %s, which proves nothing: is this the etcd of these apiservers, and their --etcd-prefix? If so, create an object of one of %s",
+			w.rewriter.layout.Prefix(), quoted(w.providers), strings.Join(resources, ", "))
+	}
+	return counts, nil
 }
 
 // countsOf are the counts of a report, as a rotation wants them.
