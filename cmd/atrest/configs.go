@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/kube-atrest/atrest/config"
 )
@@ -91,9 +92,17 @@ func (h hookedFiles) write(ctx context.Context, apiserver string, content []byte
 	return h.run(ctx, bytes.NewReader(content), io.Discard, "write", apiserver)
 }
 
+// hookGrace is for how long a program that is not wanted any more may finish what
+// it writes.
+const hookGrace = 3 * time.Second
+
 func (h hookedFiles) run(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
 	command := exec.CommandContext(ctx, h.program, args...)
 	command.Stdin, command.Stdout, command.Stderr = in, out, h.err
+	// Killed at once it might leave half a file, and what it started may hold its
+	// output open for ever.
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.WaitDelay = hookGrace
 	if err := command.Run(); err != nil {
 		return fmt.Errorf("%s %s: %w: see what it says above", h.program, strings.Join(args, " "), err)
 	}

@@ -36,35 +36,47 @@ func (r *rollout) bring(ctx context.Context, apiserver string, to rotation.Stage
 	switch {
 	case at < 0:
 		return fmt.Errorf("the file has hash %s, which is none of this rotation's, and stays as it is: somebody changed it, "+
-			"so put back what is in %s, or begin a new rotation with another --state", config.Hash(file), r.copyOf(apiserver))
+			"so put it back as it was%s", config.Hash(file), r.latest(apiserver))
 	case at == wanted:
 		return nil
 	case at > wanted:
 		return fmt.Errorf("the file is that of stage %q already, and is not in effect: see why the apiserver does not take it into use", rotation.Stages[at])
-	}
-	if err := r.keep(apiserver, file); err != nil {
-		return fmt.Errorf("copy of the file: %w", err)
 	}
 	next, err := edit.Advance(file, rotation.Stages[at], to, r.changes(apiserver)...)
 	if err != nil {
 		return err
 	}
 	if config.Hash(next) != hash {
-		return errors.New("the new file would not be the one that was planned: give --endpoint and --timeout as at the beginning")
+		return errors.New("the new file would not be the one that was planned: give --endpoint and --plugin-timeout as at the beginning")
+	}
+	if err := errors.Join(r.keep(rotation.Stages[at], apiserver, file), r.keep(to, apiserver, next)); err != nil {
+		return fmt.Errorf("copy of the file: %w", err)
 	}
 	return r.files.write(ctx, apiserver, next)
 }
 
-// keep stores a file as it was before the rotation, once.
-func (r *rollout) keep(apiserver string, file []byte) error {
-	if _, err := os.Stat(r.copyOf(apiserver)); !errors.Is(err, fs.ErrNotExist) {
+// keep stores the file of a stage, once: the first, to go back to, and the others
+// because what was written since cannot be read with the first.
+func (r *rollout) keep(stage rotation.Stage, apiserver string, file []byte) error {
+	path := r.copyOf(stage, apiserver)
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return replaceFile(r.copyOf(apiserver), file)
+	return replaceFile(path, file)
 }
 
-func (r *rollout) copyOf(apiserver string) string {
-	return filepath.Join(r.copies, "before-"+url.PathEscape(apiserver)+".yaml")
+func (r *rollout) copyOf(stage rotation.Stage, apiserver string) string {
+	return filepath.Join(r.copies, string(stage)+"-"+url.PathEscape(apiserver)+".yaml")
+}
+
+// latest says where the file of the latest stage is, if there is one.
+func (r *rollout) latest(apiserver string) string {
+	for _, stage := range slices.Backward(rotation.Stages[:]) {
+		if _, err := os.Stat(r.copyOf(stage, apiserver)); err == nil {
+			return ": it is in " + r.copyOf(stage, apiserver)
+		}
+	}
+	return ""
 }
 
 // plannedHashes are those of the files of all stages. Every stage has to be a

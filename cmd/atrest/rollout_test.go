@@ -56,7 +56,7 @@ func TestAFileIsBroughtFromStageToStage(t *testing.T) {
 	}
 	require.NotContains(t, read(t, path), "old")
 	require.Contains(t, read(t, path), "/run/cp-1.sock")
-	require.Equal(t, encryption, read(t, r.copyOf("cp-1")))
+	require.Equal(t, encryption, read(t, r.copyOf(rotation.Before, "cp-1")))
 	require.ErrorContains(t, r.to(t, 1), `the file is that of stage "removed" already, and is not in effect`)
 }
 
@@ -67,15 +67,19 @@ func TestAFileOfSomebodyElseStays(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(theirs), 0o600))
 	err := r.to(t, 2)
 	require.ErrorContains(t, err, "none of this rotation's")
-	require.ErrorContains(t, err, r.copyOf("cp-1"))
+	require.ErrorContains(t, err, r.copyOf(rotation.Added, "cp-1"), "the one before would not open what was written since")
 	require.Equal(t, theirs, read(t, path))
+	require.Equal(t, r.hashes["cp-1"][1], hashOf(t, r.copyOf(rotation.Added, "cp-1")))
+
+	r.copies = t.TempDir()
+	require.ErrorContains(t, r.to(t, 2), "put it back as it was")
 }
 
 // The flags are another time than those of the plan.
 func TestAFileThatWasNotPlannedIsNotWritten(t *testing.T) {
 	r, path := newRollout(t)
 	r.changes = func(string) []edit.Replacement { return toNew("elsewhere") }
-	require.ErrorContains(t, r.to(t, 1), "give --endpoint and --timeout as at the beginning")
+	require.ErrorContains(t, r.to(t, 1), "give --endpoint and --plugin-timeout as at the beginning")
 	require.Equal(t, encryption, read(t, path))
 }
 

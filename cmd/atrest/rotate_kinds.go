@@ -75,6 +75,8 @@ func (r *twoPlugins) checkNames() error {
 		return usagef("flag --from is missing: name the provider to leave")
 	case len(r.to) != len(r.from) || len(r.endpoints) != len(r.from):
 		return usagef("flags --from, --to and --endpoint: %d, %d and %d are given, and each provider needs one of each", len(r.from), len(r.to), len(r.endpoints))
+	case len(r.fleet.apiservers) > 1 && strings.Contains(strings.Join(r.endpoints, ""), placeholder) && r.config != "" && !strings.Contains(r.config, placeholder):
+		return usagef("flag --endpoint names a socket for each apiserver, and --config one file for all: put %s into both", placeholder)
 	case r.pluginTimeout < 0:
 		return usagef("flag --plugin-timeout is %s: it cannot be negative", r.pluginTimeout)
 	}
