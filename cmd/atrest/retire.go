@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"slices"
 
@@ -163,7 +164,13 @@ func (r *retireCommand) countSnapshot(ctx context.Context, path string, o audit.
 
 func (r *retireCommand) count(ctx context.Context, from source, o audit.Options) (stock, error) {
 	report, err := walk(ctx, r.streams, from, o)
-	return stock{from.String(), report}, err
+	if err != nil {
+		return stock{}, err
+	}
+	if err := somethingIn(report); err != nil {
+		return stock{}, fmt.Errorf("%s: %w", from, err)
+	}
+	return stock{from.String(), report}, nil
 }
 
 var hashOfKeyID = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)

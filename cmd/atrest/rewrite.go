@@ -96,8 +96,28 @@ func (r *rewriter) rewrite(ctx context.Context, resource schema.GroupResource, g
 
 // count counts what resources are stored under, or everything if none is named.
 // Each resource is as of a revision of etcd of its own, and Revision is that of
-// the first.
+// the first. There is an error if nothing at all is stored.
 func (r *rewriter) count(ctx context.Context, resources []schema.GroupResource) (*audit.Report, error) {
+	report, err := r.countEach(ctx, resources)
+	if err != nil || report.Objects > 0 {
+		return report, err
+	}
+	all, err := r.look(ctx, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	return report, somethingIn(all)
+}
+
+// somethingIn is an error if nothing at all was found, which would prove all.
+func somethingIn(report *audit.Report) error {
+	if report.Objects > 0 {
+		return nil
+	}
+	return fmt.Errorf("nothing at all is stored below %s: name the etcd of the apiservers, and their --etcd-prefix with --prefix", report.Prefix)
+}
+
+func (r *rewriter) countEach(ctx context.Context, resources []schema.GroupResource) (*audit.Report, error) {
 	if len(resources) == 0 {
 		return r.look(ctx, "", nil)
 	}
