@@ -10,7 +10,9 @@ import (
 
 // Contestant is what is measured.
 type Contestant interface {
-	// Round measures once, for about as long as slice if that can be chosen.
+	// Round measures once, for about as long as slice if that can be chosen. It
+	// begins to measure after a collection of garbage, so that nobody pays for
+	// what another left behind.
 	Round(ctx context.Context, slice time.Duration) ([]Measurement, error)
 	// Group is the same for those that are compared with each other.
 	Group() string
@@ -47,7 +49,6 @@ func (p Plan) Interleave(ctx context.Context, contestants []Contestant, book *Bo
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			runtime.GC() // nobody pays for what another left behind
 			found, err := c.Round(ctx, p.Slice)
 			if err != nil {
 				return fmt.Errorf("round %d: %w", round+1, err)

@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -24,6 +25,7 @@ var _ Contestant = (*Trial)(nil)
 
 // Round does it.
 func (t *Trial) Round(ctx context.Context, _ time.Duration) ([]Measurement, error) {
+	runtime.GC()
 	points, err := t.Do(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.Name, err)
