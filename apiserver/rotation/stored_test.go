@@ -13,8 +13,8 @@ import (
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
-// patience bounds each wait. It is many times what a slow machine needs.
-const patience = 3 * time.Minute
+// patience bounds each wait. A stock apiserver looks at its file once a minute, and a rotation changes it three times.
+const patience = 6 * time.Minute
 
 // under is what an object is stored with.
 type under struct{ provider, keyID string }
