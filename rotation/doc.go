@@ -6,6 +6,7 @@
 // no clock. Whoever drives a rotation observes the apiservers, calls Next,
 // stores the State, carries out the actions and begins again:
 //
+//	state = rotation.Resume(load(), clock.Now())
 //	for {
 //		state, decision = rotation.Next(state, observe(), clock.Now())
 //		save(state) // before acting: a crash at any point is then harmless

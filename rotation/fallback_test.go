@@ -74,3 +74,42 @@ func TestAForeignConfigurationIsFollowedByAnotherCount(t *testing.T) {
 		}
 	}
 }
+
+// While nobody looks everything can happen, also that a backup of etcd comes back.
+func TestWhatWasProvedIsProvedAgainAfterAPause(t *testing.T) {
+	d := newTwoPlugins(t)
+	d.swapped()
+	d.report(rotation.Succeeded, "secrets")
+	d.next(1)
+	d.audit(rotation.Count{Resource: "secrets", Provider: "new", KeyID: keyB, Objects: 3})
+	require.IsType(t, rotation.WriteConfig{}, d.next(1).Actions[0])
+	d.state = rotation.Resume(d.state, d.now.Add(time.Hour))
+	require.IsType(t, rotation.RunAudit{}, d.next(time.Hour).Actions[0])
+
+	d = newOnePlugin(t, keyA)
+	d.migrated(keyB)
+	d.state = rotation.Resume(d.state, d.now.Add(time.Hour))
+	require.IsType(t, rotation.RunAudit{}, d.next(time.Hour).Actions[0])
+	d.audit(stored("secrets", keyB, 3))
+	_, done := d.next(1).Done()
+	require.True(t, done)
+}
+
+func TestAHoldBeginsAnewAfterAPause(t *testing.T) {
+	d := newOnePlugin(t, keyA)
+	d.all(keyB)
+	d.next(0)
+	d.state = rotation.Resume(d.state, d.now.Add(time.Hour))
+	require.Equal(t, []rotation.Reason{rotation.Holding}, reasons(d.next(time.Hour)))
+	require.NotEmpty(t, d.next(hold).Actions)
+
+	d = newTwoPlugins(t)
+	d.has("a", 2)
+	d.has("b", 2)
+	d.next(1)
+	d.has("a", 2)
+	d.has("b", 2)
+	require.Equal(t, []rotation.Reason{rotation.Holding}, reasons(d.next(1)))
+	d.state = rotation.Resume(d.state, d.now.Add(time.Hour))
+	require.Equal(t, []rotation.Reason{rotation.Holding}, reasons(d.next(time.Hour)))
+}

@@ -198,6 +198,29 @@ func (s State) clone() State {
 	return s
 }
 
+// Resume is a State for one who goes on with it. Nobody saw what happened since
+// it was stored, so what has to last without a break begins anew, and what was
+// proved is proved again before anything comes of it. A [TwoPlugins] that is done
+// stays done.
+func Resume(s State, now time.Time) State {
+	s = s.clone()
+	if !s.AuditAfter.IsZero() {
+		s.AuditAfter = now
+	}
+	if p := s.OnePlugin; p != nil {
+		p.Candidate, p.ProvenAt = nil, time.Time{}
+	}
+	if t := s.TwoPlugins; t != nil {
+		switch t.Step {
+		case StepSwap:
+			t.AgreedAt, t.KeyID = time.Time{}, ""
+		case StepRemove:
+			t.Step, t.Since = StepProve, now
+		}
+	}
+	return s
+}
+
 // Next is the state after an observation, and what to do now. It changes
 // nothing that it is given. A State that [State.Validate] refuses comes back as
 // it is, with an empty Decision.

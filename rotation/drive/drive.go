@@ -93,7 +93,7 @@ func loop(ctx context.Context, w World, s rotation.State, o Options, over func(T
 	if o.Interval == 0 {
 		o.Interval = defaultInterval
 	}
-	d := &driver{world: w, options: o, state: s, woken: make(chan struct{}, 1)}
+	d := &driver{world: w, options: o, state: rotation.Resume(s, o.Clock.Now()), woken: make(chan struct{}, 1)}
 	defer d.stop()
 	for {
 		t, err := d.turn(ctx)
