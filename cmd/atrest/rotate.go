@@ -178,6 +178,9 @@ func (r *rotate) run(ctx context.Context, k kind) error {
 		defer folder.release()
 	}
 	w, s, err := r.prepare(ctx, k, apiservers, folder)
+	if err != nil && ctx.Err() != nil {
+		return notFinished(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -195,7 +198,7 @@ func (r *rotate) prepare(ctx context.Context, k kind, apiservers *fleet.Fleet, f
 		return nil, s, err
 	}
 	if begun && !(k.owns(s) && slices.Equal(slices.Sorted(maps.Keys(s.Plan.Configs)), slices.Sorted(slices.Values(r.fleet.apiservers)))) {
-		return nil, s, usagef("folder %s has the state of another rotation, or of other apiservers: give the flags that it began with, or name a new folder", folder.path)
+		return nil, s, usagef("folder %s has the state of another rotation, or of one that was finished, or of other apiservers: give the flags that it began with (without --from current if it was finished), or name a new folder", folder.path)
 	}
 	w, err := r.newWorld(apiservers)
 	if err != nil {
@@ -259,7 +262,7 @@ func (r *rotate) carryOut(ctx context.Context, k kind, w *rotationWorld, s rotat
 	w.rewriter.from = from
 	done, err := k.drive(ctx, w, s, drive.Options{Clock: clock.RealClock{}, Interval: r.interval, Save: folder.save, Tell: w.teller.turn})
 	if ctx.Err() != nil {
-		return badf("not finished: %v: the same command goes on from here", context.Cause(ctx))
+		return notFinished(ctx)
 	}
 	if err != nil {
 		return err
@@ -271,6 +274,10 @@ func (r *rotate) carryOut(ctx context.Context, k kind, w *rotationWorld, s rotat
 		_, err := fmt.Fprintln(to, doneText(done))
 		return err
 	})
+}
+
+func notFinished(ctx context.Context) error {
+	return badf("not finished: %v: the same command goes on from here", context.Cause(ctx))
 }
 
 // servedBy lists the resources that a cluster serves.

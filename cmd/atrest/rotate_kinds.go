@@ -174,22 +174,30 @@ func newOnePlugin(s streams) *cobra.Command {
 }
 
 func (r *onePlugin) begin(ctx context.Context, p rotation.Plan, f *fleet.Fleet) (rotation.State, error) {
-	from := r.from
-	switch {
-	case from == "current":
+	from := r.leftHash()
+	if r.from == current {
 		var err error
 		if from, err = r.current(ctx, f); err != nil {
 			return rotation.State{}, err
 		}
-	case from != "" && !strings.HasPrefix(from, "sha256:"):
-		from = rotation.KeyIDHash(from)
 	}
 	return rotation.NewOnePlugin(p, r.provider, from)
 }
 
+// current is what --from is for the key_id that all have now.
+const current = "current"
+
+// leftHash is the hash of --from, which names a key_id or its hash.
+func (r *onePlugin) leftHash() string {
+	if strings.HasPrefix(r.from, "sha256:") {
+		return r.from
+	}
+	return rotation.KeyIDHash(r.from)
+}
+
 // current is the key_id that all apiservers have now.
 func (r *onePlugin) current(ctx context.Context, f *fleet.Fleet) (string, error) {
-	current := ""
+	all := ""
 	for name, i := range f.Observe(ctx) {
 		for _, provider := range r.provider {
 			keyID := i.Providers[provider].KeyID
@@ -198,18 +206,30 @@ func (r *onePlugin) current(ctx context.Context, f *fleet.Fleet) (string, error)
 				return "", fmt.Errorf("key_id of provider %q at %s: %s", provider, name, i.Problem)
 			case keyID == "":
 				return "", fmt.Errorf("key_id of provider %q at %s is not known: wait until its plugin is healthy, or name a key_id with --from", provider, name)
-			case current != "" && keyID != current:
+			case all != "" && keyID != all:
 				return "", fmt.Errorf("the apiservers have several key_ids of provider %q, among them %s and %s: a rotation is under way already; "+
-					"name the key_id to be left with --from, or leave out --from", provider, current, keyID)
+					"name the key_id to be left with --from, or leave out --from", provider, all, keyID)
 			}
-			current = keyID
+			all = keyID
 		}
 	}
-	return current, nil
+	return all, nil
 }
 
+// owns is not so for a rotation from another key_id, which would be taken for the
+// one that is wanted when it is long finished.
 func (r *onePlugin) owns(s rotation.State) bool {
-	return s.OnePlugin != nil && slices.Equal(s.OnePlugin.Providers, r.provider)
+	p := s.OnePlugin
+	if p == nil || !slices.Equal(p.Providers, r.provider) {
+		return false
+	}
+	switch r.from {
+	case "":
+		return true
+	case current:
+		return r.watch || p.ProvenAt.IsZero()
+	}
+	return p.From == r.leftHash()
 }
 
 func (r *onePlugin) providers() []string { return r.provider }

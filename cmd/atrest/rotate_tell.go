@@ -89,11 +89,12 @@ func (r *rotate) printPlan(s rotation.State) error {
 
 // doneText says what may go now, a line for each.
 func doneText(done rotation.Done) string {
-	text := "finished: everything is stored under key_id " + done.KeyID
+	text := "finished: everything is stored under key_id " + printable(done.KeyID)
 	for _, provider := range done.Providers {
 		text += fmt.Sprintf("\n  may be stopped: the plugin of provider %q", provider)
 	}
 	for _, keyID := range done.KeyIDs {
+		keyID = printable(keyID)
 		text += fmt.Sprintf("\n  may be disabled: key_id %s, when no backup of etcd needs it: atrest retire --key-id %s", keyID, keyID)
 	}
 	return text
