@@ -208,7 +208,7 @@ func (r *rotate) prepare(ctx context.Context, k kind, apiservers *fleet.Fleet, f
 	if err != nil {
 		return nil, s, err
 	}
-	w.canaries, w.providers, w.wild = found.canaries, k.providers(), found.wild
+	w.canaries, w.providers = found.canaries, k.providers()
 	if !begun {
 		if s, err = begin(ctx, k, found, apiservers); err != nil {
 			return nil, s, err

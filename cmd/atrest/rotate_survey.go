@@ -22,9 +22,6 @@ type configurations struct {
 	// canaries has, by provider, a resource that can be written to see what an
 	// apiserver writes with.
 	canaries map[string]schema.GroupResource
-	// wild tells that one of them has a wildcard, which is also for what nobody
-	// serves.
-	wild bool
 }
 
 // survey reads the configuration file of every apiserver.
@@ -41,11 +38,10 @@ func (r *rotate) survey(ctx context.Context, providers []string, cluster *migrat
 			return found, err
 		}
 		found.files[apiserver], found.parsed[apiserver] = file, c
-		covered, wild, err := coveredBy(ctx, c, cluster)
+		covered, err := coveredBy(ctx, c, cluster)
 		if err != nil {
 			return found, err
 		}
-		found.wild = found.wild || wild
 		for _, resource := range covered {
 			if by := among(c.For(resource), providers); by != nil {
 				resources[resource.String()] = true
@@ -85,7 +81,9 @@ func (s *configurations) check(leaving []string) error {
 
 // coveredBy lists the resources that a configuration is about: those it names,
 // and where it has a wildcard those that the cluster serves.
-func coveredBy(ctx context.Context, c *config.Configuration, cluster *migrate.Cluster) (all []schema.GroupResource, wild bool, err error) {
+func coveredBy(ctx context.Context, c *config.Configuration, cluster *migrate.Cluster) ([]schema.GroupResource, error) {
+	var all []schema.GroupResource
+	wild := false
 	for _, rule := range c.Rules() {
 		if rule.Resource.Resource == "*" {
 			wild = true
@@ -96,11 +94,11 @@ func coveredBy(ctx context.Context, c *config.Configuration, cluster *migrate.Cl
 	if wild {
 		served, err := servedBy(ctx, cluster)
 		if err != nil {
-			return nil, wild, fmt.Errorf("the configuration has a wildcard, and what it is for cannot be listed: %w", err)
+			return nil, fmt.Errorf("the configuration has a wildcard, and what it is for cannot be listed: %w", err)
 		}
 		all = append(all, served...)
 	}
-	return all, wild, nil
+	return all, nil
 }
 
 // among are the names of the KMS providers that are among the given ones.

@@ -24,11 +24,8 @@ type rotationWorld struct {
 	rollout  rollout
 	rewriter rewriter
 	// canaries has a resource to write by provider.
-	canaries map[string]schema.GroupResource
-	// providers are those of the rotation, and wild tells that what is stored with
-	// them can be anywhere.
-	providers []string
-	wild      bool
+	canaries  map[string]schema.GroupResource
+	providers []string // of the rotation
 	teller    *teller
 }
 
@@ -78,15 +75,11 @@ func (w *rotationWorld) Migrate(ctx context.Context, goal rotation.Goal, provide
 	})
 }
 
+// Audit counts everything that is stored: what needs the old key can be of a
+// resource that is served no more, is newer than the plan, or is stored where
+// nobody would look for it.
 func (w *rotationWorld) Audit(ctx context.Context, resources []string) ([]rotation.Count, error) {
-	var all []schema.GroupResource
-	for _, resource := range resources {
-		all = append(all, schema.ParseGroupResource(resource))
-	}
-	if w.wild {
-		all = nil
-	}
-	report, err := w.rewriter.count(ctx, all)
+	report, err := w.rewriter.count(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
