@@ -79,6 +79,22 @@ func (r *rollout) latest(apiserver string) string {
 	return ""
 }
 
+// begunHashes are plannedHashes for a file that may be of a later stage, of a
+// rotation whose state is lost.
+func begunHashes(file []byte, changes []edit.Replacement) ([]string, error) {
+	for _, stage := range []rotation.Stage{rotation.Swapped, rotation.Added} {
+		before, err := edit.Retreat(file, stage, changes...)
+		if err != nil {
+			continue
+		}
+		hashes, err := plannedHashes(before, changes)
+		if err == nil && slices.Index(hashes, config.Hash(file)) == slices.Index(rotation.Stages[:], stage) {
+			return hashes, nil
+		}
+	}
+	return plannedHashes(file, changes)
+}
+
 // plannedHashes are those of the files of all stages. Every stage has to be a
 // file that an apiserver takes.
 func plannedHashes(file []byte, changes []edit.Replacement) ([]string, error) {

@@ -221,7 +221,7 @@ func (r *rotate) prepare(ctx context.Context, k kind, apiservers *fleet.Fleet, f
 
 // begin makes the state of a new rotation.
 func begin(ctx context.Context, k kind, found configurations, apiservers *fleet.Fleet) (s rotation.State, err error) {
-	if err := found.check(k.leaving()); err != nil {
+	if err := found.check(k.leaving(), k.providers()); err != nil {
 		return s, err
 	}
 	p := rotation.Plan{Configs: map[string][]string{}, Resources: found.resources}

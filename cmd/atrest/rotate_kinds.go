@@ -105,7 +105,7 @@ func (r *twoPlugins) providers() []string { return slices.Concat(r.from, r.to) }
 func (r *twoPlugins) leaving() []string { return r.from }
 
 func (r *twoPlugins) stages(apiserver string, file []byte) ([]string, error) {
-	return plannedHashes(file, r.changes(apiserver))
+	return begunHashes(file, r.changes(apiserver))
 }
 
 func (r *twoPlugins) drive(ctx context.Context, w *rotationWorld, s rotation.State, o drive.Options) (rotation.Done, error) {

@@ -58,20 +58,23 @@ func (r *rotate) survey(ctx context.Context, providers []string, cluster *migrat
 
 // check tells why providers cannot be rotated: nothing is written with one, or
 // another is on the same plugin, whose key would be taken for one that may go.
-func (s *configurations) check(leaving []string) error {
+// With one of the new providers in the file the rotation has begun already.
+func (s *configurations) check(leaving, all []string) error {
 	for _, apiserver := range slices.Sorted(maps.Keys(s.parsed)) {
-		at := map[string]string{}
+		at, begun := map[string]string{}, false
 		for _, p := range s.parsed[apiserver].Providers() {
 			if slices.Contains(leaving, p.KMS().Name) {
 				at[p.KMS().Address] = p.KMS().Name
+			} else if slices.Contains(all, p.KMS().Name) {
+				begun = true
 			}
 		}
 		for _, p := range s.parsed[apiserver].Providers() {
 			name, address := p.KMS().Name, p.KMS().Address
 			switch left, shared := at[address]; {
-			case slices.Contains(leaving, name) && !p.Writes():
+			case slices.Contains(leaving, name) && !p.Writes() && !begun:
 				return fmt.Errorf("configuration of %s: nothing is written with KMS provider %q: make it the first one of its resources, or name another", apiserver, name)
-			case shared && !slices.Contains(leaving, name) && name != "":
+			case shared && !slices.Contains(all, name) && name != "":
 				return fmt.Errorf("configuration of %s: KMS provider %q is on the same plugin as %q, and what is stored with it needs the same key: name both", apiserver, name, left)
 			}
 		}

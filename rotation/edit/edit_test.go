@@ -244,3 +244,24 @@ func TestProvidersOfSeveralEntriesAreReplacedTogether(t *testing.T) {
 	require.Contains(t, string(end), "name: 2_secrets")
 	require.Contains(t, string(end), "name: 2_configmaps")
 }
+
+func TestAFileLeadsBackToWhereItCameFrom(t *testing.T) {
+	file := "resources:\n- {resources: [secrets], providers: [{kms: {name: 1_secrets}}, {identity: {}}]}\n" +
+		"- {resources: [configmaps], providers: [{kms: {name: 1_configmaps}}]}\n"
+	all := []edit.Replacement{
+		{Old: "1_secrets", New: edit.Plugin{Name: "2_secrets", Endpoint: "unix:///2"}},
+		{Old: "1_configmaps", New: edit.Plugin{Name: "2_configmaps", Endpoint: "unix:///2"}}}
+	for _, from := range []rotation.Stage{rotation.Before, rotation.Added, rotation.Swapped} {
+		later, err := edit.Advance([]byte(file), rotation.Before, from, all...)
+		require.NoError(t, err)
+		before, err := edit.Retreat(later, from, all...)
+		require.NoError(t, err)
+		again, err := edit.Advance(before, rotation.Before, from, all...)
+		require.NoError(t, err)
+		require.Equal(t, string(later), string(again))
+	}
+	_, err := edit.Retreat([]byte(file), rotation.Removed, all...)
+	require.ErrorContains(t, err, "no way back")
+	_, err = edit.Retreat([]byte(file), rotation.Added, all...)
+	require.ErrorContains(t, err, `there is no KMS provider "2_secrets"`)
+}

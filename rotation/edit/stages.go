@@ -34,6 +34,32 @@ func Advance(file []byte, from, to rotation.Stage, all ...Replacement) ([]byte, 
 	return file, nil
 }
 
+// Retreat makes the file before a rotation from that of a later stage, as far as
+// [rotation.Swapped]: it leads to the same files, if not to the very bytes that
+// there were.
+func Retreat(file []byte, from rotation.Stage, all ...Replacement) ([]byte, error) {
+	for at := from; at != rotation.Before; {
+		to := rotation.Before
+		for _, r := range all {
+			var err error
+			switch at {
+			case rotation.Added:
+				file, err = Remove(file, r.New.Name)
+			case rotation.Swapped:
+				to = rotation.Added
+				file, err = Swap(file, r.Old, r.New.Name)
+			default:
+				err = fmt.Errorf("encryption configuration: there is no way back from stage %q", at)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		at = to
+	}
+	return file, nil
+}
+
 // enter makes the file of a stage from that of the one before.
 func (r Replacement) enter(file []byte, stage rotation.Stage) ([]byte, error) {
 	switch stage {
