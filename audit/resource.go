@@ -64,17 +64,29 @@ func (l Layout) Resource(key string) (r schema.GroupResource, known bool) {
 }
 
 // Path is where the objects of a resource are, below the prefix and with a slash
-// at the end.
-func (l Layout) Path(r schema.GroupResource) string {
+// at the end: the first one of [Layout.Paths].
+func (l Layout) Path(r schema.GroupResource) string { return l.Paths(r)[0] }
+
+// Paths are all places where the objects of a resource are, sorted: one for most.
+// Below ranges are objects, which have no slash at the end.
+func (l Layout) Paths(r schema.GroupResource) []string {
+	var all []string
 	for _, path := range slices.Sorted(maps.Keys(l.paths)) {
-		if l.paths[path] == r {
-			return path + "/"
+		switch {
+		case l.paths[path] != r:
+		case strings.HasPrefix(path, "ranges/"):
+			all = append(all, path)
+		default:
+			all = append(all, path+"/")
 		}
 	}
-	if r.Group != "" {
-		return r.Group + "/" + r.Resource + "/"
+	switch {
+	case all != nil:
+		return all
+	case r.Group != "":
+		return []string{r.Group + "/" + r.Resource + "/"}
 	}
-	return r.Resource + "/"
+	return []string{r.Resource + "/"}
 }
 
 // ParsePath reads "path=resource.group", as in

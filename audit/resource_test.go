@@ -97,3 +97,18 @@ func TestWhereAResourceIsIsWhatItIsReadOff(t *testing.T) {
 		require.Equal(t, r, got)
 	})
 }
+
+func TestAResourceMayHaveSeveralPlaces(t *testing.T) {
+	l := audit.NewLayout("", map[string]schema.GroupResource{"old/things": {Group: "example.com", Resource: "things"}})
+	for name, want := range map[string][]string{
+		"secrets":              {"secrets/"},
+		"nodes":                {"minions/"},
+		"widgets.example.com":  {"example.com/widgets/"},
+		"things.example.com":   {"old/things/"},
+		"gadgets":              {"gadgets/"},
+		"apiServerIPInfo":      {"masterleases/", "peerserverleases/"},
+		"serviceipallocations": {"ranges/secondaryserviceips", "ranges/serviceips"},
+	} {
+		require.Equal(t, want, l.Paths(schema.ParseGroupResource(name)), name)
+	}
+}

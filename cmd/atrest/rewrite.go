@@ -123,20 +123,22 @@ func (r *rewriter) countEach(ctx context.Context, resources []schema.GroupResour
 	}
 	var all *audit.Report
 	for _, resource := range resources {
-		report, err := r.look(ctx, r.layout.Path(resource), nil)
-		if err != nil {
-			return nil, fmt.Errorf("counting %s: %w", resource, err)
+		for _, path := range r.layout.Paths(resource) {
+			report, err := r.look(ctx, path, nil)
+			if err != nil {
+				return nil, fmt.Errorf("counting %s: %w", resource, err)
+			}
+			if all == nil {
+				all = report
+				continue
+			}
+			all.Prefix = r.layout.Prefix()
+			all.Objects += report.Objects
+			all.Bytes += report.Bytes
+			all.Resources = append(all.Resources, report.Resources...)
+			all.Problems = append(all.Problems, report.Problems...)
+			all.Guessed = append(all.Guessed, report.Guessed...)
 		}
-		if all == nil {
-			all = report
-			continue
-		}
-		all.Prefix = r.layout.Prefix()
-		all.Objects += report.Objects
-		all.Bytes += report.Bytes
-		all.Resources = append(all.Resources, report.Resources...)
-		all.Problems = append(all.Problems, report.Problems...)
-		all.Guessed = append(all.Guessed, report.Guessed...)
 	}
 	return all, nil
 }
@@ -182,15 +184,17 @@ type needy struct {
 // each, a keyed hash of its name, and while it grows twice as much. That
 // another object has the same hash costs no more than a patch without effect.
 func (r *rewriter) needy(ctx context.Context, resource schema.GroupResource, needs func(audit.Form) bool) (*needy, error) {
-	found, path := &needy{seed: maphash.MakeSeed()}, r.layout.Path(resource)
-	within := r.layout.Prefix() + path
-	_, err := r.look(ctx, path, func(of schema.GroupResource, key string, f audit.Form) {
-		if of == resource && needs(f) {
-			found.hashes = append(found.hashes, maphash.String(found.seed, strings.TrimPrefix(key, within)))
+	found := &needy{seed: maphash.MakeSeed()}
+	for _, path := range r.layout.Paths(resource) {
+		within := r.layout.Prefix() + path
+		_, err := r.look(ctx, path, func(of schema.GroupResource, key string, f audit.Form) {
+			if of == resource && needs(f) {
+				found.hashes = append(found.hashes, maphash.String(found.seed, strings.TrimPrefix(key, within)))
+			}
+		})
+		if err != nil {
+			return nil, fmt.Errorf("looking for what of %s has to be rewritten: %w", resource, err)
 		}
-	})
-	if err != nil {
-		return nil, fmt.Errorf("looking for what of %s has to be rewritten: %w", resource, err)
 	}
 	slices.Sort(found.hashes)
 	return found, nil
