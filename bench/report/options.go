@@ -34,7 +34,7 @@ benchstat, and mean something on this machine only.
 Nothing passes or fails: a target that is not met is said to be not met.
 
   go run ./bench/report --quick              a first look, some two minutes
-  go run ./bench/report                      all of it, some eight minutes
+  go run ./bench/report                      all of it, some nine minutes
   go run ./bench/report --cases Write,Read   only these
   benchstat -col /side bench/results/benchmarks.txt
 
@@ -43,7 +43,7 @@ Nothing passes or fails: a target that is not met is said to be not met.
 // Slices are short so that most of them are not interrupted, on a machine that
 // does other work as well; rounds are many so that the median is one of those.
 const (
-	defaultRounds = 101
+	defaultRounds = 51
 	defaultSlice  = 2 * time.Millisecond
 	quickRounds   = 21
 	quickSlice    = time.Millisecond

@@ -46,12 +46,9 @@ type Case struct {
 	Contestants func(ctx context.Context, s *Setting) ([]measure.Contestant, error)
 }
 
-// Goroutines take a while to find their processors. A gain is made of two
-// figures, and compared with another one: it takes more rounds to tell what is
-// chance.
+// Goroutines take a while to find their processors.
 const (
 	parallelRounds = 25
-	scalingRounds  = 41
 	parallelSlice  = 10 * time.Millisecond
 )
 
@@ -83,7 +80,7 @@ func Cases() []Case {
 		{Name: "Sustained", About: "writing and reading for so long that garbage is collected several times", Rounds: sustainedRounds, Slice: sustainedSlice, Collects: true, Contestants: sustained},
 		{Name: "Annotated", About: "the same when the plugin gives two annotations", Contestants: annotated},
 		{Name: "Local", About: "aesgcm, secretbox and aescbc", Contestants: local},
-		{Name: "Scaling", About: "writing and reading by 1 to 16 goroutines", Rounds: scalingRounds, Slice: parallelSlice, Contestants: scaling},
+		{Name: "Scaling", About: "writing and reading by 1 to 16 goroutines", Rounds: parallelRounds, Slice: parallelSlice, Contestants: scaling},
 		{Name: "LiveWrites", About: "memory held after many writes of one key", Rounds: 1, Collects: true, Contestants: liveWrites},
 		{Name: "LiveObjects", About: "memory held after reading many objects", Rounds: 3, Collects: true, Contestants: liveObjects},
 		{Name: "ColdReaders", About: "many readers of one cold DEK", Rounds: 3, Collects: true, Contestants: coldReaders},
