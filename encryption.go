@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"k8s.io/apiserver/pkg/features"
 	apihealthz "k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -28,6 +29,7 @@ import (
 type Encryption struct {
 	options     Options
 	apiServerID string
+	process     string // names this one in its Status
 	logger      klog.Logger
 	clock       clock.WithTicker
 	hash        string
@@ -65,7 +67,7 @@ func (o *Options) Start(ctx context.Context, apiServerID string) (*Encryption, e
 	if o.ConfigFile == "" {
 		return nil, nil
 	}
-	e := &Encryption{options: *o, apiServerID: apiServerID, logger: klog.FromContext(ctx), clock: o.KMS.Clock}
+	e := &Encryption{options: *o, apiServerID: apiServerID, process: uuid.NewString(), logger: klog.FromContext(ctx), clock: o.KMS.Clock}
 	if e.clock == nil {
 		e.clock = clock.RealClock{}
 	}

@@ -17,6 +17,9 @@ const StatusPath = "/debug/encryption"
 // programs. It holds no key material. Times are absent when what they tell of
 // has not happened.
 type Status struct {
+	// Process names the process, at random: whoever asks several apiservers and
+	// gets the same name has asked one of them twice.
+	Process string `json:"process"`
 	// ConfigFile is the file, ConfigHash that of its content in use, as in
 	// kube-apiserver's metric last_config_info.
 	ConfigFile string `json:"configFile"`
@@ -73,7 +76,7 @@ type ProviderStatus struct {
 
 // Status is what is known now. Nobody is asked.
 func (e *Encryption) Status() Status {
-	s := Status{ConfigFile: e.options.ConfigFile, ConfigHash: e.inUse().Configuration().Hash(), Providers: []ProviderStatus{}}
+	s := Status{Process: e.process, ConfigFile: e.options.ConfigFile, ConfigHash: e.inUse().Configuration().Hash(), Providers: []ProviderStatus{}}
 	if c := e.controller.Load(); c != nil {
 		s.Reload = reloadStatus(c.Status())
 	}

@@ -8,8 +8,10 @@
 // through one apiserver.
 //
 // Each [Member] has to lead past any load balancer. Behind one, an answer is of
-// some apiserver, and nobody knows of which: that cannot be told from outside,
-// beyond two members with one address, which [New] refuses.
+// some apiserver, and nobody knows of which. [New] refuses two members with one
+// address, and an apiserver of this project names its process, so that it is
+// noticed when one answers for two. Any other kube-apiserver tells nothing that
+// would tell it from its neighbour on the same host.
 //
 // The user needs the verb get for the nonResourceURLs /debug/encryption,
 // /metrics and /readyz/*, and for canaries the verbs create, patch and delete for

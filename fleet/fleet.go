@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,19 +123,47 @@ func (f *Fleet) member(name string) (*member, bool) {
 
 // Observe asks all apiservers at once, and gives what each told, by name. One
 // that does not answer now keeps what it told last, from then, with a Problem:
-// why, and what to do. One that never answered has nothing but a Problem.
+// why, and what to do. One that never answered has nothing but a Problem, and so
+// have two that one process answers for: of which of them, nobody knows.
 func (f *Fleet) Observe(ctx context.Context) map[string]rotation.Instance {
+	before := f.latest()
 	answers := make([]rotation.Instance, len(f.members))
 	var asked sync.WaitGroup
 	for i, m := range f.members {
 		asked.Go(func() { answers[i] = f.observe(ctx, m) })
 	}
 	asked.Wait()
-	seen := map[string]rotation.Instance{}
+	told, seen := map[string]rotation.Instance{}, map[string]rotation.Instance{}
 	for i, m := range f.members {
-		seen[m.name] = answers[i]
+		told[m.name] = answers[i]
+	}
+	for name, instance := range told {
+		if other, same := sameProcess(name, instance.Process, told, before); same {
+			instance = rotation.Instance{Problem: fmt.Sprintf("what answers here answers as %s too: give the address of each apiserver, past any load balancer", other)}
+		}
+		seen[name] = instance
 	}
 	return seen
+}
+
+// latest is what each told when it last answered.
+func (f *Fleet) latest() map[string]rotation.Instance {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.last)
+}
+
+// sameProcess finds another apiserver that a process answered for, now or the
+// last time: a load balancer may lead to one and then to another.
+func sameProcess(name, process string, answers ...map[string]rotation.Instance) (other string, found bool) {
+	for _, all := range answers {
+		for _, other := range slices.Sorted(maps.Keys(all)) {
+			if process != "" && other != name && all[other].Process == process {
+				return other, true
+			}
+		}
+	}
+	return "", false
 }
 
 func (f *Fleet) observe(ctx context.Context, m *member) rotation.Instance {

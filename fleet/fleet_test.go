@@ -148,6 +148,39 @@ func TestTheLastAnswerIsKept(t *testing.T) {
 	require.Empty(t, again.Problem)
 }
 
+// as is an answer of a process with a name.
+func as(process string) reply {
+	return reply{200, fmt.Sprintf(`{"process":%q,"configHash":"sha256:1"}`, process)}
+}
+
+// Two addresses lead to one apiserver, or a load balancer takes turns: a third
+// one that nobody asks might write with anything.
+func TestOneThatAnswersForTwoIsNoticed(t *testing.T) {
+	one, other, third := newServer(t, map[string]reply{}), newServer(t, map[string]reply{}), newServer(t, map[string]reply{})
+	f, _ := newFleet(t, one, other, third)
+	both := "what answers here answers as %s too: give the address of each apiserver, past any load balancer"
+	for _, round := range []struct {
+		answers  [3]string
+		problems [3]string
+	}{
+		{[3]string{"x", "y", ""}, [3]string{}},
+		{[3]string{"x", "x", ""}, [3]string{fmt.Sprintf(both, "b"), fmt.Sprintf(both, "a")}},
+		{[3]string{"x", "y", "z"}, [3]string{fmt.Sprintf(both, "b")}}, // it was b a moment ago
+		{[3]string{"x", "y", "z"}, [3]string{}},
+		{[3]string{"y", "x", "z"}, [3]string{fmt.Sprintf(both, "b"), fmt.Sprintf(both, "a")}},
+		{[3]string{"restarted", "another", "z"}, [3]string{}},
+	} {
+		for i, s := range []*server{one, other, third} {
+			s.answer("/debug/encryption", as(round.answers[i]))
+		}
+		seen := f.Observe(t.Context())
+		for i, name := range []string{"a", "b", "c"} {
+			require.Equal(t, round.problems[i], seen[name].Problem)
+			require.Equal(t, round.problems[i] == "", !seen[name].CheckedAt.IsZero())
+		}
+	}
+}
+
 func TestWhatIsWrongWithAPluginOfAnyKubeAPIServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers map[string]reply

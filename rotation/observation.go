@@ -26,6 +26,9 @@ type Instance struct {
 	CheckedAt time.Time `json:"checkedAt,omitzero"`
 	// Problem is why the latest attempt to ask it failed, empty if it did not.
 	Problem string `json:"problem,omitempty"`
+	// Process names the process that answered, if it has a name. Two instances
+	// with the same one are one.
+	Process string `json:"process,omitempty"`
 	// ConfigHash is "sha256:" and the hash in hex of the configuration file that
 	// is in effect there, which may not be the one on its disk.
 	ConfigHash string `json:"configHash,omitempty"`

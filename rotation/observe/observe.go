@@ -52,6 +52,7 @@ const maxStatus = 4 << 20
 
 // status is what is read of the state at /debug/encryption.
 type status struct {
+	Process    string `json:"process"`
 	ConfigHash string `json:"configHash"`
 	Providers  []struct {
 		Names     []string `json:"names"`
@@ -77,7 +78,7 @@ func Status(data []byte, m Moment) (rotation.Instance, error) {
 	if s.ConfigHash == "" {
 		return rotation.Instance{}, errors.New("state of the apiserver has no configHash: is this /debug/encryption?")
 	}
-	i := rotation.Instance{CheckedAt: m.At, ConfigHash: s.ConfigHash, Providers: map[string]rotation.Provider{}}
+	i := rotation.Instance{CheckedAt: m.At, Process: s.Process, ConfigHash: s.ConfigHash, Providers: map[string]rotation.Provider{}}
 	for _, told := range s.Providers {
 		p := rotation.Provider{Healthy: told.State == "ready", Problem: told.Problem, KeyID: told.KeyIDHash}
 		if told.Role == "write" && told.DEKWrites > 0 {

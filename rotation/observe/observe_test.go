@@ -22,7 +22,7 @@ var (
 )
 
 func TestTheStateOfAnApiserverOfThisProject(t *testing.T) {
-	data, err := json.Marshal(atrest.Status{ConfigHash: "sha256:1", Providers: []atrest.ProviderStatus{
+	data, err := json.Marshal(atrest.Status{Process: "one", ConfigHash: "sha256:1", Providers: []atrest.ProviderStatus{
 		{Names: []string{"1_secrets", "1_configmaps"}, Role: "write", State: "ready", KeyIDHash: keyB, DEKWrites: 3},
 		{Names: []string{"made a key"}, Role: "write", State: "ready", KeyIDHash: keyA},
 		{Names: []string{"wrote"}, Role: "read", State: "ready", KeyIDHash: keyA, DEKWrites: 3},
@@ -33,7 +33,7 @@ func TestTheStateOfAnApiserverOfThisProject(t *testing.T) {
 	i, err := observe.Status(data, observe.Moment{At: now, Ahead: time.Hour})
 	require.NoError(t, err)
 	writes := rotation.Provider{Healthy: true, KeyID: keyB, WroteKeyID: keyB, WroteAt: now}
-	require.Equal(t, rotation.Instance{CheckedAt: now, ConfigHash: "sha256:1", Providers: map[string]rotation.Provider{
+	require.Equal(t, rotation.Instance{CheckedAt: now, Process: "one", ConfigHash: "sha256:1", Providers: map[string]rotation.Provider{
 		"1_secrets": writes, "1_configmaps": writes, "made a key": {Healthy: true, KeyID: keyA}, "wrote": {Healthy: true, KeyID: keyA}, "reads": {Healthy: true}, "sick": {Problem: "status_error"}}}, i)
 }
 
