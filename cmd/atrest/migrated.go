@@ -104,7 +104,7 @@ func (m *migration) concludePlan() error {
 	case err != nil:
 		return err
 	case len(m.found.Left) == 0:
-		return m.nothing("nothing is to be rewritten: all is stored as %s says")
+		return m.nothing("nothing is to be rewritten")
 	}
 	var objects int64
 	for _, r := range m.found.ToRewrite {
@@ -127,7 +127,7 @@ func (m *migration) conclude(report *audit.Report) error {
 	case err != nil:
 		return err
 	case len(m.found.Left) == 0:
-		return m.nothing("nothing is left: all is stored as %s says")
+		return m.nothing("nothing is left")
 	}
 	var objects int64
 	for _, f := range m.found.Left {
@@ -137,11 +137,15 @@ func (m *migration) conclude(report *audit.Report) error {
 }
 
 // nothing says that all is well, as of a revision.
-func (m *migration) nothing(format string) error {
+func (m *migration) nothing(what string) error {
 	if m.output != "table" {
 		return nil
 	}
-	_, err := fmt.Fprintf(m.out, format+", as of revision %d\n", m.found.File, m.found.Revision)
+	all := "all"
+	if len(m.resources) > 0 {
+		all = "all of " + strings.Join(m.resources, ", ")
+	}
+	_, err := fmt.Fprintf(m.out, "%s: %s is stored as %s says, as of revision %d\n", what, all, m.found.File, m.found.Revision)
 	return err
 }
 
