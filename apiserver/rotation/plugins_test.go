@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	genericapiserver "k8s.io/apiserver/pkg/server"
-
+	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
 )
@@ -26,35 +25,17 @@ func runLaggingPlugin() int {
 	known, err := keyfile.At(os.Args[1]).Open()
 	all, err2 := keyfile.At(os.Args[2]).Open()
 	if err := errors.Join(err, err2); err != nil {
-		return ended(err)
+		return harness.Ended(err)
 	}
-	return ended(serve(os.Args[3], lagging{known, all}))
+	return harness.Ended(harness.Serve(os.Args[3], lagging{known, all}))
 }
 
 func runNewestPlugin() int {
 	keys, err := keyfile.At(os.Args[1]).Open()
 	if err != nil {
-		return ended(err)
+		return harness.Ended(err)
 	}
-	return ended(serve(os.Args[2], newest{keys}))
-}
-
-func serve(endpoint string, service kmsplugin.Service) error {
-	ctx := genericapiserver.SetupSignalContext()
-	plugin, err := kmsplugin.Listen(ctx, endpoint, service)
-	if err != nil {
-		return err
-	}
-	return plugin.Serve(ctx)
-}
-
-// ended is the exit code for err, which it tells.
-func ended(err error) int {
-	if err == nil {
-		return 0
-	}
-	fmt.Fprintln(os.Stderr, "Error:", err)
-	return 1
+	return harness.Ended(harness.Serve(os.Args[2], newest{keys}))
 }
 
 type lagging struct {

@@ -1,7 +1,6 @@
 package harness
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"time"
@@ -38,7 +37,7 @@ func Programs() map[string]func() int {
 		HurriedServer: runHurriedServer,
 		StockServer:   func() int { return cli.Run(app.NewAPIServerCommand()) },
 		EtcdMember:    runEtcd,
-		KeyFilePlugin: func() int { return ended(serveKeyFile(genericapiserver.SetupSignalContext(), os.Args[1], os.Args[2])) },
+		KeyFilePlugin: func() int { return Ended(serveKeyFile(os.Args[1], os.Args[2])) },
 	}
 }
 
@@ -52,36 +51,42 @@ func runHurriedServer() int {
 	ctx, o := genericapiserver.SetupSignalContext(), server.NewOptions()
 	o.Encryption.KMS = Hurry()
 	if err := o.Parse(os.Args[1:]); err != nil {
-		return ended(err)
+		return Ended(err)
 	}
-	return ended(server.Run(ctx, o))
+	return Ended(server.Run(ctx, o))
 }
 
 func runEtcd() int {
 	ctx := genericapiserver.SetupSignalContext()
 	member, err := etcd.Start(ctx, etcd.Options{DataDir: os.Args[1], SocketDir: os.Args[2]})
 	if err != nil {
-		return ended(err)
+		return Ended(err)
 	}
 	<-ctx.Done()
 	member.Close()
 	return 0
 }
 
-func serveKeyFile(ctx context.Context, path, endpoint string) error {
+func serveKeyFile(path, endpoint string) error {
 	keys, err := keyfile.At(path).Open()
 	if err != nil {
 		return err
 	}
-	plugin, err := kmsplugin.Listen(ctx, endpoint, keys)
+	return Serve(endpoint, keys)
+}
+
+// Serve serves a plugin until the process is told to end.
+func Serve(endpoint string, service kmsplugin.Service) error {
+	ctx := genericapiserver.SetupSignalContext()
+	plugin, err := kmsplugin.Listen(ctx, endpoint, service)
 	if err != nil {
 		return err
 	}
 	return plugin.Serve(ctx)
 }
 
-// ended is the exit code for err, which it tells.
-func ended(err error) int {
+// Ended is the exit code of a program for err, which it tells.
+func Ended(err error) int {
 	if err == nil {
 		return 0
 	}
