@@ -67,20 +67,21 @@ func (o *Options) Start(ctx context.Context, apiServerID string) (*Encryption, e
 	if o.ConfigFile == "" {
 		return nil, nil
 	}
-	e := &Encryption{options: *o, apiServerID: apiServerID, process: uuid.NewString(), logger: klog.FromContext(ctx), clock: o.KMS.Clock}
-	if e.clock == nil {
-		e.clock = clock.RealClock{}
+	e := &Encryption{options: *o, apiServerID: apiServerID, process: uuid.NewString(), logger: klog.FromContext(ctx), clock: clock.RealClock{}}
+	if o.KMS.Clock != nil {
+		e.clock = o.KMS.Clock
 	}
 	content, err := reload.Read(o.ConfigFile)
 	if err != nil {
 		return nil, fmt.Errorf("--%s: %w", flagConfigFile, err)
 	}
-	first, err := e.build(content, nil)
+	first, err := e.build(content)
 	if err != nil {
 		return nil, fmt.Errorf("--%s=%s: %w", flagConfigFile, o.ConfigFile, err)
 	}
+	first.Commit(func() {})
 	var away *config.NotReady
-	if err := first.Ready(ctx); err != nil && !errors.As(err, &away) {
+	if err := first.Prepare(ctx); err != nil && !errors.As(err, &away) {
 		first.Close()
 		return nil, fmt.Errorf("waiting for the KMS plugins of %q: %w", o.ConfigFile, err)
 	}
@@ -121,8 +122,9 @@ func (e *Encryption) logWarning(w config.Warning) {
 // configuration before may have had.
 func unreadable(err error) bool { return errors.Is(err, transformer.ErrNoProvider) }
 
-// build makes the transformers of a content of the file.
-func (e *Encryption) build(content []byte, previous *config.Transformers) (*config.Transformers, error) {
+// build makes the transformers of a content of the file; before is as of
+// [config.Build].
+func (e *Encryption) build(content []byte, before ...*config.Transformers) (*config.Transformers, error) {
 	parsed, err := config.Parse(content, config.Options{
 		Reload: e.options.AutomaticReload,
 		KMSv1:  utilfeature.DefaultFeatureGate.Enabled(features.KMSv1),
@@ -132,7 +134,7 @@ func (e *Encryption) build(content []byte, previous *config.Transformers) (*conf
 	}
 	o := e.options.buildOptions(e.apiServerID)
 	o.Logger = e.logger
-	return config.Build(parsed, previous, o)
+	return config.Build(parsed, o, before...)
 }
 
 // ResourceTransformers are the transformers of every resource, always those of

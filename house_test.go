@@ -55,7 +55,7 @@ var rooms = map[string]room{
 	"internal/metrics": {uses: []string{"internal/stored", "internal/tally"}},
 	"internal/erase":   {},
 	"internal/gcm":     {},
-	"internal/plugin":  {},
+	"internal/plugin":  {uses: []string{"internal/stored"}},
 	"internal/redact":  {},
 	"internal/stored":  {},
 	"internal/tally":   {},

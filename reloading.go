@@ -17,6 +17,7 @@ func (e *Encryption) Run(ctx context.Context) error {
 		return nil
 	}
 	r := &reloading{Encryption: e, ctx: ctx, metrics: metrics.Reload{APIServerID: e.apiServerID}}
+	defer r.dropTried()
 	controller, err := reload.NewController(reload.Config{
 		Path: e.options.ConfigFile, Hash: e.hash, Set: e.set, Clock: e.clock, Build: r.build,
 		Hooks: reload.Hooks{Loaded: r.loaded, Failed: r.failed, Cleared: r.cleared},
@@ -29,33 +30,45 @@ func (e *Encryption) Run(ctx context.Context) error {
 	return nil
 }
 
-// reloading is what the controller's goroutine works with.
+// reloading is what the controller works with.
 type reloading struct {
 	*Encryption
-	ctx      context.Context // of Run
-	metrics  metrics.Reload
-	replaced *config.Transformers // by those that were built last
+	ctx     context.Context // of Run
+	metrics metrics.Reload
+	// Of one build at a time: what is in use, and the transformers that were
+	// built last and are not, because a plugin was not ready. Those are held
+	// until the next are built, so that a try costs the plugins that are ready
+	// nothing anew.
+	before, tried *config.Transformers
 }
 
 // build makes the generation that is to replace the one in use.
 func (r *reloading) build(ctx context.Context, content []byte) (reload.Generation, error) {
-	r.replaced = r.inUse()
-	built, err := r.Encryption.build(content, r.replaced)
+	r.before = r.inUse()
+	built, err := r.Encryption.build(content, r.before, r.tried)
+	r.dropTried()
 	if err != nil {
 		return nil, err
 	}
-	if err := built.Ready(ctx); err != nil {
-		built.Close()
+	if err := built.Prepare(ctx); err != nil {
+		r.tried = built
 		return nil, err
 	}
 	return built, nil
+}
+
+func (r *reloading) dropTried() {
+	if r.tried != nil {
+		r.tried.Close()
+		r.tried = nil
+	}
 }
 
 func (r *reloading) loaded(s reload.Status) {
 	inUse := r.inUse()
 	r.metrics.Succeeded(s.Hash)
 	r.logger.Info("Reloaded the encryption configuration", "file", r.options.ConfigFile, "hash", s.Hash)
-	for _, change := range config.Diff(r.replaced.Configuration(), inUse.Configuration()) {
+	for _, change := range config.Diff(r.before.Configuration(), inUse.Configuration()) {
 		r.logger.Info("Encryption changed", "change", change.String())
 	}
 	r.warn(inUse.Configuration())
@@ -65,12 +78,12 @@ func (r *reloading) loaded(s reload.Status) {
 
 	r.tending.Lock()
 	defer r.tending.Unlock()
-	for _, removed := range r.replaced.Removed(inUse, r.clock) {
+	for _, removed := range r.before.Removed(inUse, r.clock) {
 		r.logger.Info("Removed from the encryption configuration after it was read with: "+
 			"values that still need it cannot be read any more, put it back as a reader if there are any",
 			"removed", removed.Name, "reads", removed.Reads, "lastReadAgo", r.clock.Since(removed.LastRead).Round(time.Second))
 	}
-	inUse.Activate()
+	r.before = nil
 }
 
 func (r *reloading) failed(s reload.Status) {
@@ -79,5 +92,6 @@ func (r *reloading) failed(s reload.Status) {
 }
 
 func (r *reloading) cleared(s reload.Status) {
+	r.dropTried()
 	r.logger.Info("The file holds the encryption configuration in use again", "file", r.options.ConfigFile, "hash", s.Hash)
 }

@@ -1,6 +1,7 @@
 package atrest
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"time"
@@ -34,14 +35,16 @@ type Status struct {
 type ReloadStatus struct {
 	// LoadedAt is when the content in use was taken into use.
 	LoadedAt time.Time `json:"loadedAt"`
-	// Outcome is ok, or failed when the file holds something that cannot be
-	// used: then Error says why, FailedHash names it, and Retrying tells
-	// whether it is tried again by itself.
-	Outcome     string    `json:"outcome"`
-	Error       string    `json:"error,omitempty"`
-	FailedHash  string    `json:"failedHash,omitempty"`
-	FailedSince time.Time `json:"failedSince,omitzero"`
-	Retrying    bool      `json:"retrying,omitempty"`
+	// Outcome is ok; building while another content waits for its plugins, named
+	// by BuildingHash; or failed when the file holds something that cannot be
+	// used: then Error says why, FailedHash names it, and Retrying whether it is
+	// tried again by itself.
+	Outcome      string    `json:"outcome"`
+	BuildingHash string    `json:"buildingHash,omitempty"`
+	Error        string    `json:"error,omitempty"`
+	FailedHash   string    `json:"failedHash,omitempty"`
+	FailedSince  time.Time `json:"failedSince,omitzero"`
+	Retrying     bool      `json:"retrying,omitempty"`
 	// NoEvents says why changes are seen by the poll alone.
 	NoEvents string `json:"noEvents,omitempty"`
 }
@@ -92,6 +95,9 @@ func reloadStatus(r reload.Status) *ReloadStatus {
 	if r.LastError != nil {
 		s.Outcome, s.Error = "failed", r.LastError.Error()
 	}
+	if r.Building != "" && r.Building != r.FailedHash {
+		s.Outcome, s.BuildingHash = "building", r.Building
+	}
 	if r.WatchError != nil {
 		s.NoEvents = r.WatchError.Error()
 	}
@@ -120,12 +126,33 @@ func providerStatus(p config.PluginHealth, now time.Time) ProviderStatus {
 	return s
 }
 
+// AskPath has the plugins asked when it is posted to, and answers like
+// [StatusPath].
+const AskPath = StatusPath + "/ask"
+
+// askTimeout bounds how long an answer waits for plugins that hang.
+const askTimeout = 10 * time.Second
+
 // ServeStatus answers requests for [StatusPath] with [Encryption.Status] as
-// JSON and leaves all others to next. It has to stand behind authentication and
-// authorization; [Options.ApplyTo] puts it there.
+// JSON, and leaves all others to next. A POST to [AskPath] has every plugin asked
+// how it is before: what it says, such as a new key_id, is known then instead of
+// at the next poll. One that was asked within the last second is not asked
+// again. Both have to stand behind authentication and authorization;
+// [Options.ApplyTo] puts them there.
 func (e *Encryption) ServeStatus(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != StatusPath {
+		switch r.URL.Path {
+		case StatusPath:
+		case AskPath:
+			if r.Method != http.MethodPost {
+				w.Header().Set("Allow", http.MethodPost)
+				http.Error(w, "post to "+AskPath+" to have the KMS plugins asked, or get "+StatusPath, http.StatusMethodNotAllowed)
+				return
+			}
+			ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+			defer cancel()
+			e.inUse().Ask(ctx)
+		default:
 			next.ServeHTTP(w, r)
 			return
 		}

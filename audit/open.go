@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
-	"github.com/kube-atrest/atrest/envelope/kmsv1"
 )
 
 // Opener opens stored objects with the providers of a configuration, as an
@@ -36,10 +34,10 @@ const maxRemembered = 1 << 16
 // maxFailures is after how many failures in a row a plugin is given up.
 const maxFailures = 3
 
-// NewOpener builds the providers of a configuration for reading alone: no
-// plugin is asked for its Status or to Encrypt.
+// NewOpener builds the providers of a configuration and does not take them into
+// use: they read, and no plugin is asked for its Status or to Encrypt.
 func NewOpener(c *config.Configuration, o config.BuildOptions) (*Opener, error) {
-	transformers, err := config.Build(c, nil, toRead(o))
+	transformers, err := config.Build(c, o)
 	if err != nil {
 		return nil, err
 	}
@@ -48,48 +46,6 @@ func NewOpener(c *config.Configuration, o config.BuildOptions) (*Opener, error) 
 		deks: map[uint64]error{}, failures: map[string]int{}, seed: maphash.MakeSeed(),
 	}, nil
 }
-
-// toRead has every plugin dialled for Decrypt alone.
-func toRead(o config.BuildOptions) config.BuildOptions {
-	dial, dialV1 := o.Dial, o.DialV1
-	if dial == nil {
-		dial = envelope.Dial
-	}
-	if dialV1 == nil {
-		dialV1 = kmsv1.Dial
-	}
-	o.Dial = func(e envelope.Endpoint, timeout time.Duration, r envelope.Recorder) (envelope.Plugin, error) {
-		plugin, err := dial(e, timeout, r)
-		return decryptOnly{plugin}, err
-	}
-	o.DialV1 = func(e envelope.Endpoint, timeout time.Duration, r envelope.Recorder) (kmsv1.Plugin, error) {
-		plugin, err := dialV1(e, timeout, r)
-		return decryptOnlyV1{plugin}, err
-	}
-	return o
-}
-
-// decryptOnly keeps what looks after writing away from a plugin.
-type decryptOnly struct{ envelope.Plugin }
-
-var errReadOnly = errors.New("the plugin is only read with here")
-
-func (decryptOnly) Status(context.Context) (envelope.Status, error) {
-	return envelope.Status{}, errReadOnly
-}
-
-func (decryptOnly) Encrypt(context.Context, []byte) (envelope.Wrapped, error) {
-	return envelope.Wrapped{}, errReadOnly
-}
-
-func (decryptOnly) Wake() <-chan struct{} { return nil }
-
-// decryptOnlyV1 is the same for KMS v1.
-type decryptOnlyV1 struct{ kmsv1.Plugin }
-
-func (decryptOnlyV1) Encrypt(context.Context, []byte) ([]byte, error) { return nil, errReadOnly }
-
-func (decryptOnlyV1) Wake() <-chan struct{} { return nil }
 
 // Close ends the connections to all plugins.
 func (o *Opener) Close() { o.transformers.Close() }

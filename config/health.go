@@ -25,7 +25,7 @@ func (t *Transformers) Health() []PluginHealth {
 	var all []PluginHealth
 	for _, u := range t.plugins {
 		all = append(all, PluginHealth{
-			Health:    u.held.Health(),
+			Health:    u.source.Health(),
 			Names:     u.names(),
 			Endpoint:  u.providers[0].KMS().Endpoint,
 			WritesFor: t.writtenWith(u),

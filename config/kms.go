@@ -101,3 +101,13 @@ func socket(u *url.URL) string {
 	}
 	return u.Path
 }
+
+// URL is the endpoint in the one form that says what it means, in which a path
+// is escaped once.
+func (k KMS) URL() string {
+	path := k.Address
+	if strings.HasPrefix(path, "@") {
+		path = "/" + path
+	}
+	return (&url.URL{Scheme: "unix", Path: path}).String()
+}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 
+	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/transformer"
 )
 
@@ -18,7 +19,8 @@ type Transformers struct {
 	entries       map[*Provider][]transformer.Entry
 	plugins       []*pluginUse // in the order of their first mention
 	locals        []*localUse
-	retire, close sync.Once
+	replaces      *Transformers // those in use, until these are; nil for the first
+	close         sync.Once
 }
 
 var _ value.ResourceTransformers = (*Transformers)(nil)
@@ -33,13 +35,11 @@ type pluginID struct {
 
 // pluginUse is what one file has of a plugin.
 type pluginUse struct {
-	id          pluginID
-	providers   []*Provider // that name it, in the order of the file
-	observer    *observer
-	source      source
-	held        lease // for as long as anything may read with it
-	inUse       lease // to read, or to write; nil until everything is built
-	wroteBefore bool  // it was written with by the file before, too
+	id        pluginID
+	providers []*Provider // that name it, in the order of the file
+	observer  *observer
+	source    source
+	release   func() // gives back the hold on source
 }
 
 // use is what t has of a plugin; nil if it does not name it, or t is nil.
@@ -54,17 +54,17 @@ func (t *Transformers) use(id pluginID) *pluginUse {
 	return t.plugins[i]
 }
 
-// begin begins to follow the plugin, as one that is written with if one of its
-// providers writes.
-func (u *pluginUse) begin() {
-	if u.writes() {
-		u.inUse = u.source.toWrite()
-	} else {
-		u.inUse = u.source.toRead()
+// role is what the file uses the plugin for.
+func (u *pluginUse) role() envelope.Role {
+	if slices.ContainsFunc(u.providers, (*Provider).Writes) {
+		return envelope.Writes
 	}
+	return envelope.Reads
 }
 
-func (u *pluginUse) writes() bool { return slices.ContainsFunc(u.providers, (*Provider).Writes) }
+// name is the first of those by which the file calls the plugin: the one that
+// its metrics have.
+func (u *pluginUse) name() string { return u.providers[0].KMS().Name }
 
 func (u *pluginUse) names() []string {
 	var names []string
@@ -91,35 +91,12 @@ func (t *Transformers) TransformerForResource(resource schema.GroupResource) val
 	return transformer.NewChain(resource, entries)
 }
 
-// Activate tells the transformers that they are in use from now on: the shared
-// plugins go by the names of this file.
-func (t *Transformers) Activate() {
-	for _, u := range t.plugins {
-		u.observer.rename(u.providers[0].KMS().Name)
-	}
-}
-
-// Retire tells the transformers that they were replaced. They can still be
-// read with, but no more written with unless the next ones write with the same
-// plugin. Plugins that the next ones do not have are not asked any more how they
-// are.
-func (t *Transformers) Retire() {
-	t.retire.Do(func() {
-		for _, u := range t.plugins {
-			if u.inUse != nil {
-				u.inUse.End()
-			}
-		}
-	})
-}
-
 // Close ends the use of all plugins and waits for calls under way. Those that
 // nobody else uses are disconnected.
 func (t *Transformers) Close() {
-	t.Retire()
 	t.close.Do(func() {
 		for _, u := range t.plugins {
-			u.held.End()
+			u.release()
 		}
 	})
 }

@@ -19,11 +19,9 @@ type localUse struct {
 }
 
 // localUse is the counter of reads with m, which goes on from the file before.
-func (t *Transformers) localUse(m means, previous *Transformers) *atomic.Uint64 {
-	for _, from := range []*Transformers{t, previous} {
-		if from == nil {
-			continue
-		}
+func (b builder) localUse(m means) *atomic.Uint64 {
+	t := b.Transformers
+	for _, from := range append([]*Transformers{t}, b.before...) {
 		i := slices.IndexFunc(from.locals, func(u *localUse) bool { return u.equal(m) })
 		if i < 0 {
 			continue
@@ -67,7 +65,7 @@ func (t *Transformers) Removed(next *Transformers, c clock.PassiveClock) []Remov
 	}
 	for _, u := range t.plugins {
 		u.source.tend(u.observer)
-		if h := u.held.Health(); h.Reads > 0 && next.use(u.id) == nil {
+		if h := u.source.Health(); h.Reads > 0 && next.use(u.id) == nil {
 			all = append(all, Removal{Name: "kms " + strings.Join(u.names(), ", "), Reads: h.Reads, LastRead: h.LastRead})
 		}
 	}

@@ -24,25 +24,27 @@ type Recorder = plugin.Recorder
 // client speaks KMS v2 over a unix socket.
 type client struct {
 	*plugin.Conn
-	api kmsapi.KeyManagementServiceClient
+	api    kmsapi.KeyManagementServiceClient
+	status kmsapi.KeyManagementServiceClient // whose calls wait for nobody
 }
 
 var _ Plugin = client{}
 
 // Dial makes the plugin at an endpoint. It does not wait for the plugin to be
 // there: the connection is made by the first call, and made again for as long
-// as the plugin is not closed. While nothing listens there calls fail at once.
+// as the plugin is not closed. A call to a plugin that has just gone waits up to
+// 1.5 s for it to come back, but Status; later ones fail at once.
 // timeout bounds each call; recorder may be nil.
 func Dial(endpoint Endpoint, timeout time.Duration, recorder Recorder) (Plugin, error) {
 	conn, err := plugin.Dial(string(endpoint), timeout, recorder)
 	if err != nil {
 		return nil, err
 	}
-	return client{Conn: conn, api: kmsapi.NewKeyManagementServiceClient(conn)}, nil
+	return client{Conn: conn, api: kmsapi.NewKeyManagementServiceClient(conn), status: kmsapi.NewKeyManagementServiceClient(conn.Hasty())}, nil
 }
 
 func (c client) Status(ctx context.Context) (Status, error) {
-	r, err := c.api.Status(ctx, &kmsapi.StatusRequest{})
+	r, err := c.status.Status(ctx, &kmsapi.StatusRequest{})
 	if err != nil {
 		return Status{}, err
 	}

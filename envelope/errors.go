@@ -3,9 +3,6 @@ package envelope
 import (
 	"errors"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/kube-atrest/atrest/internal/plugin"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
@@ -16,10 +13,10 @@ import (
 var (
 	// ErrUnavailable: the plugin could not be asked, or refused. Nothing is
 	// wrong with the value, and the same call may succeed later.
-	ErrUnavailable = errors.New("KMS plugin is unavailable")
+	ErrUnavailable = plugin.ErrUnavailable
 	// ErrUnknownKEK: the plugin answered that it has no such KEK. It was
 	// destroyed, or belongs to another plugin.
-	ErrUnknownKEK = errors.New("KMS plugin does not know the KEK")
+	ErrUnknownKEK = plugin.ErrUnknownKEK
 	// ErrWritesStopped: the write window has closed, or never opened: no DEK
 	// may be used for writing until the plugin is healthy. Reads are not affected.
 	ErrWritesStopped = errors.New("writes have stopped")
@@ -48,11 +45,3 @@ const (
 	Disagreement = plugin.Disagreement // Encrypt used another key_id than Status names
 	Failed       = plugin.Failed       // any other error of a call
 )
-
-// sentinelOf is what the error of a Decrypt call means to a caller.
-func sentinelOf(err error) error {
-	if status.Code(err) == codes.NotFound {
-		return ErrUnknownKEK
-	}
-	return ErrUnavailable
-}

@@ -1,8 +1,6 @@
 package envelope
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"time"
 
 	"github.com/kube-atrest/atrest/internal/plugin"
@@ -11,27 +9,33 @@ import (
 // Health is what a provider knows of itself. It is a record of what was seen:
 // making one calls nobody.
 type Health struct {
-	// Writes tells whether the provider has to write, and so needs the
-	// plugin's Status and Encrypt. One that only reads needs Decrypt, and that
-	// only for a DEK it has not met.
+	// Writes reports whether the provider has to write, and so needs the
+	// plugin's Status, Encrypt and Decrypt. One that only reads needs Decrypt, and
+	// that only for a DEK it has not met.
 	Writes bool
 	// Problem is what is wrong, or empty; Err is its text and cause, and Since
 	// when it was first seen. For a healthy provider Since is when it became so.
 	//
-	// Of a provider that only reads it is what the last Decrypt came to, and if
-	// that was well, what Status did. A Status that is well ends a problem of
-	// Decrypt only if that did not reach the plugin, and a Status that is refused
-	// is no problem once Decrypt has succeeded since.
+	// The calls count in the order Status, Encrypt, Decrypt; Encrypt only for a
+	// provider that writes. A plugin that was well and is out of reach for less
+	// than two seconds has no problem yet. Decrypt's problem with reaching the
+	// plugin ends with the next Status that is well, any other when Decrypt is
+	// well, which is tried at each poll. That the plugin has no such KEK, or
+	// refuses one that is not its present one, is no problem of the plugin. For a
+	// provider that only reads neither is a Status that is refused, once Decrypt
+	// has succeeded since.
 	Problem Problem
 	Err     error
 	Since   time.Time
-	// LastHealthy is when Status was last found healthy; zero if never.
+	// LastHealthy is when the plugin was last asked and found well; zero if
+	// never. For a provider that only reads it is about Status alone.
 	LastHealthy time.Time
-	// WritesUntil is when writing stops unless Status is found healthy again;
+	// WritesUntil is when writing stops unless the plugin is found healthy again;
 	// zero when nothing can be written.
 	WritesUntil time.Time
 	// KeyIDHash is [HashKeyID] of the key_id under which values are written, and
-	// for a provider that only reads, of the one that Status named last.
+	// while there is none, or for a provider that only reads, of the one that
+	// Status named last.
 	KeyIDHash string
 	// DEKCreated is when the write DEK was made, and DEKWrites how many values
 	// it has sealed.
@@ -45,23 +49,26 @@ type Health struct {
 	LastRead time.Time
 }
 
-// Ready tells whether the provider can do all that it is there for.
+// Ready reports whether the provider can do all that it is there for.
 func (h *Health) Ready() bool { return h.Problem == "" || !h.Writes }
 
-// HashKeyID is how a key_id is shown: sha256:<hex>, as in kube-apiserver's
-// metrics. A key_id is chosen by the plugin, and may be anything.
-func HashKeyID(keyID string) string {
-	if keyID == "" {
-		return ""
+// Health is what the provider knows of itself now.
+func (p *Provider) Health() Health {
+	k, c, role := p.Load(), p.Condition(), p.Role()
+	h := Health{
+		Writes: role == Writes, Since: c.Since, LastHealthy: k.Status.WellAt, KeyIDHash: HashKeyID(k.KeyID),
+		CachedDEKs: p.cache.len(),
 	}
-	sum := sha256.Sum256([]byte(keyID))
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
-// setCondition fills in what a condition tells.
-func (h *Health) setCondition(c *plugin.Condition) {
-	h.Since = c.Since
 	if c.Trouble != nil {
 		h.Problem, h.Err = c.Problem, c.Err
 	}
+	if role == Writes {
+		p.writer.into(&h)
+	}
+	h.Reads, h.LastRead = p.usage.reads()
+	return h
 }
+
+// HashKeyID is how a key_id is shown: sha256:<hex>, as in kube-apiserver's
+// metrics. A key_id is chosen by the plugin, and may be anything.
+func HashKeyID(keyID string) string { return plugin.HashKeyID(keyID) }

@@ -35,7 +35,7 @@ type Options struct {
 	MaxDEKAge time.Duration
 	// Clock and Random are the time and the randomness, by default the real
 	// ones. Random must be fit for keys.
-	Clock  clock.WithTicker
+	Clock  clock.WithTickerAndDelayedExecution
 	Random io.Reader
 	// Observer is told what happens; default nobody.
 	Observer Observer
@@ -48,7 +48,7 @@ func (o Options) withDefaults() Options {
 	o.UnhealthyPoll = cmp.Or(o.UnhealthyPoll, DefaultUnhealthyPoll)
 	o.MaxWrites = cmp.Or(o.MaxWrites, DefaultMaxWrites)
 	o.MaxDEKs = cmp.Or(o.MaxDEKs, DefaultMaxDEKs)
-	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
+	o.Clock = cmp.Or[clock.WithTickerAndDelayedExecution](o.Clock, clock.RealClock{})
 	o.Random = cmp.Or[io.Reader](o.Random, rand.Reader)
 	o.Observer = cmp.Or[Observer](o.Observer, silent{})
 	return o

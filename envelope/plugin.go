@@ -3,6 +3,7 @@ package envelope
 import (
 	"context"
 
+	"github.com/kube-atrest/atrest/internal/plugin"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
@@ -40,4 +41,22 @@ type Wrapped struct {
 
 func wrappedOf(s *stored.DEKSource) Wrapped {
 	return Wrapped{Ciphertext: s.EncryptedDEK, KeyID: s.KeyID, Annotations: s.AnnotationMap()}
+}
+
+// bounded is a plugin whose errors have a bounded text.
+type bounded struct{ Plugin }
+
+func (b bounded) Status(ctx context.Context) (Status, error) {
+	s, err := b.Plugin.Status(ctx)
+	return s, plugin.Cut(err)
+}
+
+func (b bounded) Encrypt(ctx context.Context, dek []byte) (Wrapped, error) {
+	w, err := b.Plugin.Encrypt(ctx, dek)
+	return w, plugin.Cut(err)
+}
+
+func (b bounded) Decrypt(ctx context.Context, w Wrapped) ([]byte, error) {
+	secret, err := b.Plugin.Decrypt(ctx, w)
+	return secret, plugin.Cut(err)
 }

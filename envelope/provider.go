@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"golang.org/x/sync/singleflight"
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/kube-atrest/atrest/internal/plugin"
@@ -15,43 +14,83 @@ import (
 	"github.com/kube-atrest/atrest/internal/tally"
 )
 
+// Role is what a provider is used for, by the configuration in effect.
+type Role = plugin.Role
+
+// The roles of a provider.
+const (
+	Idle   = plugin.Idle   // by nothing yet, or no longer: its plugin is not asked how it is
+	Reads  = plugin.Reads  // to read with
+	Writes = plugin.Writes // to read and to write with
+)
+
 // Provider encrypts and decrypts with one KMS v2 plugin: one connection, one
-// cache of DEKs, one Status loop, and while something is written with it one
-// write DEK. It is shared by all who mention the plugin, through [Lease]s.
-// Safe for concurrent use.
+// cache of DEKs, one goroutine that follows the plugin's Status, and while
+// something is written with it one write DEK. It is shared by all who mention
+// the plugin. It does not name itself in errors: one plugin may have several
+// names. Safe for concurrent use.
+//
+// A provider lives for as long as somebody holds it (Hold). It can be read with
+// from the start, and written with once it has the role [Writes] (SetRole) and
+// its plugin has been found well.
 type Provider struct {
-	name   string
+	*plugin.Followed
 	plugin Plugin
 	opts   Options
 
-	cache    *cache
-	leases   plugin.Leases
-	unwraps  singleflight.Group
-	usage    usage
-	decrypts decrypts
+	cache   *cache
+	unwraps plugin.Unwrapper[*knownDEK]
+	suspect atomic.Pointer[stored.DEKSource] // what Decrypt last failed on
+	usage   usage
 
-	writer  atomic.Pointer[writer]  // nil while nothing is written
-	watcher atomic.Pointer[watcher] // the latest, nil before the first
+	writer    writer
+	maker     maker        // of the follower's goroutine
+	preparing atomic.Int32 // how many want it made ready to write
 }
 
 // NewProvider makes a provider of a plugin, which it owns from then on: the
-// plugin is closed when the last lease ends. name is used in errors only; the
-// name in the stored form comes with each call.
-func NewProvider(name string, owned Plugin, opts Options) *Provider {
+// plugin is closed when the last hold ends. It calls nobody before it has a role
+// or has to unwrap a DEK.
+func NewProvider(owned Plugin, opts Options) *Provider {
 	opts = opts.withDefaults()
-	p := &Provider{name: name, plugin: owned, opts: opts, cache: newCache(opts.MaxDEKs)}
-	p.decrypts.condition.Store(&plugin.Condition{Since: opts.Clock.Now()})
-	p.leases.Follow = p.follow
-	p.leases.Close = func() { _ = owned.Close() } // there is nobody left whom an error could concern
+	p := &Provider{plugin: bounded{owned}, opts: opts, cache: newCache(opts.MaxDEKs)}
+	p.writer = writer{clock: opts.Clock, window: opts.WriteWindow}
+	p.Followed = plugin.Follow(plugin.Config{
+		Clock: opts.Clock, Healthy: opts.HealthyPoll, Unhealthy: opts.UnhealthyPoll,
+		Window: opts.WriteWindow, Wake: owned.Wake(),
+		Ask:     p.ask,
+		Changed: func() { opts.Observer.Changed(p.Health()) },
+		Close:   p.close,
+	})
 	return p
 }
 
-// Open decrypts the stored object in payload, for the etcd key in at. It is
-// stale when it was sealed under another key_id than values are written with
-// now. It fails with [ErrCorrupt], or with [ErrUnavailable] when the DEK is not
-// known yet and the plugin does not unwrap it. payload is neither changed nor kept.
+func (p *Provider) close() {
+	p.writer.end()
+	_ = p.plugin.Close() // there is nobody left whom an error could concern
+}
+
+// SetRole says what the provider is used for from now on. One that begins to
+// write does so at once if it was made ready ([Provider.Prepare]) and its plugin
+// is well, else as soon as that is so. One that no longer writes refuses late
+// writes. It waits for nobody.
+func (p *Provider) SetRole(r Role) {
+	switch before := p.Role(); {
+	case r == Writes && before != Writes:
+		p.beginToWrite()
+	case r != Writes && before == Writes:
+		p.writer.end()
+	}
+	p.Followed.SetRole(r)
+}
+
+// Open decrypts the stored object in payload, for the etcd key in at. If the
+// provider writes, it is stale when it was sealed under another key_id than
+// Status last named, and while that is not known. It fails with [ErrCorrupt], or
+// with [ErrUnavailable] or [ErrUnknownKEK] when the DEK is not known yet and the
+// plugin does not unwrap it. payload is neither changed nor kept.
 func (p *Provider) Open(ctx context.Context, payload []byte, at value.Context) ([]byte, bool, error) {
-	w := p.permit()
+	w := p.writer.now.Load()
 	data, tail, ok := stored.Split(payload)
 	if ok {
 		if dek := p.known(w, tail); dek != nil {
@@ -61,33 +100,25 @@ func (p *Provider) Open(ctx context.Context, payload []byte, at value.Context) (
 	return p.openCold(ctx, payload, at)
 }
 
-// permit is the present permit to write, nil if there is none.
-func (p *Provider) permit() *permit {
-	if w := p.writer.Load(); w != nil {
-		return w.permit.Load()
-	}
-	return nil
-}
-
 // known is the DEK of an encoded source: mostly the one that is written with.
-func (p *Provider) known(w *permit, tail []byte) *knownDEK {
-	if w != nil && bytes.Equal(w.dek.tail, tail) {
+func (p *Provider) known(w *writing, tail []byte) *knownDEK {
+	if w != nil && w.dek != nil && bytes.Equal(w.dek.tail, tail) {
 		return w.dek.opener
 	}
 	return p.cache.find(tail)
 }
 
-func (p *Provider) openWith(dek *knownDEK, w *permit, data []byte, at value.Context) ([]byte, bool, error) {
+func (p *Provider) openWith(dek *knownDEK, w *writing, data []byte, at value.Context) ([]byte, bool, error) {
 	plaintext, err := dek.open(data, at.AuthenticatedData())
 	if err != nil {
 		p.doubt(dek)
-		return nil, false, p.errorf("%w: sealed under key_id %s: %w", ErrCorrupt, HashKeyID(dek.keyID), err)
+		return nil, false, fmt.Errorf("%w: sealed under key_id %s: %w", ErrCorrupt, HashKeyID(dek.keyID), err)
 	}
 	if !dek.proven.Load() {
 		dek.proven.Store(true)
 	}
 	dek.use.reads.Add(tally.Pick())
-	return plaintext, w != nil && w.dek.keyID != dek.keyID, nil
+	return plaintext, w.outdates(dek.keyID), nil
 }
 
 // doubt forgets a DEK that has opened nothing yet: a plugin may have answered
@@ -98,131 +129,49 @@ func (p *Provider) doubt(dek *knownDEK) {
 	}
 }
 
-// openCold reads the whole object, finds or unwraps its DEK, and opens it.
-func (p *Provider) openCold(ctx context.Context, payload []byte, at value.Context) ([]byte, bool, error) {
-	object, err := stored.Parse(payload)
-	if err != nil {
-		return nil, false, p.errorf("%w: %w", ErrCorrupt, err)
-	}
-	raw := rawTail(payload, &object)
-	dek := p.cache.findSource(&object.Source, raw)
-	if dek == nil {
-		if dek, err = p.unwrap(ctx, &object.Source, raw); err != nil {
-			return nil, false, err
-		}
-	}
-	return p.openWith(dek, p.permit(), object.Data, at)
-}
-
-// rawTail is the part of payload by which [Provider.Open] will find the DEK of
-// such an object the next time, or nil when its data does not come first and
-// last: then looking at the rest is not enough to read it.
-func rawTail(payload []byte, o *stored.Object) []byte {
-	data, tail, ok := stored.Split(payload)
-	if !ok || len(data) == 0 || &data[0] != &o.Data[0] {
-		return nil
-	}
-	return tail
-}
-
-// unwrap has the plugin unwrap a DEK, once for all who wait for it. A caller
-// that gives up does not end the call for the others; as the call may outlast
-// it, the call has a copy of raw.
-func (p *Provider) unwrap(ctx context.Context, s *stored.DEKSource, raw []byte) (*knownDEK, error) {
-	raw = bytes.Clone(raw)
-	call := p.unwraps.DoChan(string(s.Tail()), func() (any, error) {
-		if dek := p.cache.findSource(s, raw); dek != nil { // by a call that ended just now
-			return dek, nil
-		}
-		return p.callDecrypt(context.WithoutCancel(ctx), s, raw)
-	})
-	select {
-	case r := <-call:
-		if r.Err != nil {
-			return nil, r.Err
-		}
-		return r.Val.(*knownDEK), nil
-	case <-ctx.Done():
-		return nil, p.errorf("%w: gave up waiting for the DEK under key_id %s: %w", ErrUnavailable, HashKeyID(s.KeyID), ctx.Err())
-	}
-}
-
-func (p *Provider) callDecrypt(ctx context.Context, s *stored.DEKSource, raw []byte) (*knownDEK, error) {
-	if !p.leases.Begin() {
-		return nil, p.errorf("%w: the configuration that named it was replaced", ErrClosed)
-	}
-	defer p.leases.Done()
-	secret, err := p.plugin.Decrypt(ctx, wrappedOf(s))
-	if err != nil {
-		p.readingFound(&plugin.Trouble{Problem: plugin.ProblemOf(err), Err: fmt.Errorf("decrypt: %w", err)})
-		return nil, p.errorf("%w: it did not unwrap the DEK under key_id %s; reads under DEKs seen before go on: %w",
-			sentinelOf(err), HashKeyID(s.KeyID), err)
-	}
-	open, err := newOpener(s.Type, secret)
-	clear(secret)
-	if err != nil {
-		p.readingFound(plugin.Troublef(BadAnswer, "decrypt: the plugin's answer is no key: %w", err))
-		return nil, p.errorf("%w: for key_id %s the plugin gave what is no key: %w", ErrCorrupt, HashKeyID(s.KeyID), err)
-	}
-	p.readingFound(nil)
-	dek := &knownDEK{opener: open, keyID: s.KeyID, since: p.opts.Clock.Now(), use: p.usage.of(s.KeyID)}
-	p.cache.addSource(s, raw, dek)
-	p.opts.Observer.DEKUnwrapped(p.cache.len())
-	return dek, nil
-}
-
-func (p *Provider) readingFound(t *plugin.Trouble) {
-	p.decrypts.found(t, p.opts.Clock.Now())
-}
-
 // Seal encrypts plaintext for the etcd key in at and returns prefix and the
 // stored object in one new slice. It fails with [ErrWritesStopped] when the
 // plugin has not been healthy for the write window, and when it never was.
 // plaintext is neither changed nor kept.
 func (p *Provider) Seal(ctx context.Context, prefix string, plaintext []byte, at value.Context) ([]byte, error) {
-	w := p.writer.Load()
-	if w == nil {
-		return nil, p.errorf("%w: it is configured to read only", ErrWritesStopped)
-	}
 	for {
-		permit := w.permit.Load()
-		if permit == nil || p.opts.Clock.Since(permit.since) > p.opts.WriteWindow {
+		w := p.writer.now.Load()
+		if w == nil || !w.open {
 			return nil, p.stopped(w)
 		}
-		out, err := permit.dek.seal(prefix, plaintext, at.AuthenticatedData())
+		out, err := w.dek.seal(prefix, plaintext, at.AuthenticatedData())
 		if err == nil {
 			return out, nil
 		}
 		if !errors.Is(err, errUsedUp) {
-			return nil, p.errorf("seal: %w", err)
+			return nil, fmt.Errorf("seal: %w", err)
 		}
-		if err := w.renew(ctx, permit.dek); err != nil {
-			return nil, p.errorf("%w: the DEK is used up and could not be replaced: %w", ErrWritesStopped, err)
+		if err := p.renew(ctx, w.dek); err != nil {
+			return nil, fmt.Errorf("%w: the DEK is used up and could not be replaced: %w", ErrWritesStopped, err)
 		}
 	}
 }
 
-// stopped is the error of a write outside the window.
-func (p *Provider) stopped(w *writer) error {
-	h := w.health()
+// stopped is the error of a write that may not be.
+func (p *Provider) stopped(w *writing) error {
+	if w == nil {
+		return fmt.Errorf("%w: it is configured to read only", ErrWritesStopped)
+	}
+	h := p.Health()
 	cause := h.Err
 	if cause == nil {
 		cause = errors.New("the plugin was not asked in time")
 	}
 	if h.WritesUntil.IsZero() {
-		return p.errorf("%w: no DEK yet, the plugin was never healthy since %s; writing begins when it is: %w",
+		return fmt.Errorf("%w: no DEK yet, the plugin was never healthy since %s; writing begins when it is: %w",
 			ErrWritesStopped, h.Since.UTC().Format(timeFormat), cause)
 	}
-	return p.errorf("%w: the plugin was last healthy at %s and writing ended %s later; it goes on when the plugin is healthy: %w",
+	return fmt.Errorf("%w: the plugin was last healthy at %s and writing ended %s later; it goes on when the plugin is healthy: %w",
 		ErrWritesStopped, h.LastHealthy.UTC().Format(timeFormat), p.opts.WriteWindow, cause)
 }
 
 // timeFormat is RFC 3339 to the second.
 const timeFormat = "2006-01-02T15:04:05Z07:00"
-
-func (p *Provider) errorf(format string, args ...any) error {
-	return fmt.Errorf("kms provider %q: "+format, append([]any{p.name}, args...)...)
-}
 
 // DropAged drops the DEKs that were unwrapped longer than [Options.MaxDEKAge]
 // ago, but for the one that is written with. Nothing does so by itself: call it
@@ -237,19 +186,4 @@ func (p *Provider) DropAged() {
 	if p.cache.drop(func(d *knownDEK) bool { return d.since.Before(oldest) }) {
 		p.opts.Observer.DEKsDropped(p.cache.len())
 	}
-}
-
-// Health is what the provider knows of itself now.
-func (p *Provider) Health() Health {
-	h := Health{}
-	if w := p.writer.Load(); w != nil {
-		h = w.health()
-	} else if w := p.watcher.Load(); w != nil {
-		h = w.health()
-	} else {
-		h.setCondition(p.decrypts.condition.Load())
-	}
-	h.CachedDEKs = p.cache.len()
-	h.Reads, h.LastRead = p.usage.reads()
-	return h
 }

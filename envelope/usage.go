@@ -4,107 +4,125 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/kube-atrest/atrest/internal/tally"
 )
 
-// Use is how often values were sealed and opened under one key_id.
+// Use is how many values were sealed and opened under one key_id.
 type Use struct{ Writes, Reads uint64 }
 
-// keyUse counts the use under one key_id, whichever DEKs it is of.
-type keyUse struct {
-	reads  *tally.Counter
-	sealed []*sealedUse
+// Since is the use since then. Counts that are lower than then began anew.
+func (u Use) Since(then Use) Use {
+	if u.Writes < then.Writes || u.Reads < then.Reads {
+		return u
+	}
+	return Use{Writes: u.Writes - then.Writes, Reads: u.Reads - then.Reads}
 }
 
-// sealedUse is what one DEK of this process has sealed.
-type sealedUse struct {
-	*budget
-	told uint64
+// keyUse counts the use under one key_id, whichever DEKs it is of. Every DEK
+// under it holds on to it: while one may still count, it is there.
+type keyUse struct{ *counts }
+
+// counts are those of a keyUse. They outlive it until they were told.
+type counts struct {
+	reads *tally.Counter
+	// Of sealing, guarded by the usage: the budgets that may still be used, and
+	// what was sealed under those that are used up.
+	sealed []*budget
+	ended  uint64
 }
 
 // usage is the use of a provider. Counting is without a lock, on a keyUse that
 // was had before.
 type usage struct {
 	mu       sync.Mutex
-	byKeyID  map[string]*keyUse
-	total    uint64 // of reads that were told
+	byKeyID  map[string]*usedKey
+	gone     uint64 // reads under key_ids that are no longer listed
+	told     uint64 // reads as of the last call of Usage
 	lastRead time.Time
+}
+
+// usedKey is what is known of the use of a key_id.
+type usedKey struct {
+	live   weak.Pointer[keyUse] // nil when no DEK under it is left
+	counts *counts
 }
 
 // of gives the counts of a key_id.
 func (u *usage) of(keyID string) *keyUse {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	use, ok := u.byKeyID[keyID]
+	return u.get(keyID)
+}
+
+// get is of, with mu held.
+func (u *usage) get(keyID string) *keyUse {
+	k, ok := u.byKeyID[keyID]
 	if !ok {
 		if u.byKeyID == nil {
-			u.byKeyID = map[string]*keyUse{}
+			u.byKeyID = map[string]*usedKey{}
 		}
-		use = &keyUse{reads: tally.NewCounter()}
-		u.byKeyID[keyID] = use
+		k = &usedKey{counts: &counts{reads: tally.NewCounter()}}
+		u.byKeyID[keyID] = k
+	}
+	use := k.live.Value()
+	if use == nil {
+		use = &keyUse{k.counts}
+		k.live = weak.Make(use)
 	}
 	return use
 }
 
 // seals has what a DEK seals counted under a key_id.
 func (u *usage) seals(keyID string, b *budget) {
-	use := u.of(keyID)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	use.sealed = append(use.sealed, &sealedUse{budget: b})
+	use := u.get(keyID)
+	use.sealed = append(use.sealed, b)
 }
 
 func (u *usage) reads() (uint64, time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.total, u.lastRead
+	return u.told, u.lastRead
 }
 
-// Usage is the use under each key_id since the last call. It is for calling
-// every few seconds, not for every operation.
+// Usage is the use under each key_id since the provider was made. A key_id under
+// which no DEK is left is listed once more, with its last counts, and begins
+// again at zero if it is met again. It is for one caller, every few seconds.
 func (p *Provider) Usage() map[string]Use {
-	held := p.heldKeyIDs()
 	u := &p.usage
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	uses := map[string]Use{}
-	for keyID, counts := range u.byKeyID {
-		use := counts.take()
-		if use != (Use{}) {
-			uses[keyID] = use
-		} else if !held[keyID] {
+	uses, reads := make(map[string]Use, len(u.byKeyID)), u.gone
+	for keyID, k := range u.byKeyID {
+		left := k.live.Value() == nil // looked at first: then the counts are the last
+		use := k.counts.now()
+		reads += use.Reads
+		uses[keyID] = use
+		if left {
+			u.gone += use.Reads
 			delete(u.byKeyID, keyID)
 		}
-		u.total += use.Reads
-		if use.Reads > 0 {
-			u.lastRead = p.opts.Clock.Now()
-		}
+	}
+	if reads != u.told {
+		u.told, u.lastRead = reads, p.opts.Clock.Now()
 	}
 	return uses
 }
 
-// heldKeyIDs are those under which a DEK is held.
-func (p *Provider) heldKeyIDs() map[string]bool {
-	held := map[string]bool{}
-	for dek := range p.cache.deks() {
-		held[dek.keyID] = true
-	}
-	if w := p.permit(); w != nil {
-		held[w.dek.keyID] = true
-	}
-	return held
-}
-
-// take is the use since the last call. A DEK that is used up is not looked at
-// again.
-func (c *keyUse) take() Use {
-	use := Use{Reads: c.reads.Take()}
-	c.sealed = slices.DeleteFunc(c.sealed, func(s *sealedUse) bool {
-		now := s.spent()
-		use.Writes += now - s.told
-		s.told = now
-		return s.left() == 0
+// now is the use so far.
+func (c *counts) now() Use {
+	use := Use{Reads: c.reads.Load()}
+	c.sealed = slices.DeleteFunc(c.sealed, func(b *budget) bool {
+		if b.left() > 0 {
+			use.Writes += b.spent()
+			return false
+		}
+		c.ended += b.spent()
+		return true
 	})
+	use.Writes += c.ended
 	return use
 }

@@ -13,7 +13,7 @@ import (
 // nor the function keeps payload.
 func (p *Provider) Warm(payload []byte) func(context.Context) error {
 	_, tail, ok := stored.Split(payload)
-	if ok && p.known(p.permit(), tail) != nil {
+	if ok && p.known(p.writer.now.Load(), tail) != nil {
 		return nil
 	}
 	object, err := stored.Parse(payload)

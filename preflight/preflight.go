@@ -139,12 +139,7 @@ func (p *plugin) check(ctx context.Context, o Options) Result {
 }
 
 // endpoint is the one form that says what the file means.
-func (p *plugin) endpoint() envelope.Endpoint {
-	if len(p.kms.Address) > 0 && p.kms.Address[0] == '@' {
-		return envelope.Endpoint("unix:///" + p.kms.Address)
-	}
-	return envelope.Endpoint("unix://" + p.kms.Address)
-}
+func (p *plugin) endpoint() envelope.Endpoint { return envelope.Endpoint(p.kms.URL()) }
 
 // warnOfSharedKEKs tells of two plugins with one KEK: moving from one to the
 // other changes nothing about who can read.

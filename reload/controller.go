@@ -15,9 +15,10 @@ import (
 // or an error. An error with a method Retryable() bool that returns true means
 // that the same content may succeed later: it is tried again at each poll.
 //
-// Build bounds its own waiting and ends when ctx does; until then the file is
-// not looked at. Its errors must not hold key material, nor anything that
-// differs each time, such as a duration: a new text is a new failure.
+// Build may wait for others, bounds that waiting, and ends when ctx does: that is
+// when the file holds another content, which is built next. Its errors must not
+// hold key material, nor anything that differs each time, such as a duration: a
+// new text is a new failure.
 type Build func(ctx context.Context, content []byte) (Generation, error)
 
 // Config is what a [Controller] works with. Path, Hash, Build and Set are
@@ -27,7 +28,7 @@ type Config struct {
 	Path string
 	// Hash is that of the content in use (see [Hash]).
 	Hash string
-	// Build is called by one goroutine only.
+	// Build is called for one content at a time, while the file is looked at.
 	Build Build
 	// Set is where generations are swapped. The controller does not close it.
 	Set *Set
@@ -86,6 +87,7 @@ type Controller struct {
 	settling settling
 	status   atomic.Pointer[Status] // stored by the goroutine of Run
 	watching watching
+	building building
 }
 
 // NewController returns a controller, or an error that names what is wrong with
@@ -125,6 +127,7 @@ func (c *Controller) Run(ctx context.Context) {
 	poll := c.config.Clock.NewTicker(c.config.Poll)
 	defer poll.Stop()
 	defer c.watching.end()
+	defer c.abandon()
 	again := alarm{clock: c.config.Clock}
 	defer again.stop()
 
@@ -142,6 +145,9 @@ func (c *Controller) Run(ctx context.Context) {
 				c.watching.end()
 			}
 		case <-again.ring():
+		case built := <-c.building.done:
+			c.built(built)
+			continue
 		}
 		again.set(c.look(ctx, why))
 	}
@@ -166,8 +172,13 @@ func (c *Controller) look(ctx context.Context, why reason) time.Duration {
 	return wait
 }
 
-// act brings the Set in step with a look that counts. Most often it is already.
+// act brings the Set in step with a look that counts. Most often it is already,
+// or about to be.
 func (c *Controller) act(ctx context.Context, l look, why reason) {
+	if l.err == nil && l.hash == c.building.hash {
+		return
+	}
+	c.abandon()
 	status := c.Status()
 	switch {
 	case l.err != nil:
@@ -176,29 +187,8 @@ func (c *Controller) act(ctx context.Context, l look, why reason) {
 		c.cleared(status)
 	case l.hash == status.FailedHash && (!status.Retrying || why != polled):
 	default:
-		c.load(ctx, l)
+		c.build(ctx, l)
 	}
-}
-
-func (c *Controller) load(ctx context.Context, l look) {
-	status := c.Status()
-	status.LastAttempt = c.config.Clock.Now()
-	next, err := c.config.Build(ctx, l.content)
-	if err != nil {
-		if ctx.Err() == nil {
-			c.failed(status, l.hash, err)
-		}
-		return
-	}
-	c.config.Set.Swap(next)
-	status = Status{
-		Hash:        l.hash,
-		LoadedAt:    c.config.Clock.Now(),
-		LastAttempt: status.LastAttempt,
-		WatchError:  status.WatchError,
-	}
-	c.status.Store(&status)
-	call(c.config.Hooks.Loaded, status)
 }
 
 func (c *Controller) failed(status Status, hash string, cause error) {

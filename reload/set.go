@@ -30,12 +30,14 @@ type Generation interface {
 	Close()
 }
 
-// Retirer is a [Generation] that is told, once, when it has been replaced: from
-// then on writes that began earlier may still end in it, and it is read until
-// it is closed. It can end there what only new writes need, such as a loop
-// that follows a plugin. Retire must not block.
-type Retirer interface {
-	Retire()
+// Committer is a [Generation] that has something to do when it takes over. Commit
+// is called once, must call swap once, which makes it current, and must not block
+// otherwise. What only new writes need, such as a loop that follows a plugin, it
+// can begin before the swap and end after it: from then on writes that began
+// earlier may still end in the generation that it replaced, and that one is read
+// until it is closed.
+type Committer interface {
+	Commit(swap func())
 }
 
 // SetOptions are the bounds of a [Set]. The zero value means the defaults.
@@ -142,9 +144,16 @@ func (s *Set) Current() Generation {
 
 // Swap makes next current, for all resources at once, and returns. What it
 // replaces is closed later (see the package comment). On a closed Set, next is
-// closed and nothing else happens.
+// closed. Swaps come one after another, from one goroutine.
 func (s *Set) Swap(next Generation) {
-	if !s.swap(next) {
+	swapped := false
+	swap := func() { swapped = s.swap(next) }
+	if c, ok := next.(Committer); ok {
+		c.Commit(swap)
+	} else {
+		swap()
+	}
+	if !swapped {
 		next.Close()
 	}
 }
@@ -177,9 +186,6 @@ func (s *Set) install(g *generation) {
 
 // retire sees old, which next has replaced, to its end.
 func (s *Set) retire(old, next *generation) {
-	if r, ok := old.Generation.(Retirer); ok {
-		r.Retire()
-	}
 	if next.before.Load() != nil {
 		s.linger(next)
 		next.before.Store(nil)

@@ -15,6 +15,9 @@ type Status struct {
 	// LastAttempt is when a content was last built, with or without success;
 	// zero if none was yet.
 	LastAttempt time.Time
+	// Building is the content that is being built, empty for none. What is in
+	// use stays in use meanwhile.
+	Building string
 	// LastError is why the file is not in use; nil while it is. FailedSince is
 	// when it was first reported with this text. FailedHash is the content
 	// that could not be built, empty if the file could not be read.

@@ -36,7 +36,8 @@ var _ Plugin = (*client)(nil)
 
 // Dial makes the plugin at an endpoint. It does not wait for the plugin to be
 // there: the connection is made by the first call, and made again for as long
-// as the plugin is not closed. While nothing listens there calls fail at once.
+// as the plugin is not closed. A call to a plugin that has just gone waits up to
+// 1.5 s for it to come back; later ones fail at once.
 // timeout bounds each call; recorder may be nil. The first call asks for the
 // version of the API before.
 func Dial(endpoint envelope.Endpoint, timeout time.Duration, recorder envelope.Recorder) (Plugin, error) {
@@ -105,10 +106,10 @@ func (c *client) askVersion(ctx context.Context) error {
 	return nil
 }
 
-// problemOf classes the error of a call.
-func problemOf(err error) plugin.Problem {
+// troubleOf is the trouble of a call that failed.
+func troubleOf(call string, err error) *plugin.Trouble {
 	if errors.Is(err, errVersion) {
-		return plugin.BadVersion
+		return plugin.Troublef(plugin.BadVersion, "%s: %w", call, err)
 	}
-	return plugin.ProblemOf(err)
+	return plugin.TroubleOf(call, err)
 }

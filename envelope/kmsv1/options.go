@@ -29,7 +29,7 @@ type Options struct {
 	HealthyPoll, UnhealthyPoll time.Duration
 	// Clock and Random are the time and the randomness, by default the real
 	// ones. Random must be fit for keys.
-	Clock  clock.WithTicker
+	Clock  clock.Clock
 	Random io.Reader
 	// Observer is told what happens; default nobody.
 	Observer Observer
@@ -39,7 +39,7 @@ func (o Options) withDefaults() Options {
 	o.CacheSize = cmp.Or(o.CacheSize, DefaultCacheSize)
 	o.HealthyPoll = cmp.Or(o.HealthyPoll, envelope.DefaultHealthyPoll)
 	o.UnhealthyPoll = cmp.Or(o.UnhealthyPoll, envelope.DefaultUnhealthyPoll)
-	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
+	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
 	o.Random = cmp.Or[io.Reader](o.Random, rand.Reader)
 	o.Observer = cmp.Or[Observer](o.Observer, silent{})
 	return o

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
+	"time"
 
-	"golang.org/x/sync/singleflight"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/kube-atrest/atrest/envelope"
@@ -19,37 +17,43 @@ import (
 )
 
 // Provider encrypts and decrypts with one KMS v1 plugin: one connection, one
-// cache of DEKs, and while something is written with it one loop that probes
-// it. It is shared by all who mention the plugin, through [Lease]s. Safe for
+// cache of DEKs, and one goroutine that follows how the plugin is. It is shared
+// by all who mention the plugin, and does not name itself in errors. Safe for
 // concurrent use.
+//
+// A provider lives for as long as somebody holds it (Hold). It can be read with
+// from the start, and written with while it has the role [envelope.Writes].
 type Provider struct {
 	redact.As
-	name   string
+	*plugin.Followed
 	plugin Plugin
 	opts   Options
 
 	cache   *cache
-	leases  plugin.Leases
-	unwraps singleflight.Group
+	unwraps plugin.Unwrapper[*dek]
+	suspect atomic.Pointer[[]byte] // what Decrypt last failed on
 	usage   usage
 	notes   notes
-	reading atomic.Pointer[plugin.Condition] // what the last Decrypt call of a read came to
 
-	prober atomic.Pointer[prober] // nil while nothing is written
+	proven atomic.Pointer[time.Time] // when the plugin was last seen, ahead of writing, to wrap and unwrap
 }
 
 var _ transformer.Provider = (*Provider)(nil)
 
 // NewProvider makes a provider of a plugin, which it owns from then on: the
-// plugin is closed when the last lease ends. name is used in errors only; the
-// name in the stored form comes with each call.
-func NewProvider(name string, p Plugin, opts Options) *Provider {
+// plugin is closed when the last hold ends. It calls nobody before it has a role
+// or has a DEK to wrap or unwrap.
+func NewProvider(owned Plugin, opts Options) *Provider {
 	opts = opts.withDefaults()
-	provider := &Provider{As: "KMS v1 provider", name: name, plugin: p, opts: opts, cache: newCache(opts.CacheSize)}
-	provider.reading.Store(&plugin.Condition{Since: opts.Clock.Now()})
-	provider.leases.Follow = provider.follow
-	provider.leases.Close = func() { _ = p.Close() } // there is nobody left whom an error could concern
-	return provider
+	p := &Provider{As: "KMS v1 provider", plugin: bounded{owned}, opts: opts, cache: newCache(opts.CacheSize)}
+	p.Followed = plugin.Follow(plugin.Config{
+		Clock: opts.Clock, Healthy: opts.HealthyPoll, Unhealthy: opts.UnhealthyPoll,
+		OnlyWriters: true, Wake: owned.Wake(),
+		Ask:     p.ask,
+		Changed: func() { opts.Observer.Changed(p.Health()) },
+		Close:   func() { _ = owned.Close() }, // there is nobody left whom an error could concern
+	})
+	return p
 }
 
 // Open decrypts the record in payload, for the etcd key in at. It is stale
@@ -60,7 +64,7 @@ func NewProvider(name string, p Plugin, opts Options) *Provider {
 func (p *Provider) Open(ctx context.Context, payload []byte, at value.Context) ([]byte, bool, error) {
 	wrapped, data, ok := split(payload)
 	if !ok {
-		return nil, false, p.errorf("%w: its %d bytes are too few for a KMS v1 record", envelope.ErrCorrupt, len(payload))
+		return nil, false, fmt.Errorf("%w: its %d bytes are too few for a KMS v1 record", envelope.ErrCorrupt, len(payload))
 	}
 	d := p.cache.find(wrapped)
 	if d == nil {
@@ -70,19 +74,20 @@ func (p *Provider) Open(ctx context.Context, payload []byte, at value.Context) (
 		}
 	}
 	plaintext, asCBC, err := d.open(ctx, data, at)
-	if err != nil {
-		if !d.proven.Load() {
-			p.cache.forget(d)
-		}
-		return nil, false, p.errorf("%w: it does not open under its own DEK", envelope.ErrCorrupt)
+	if (err != nil || asCBC) && !d.proven.Load() {
+		// Only AES-GCM proves a DEK: that the padding of AES-CBC was right may be
+		// chance, and then the plugin has to be asked again.
+		p.cache.forget(d)
 	}
-	if !d.proven.Load() {
+	if err != nil {
+		return nil, false, fmt.Errorf("%w: it does not open under its own DEK", envelope.ErrCorrupt)
+	}
+	if asCBC {
+		p.noteCBC(at)
+	} else if !d.proven.Load() {
 		d.proven.Store(true)
 	}
 	p.usage.reads.Add(1)
-	if asCBC {
-		p.noteCBC(at)
-	}
 	return plaintext, asCBC, nil
 }
 
@@ -94,58 +99,44 @@ func (p *Provider) noteCBC(at value.Context) {
 	}
 }
 
-// unwrap has the plugin unwrap a DEK, once for all who wait for it. A caller
-// that gives up does not end the call for the others; as the call may outlast
-// it, the call has its own copy of what is wrapped.
+// unwrap has the plugin unwrap a DEK, once for all who wait for it. As the call
+// may outlast its caller, it has its own copy of what is wrapped.
 func (p *Provider) unwrap(ctx context.Context, wrapped []byte) (*dek, error) {
 	own := bytes.Clone(wrapped)
-	call := p.unwraps.DoChan(string(own), func() (any, error) {
-		if d := p.cache.find(own); d != nil { // by a call that ended just now
-			return d, nil
-		}
-		return p.callDecrypt(context.WithoutCancel(ctx), own)
+	return p.unwraps.Unwrap(ctx, p.Followed, plugin.Call[*dek]{
+		ID: string(own),
+		Find: func() (*dek, bool) {
+			d := p.cache.find(own)
+			return d, d != nil
+		},
+		Decrypt: func(ctx context.Context) (*dek, *plugin.Trouble, error) {
+			if !p.cache.off() {
+				p.opts.Observer.CacheMissed()
+			}
+			d, t, err := p.callDecrypt(ctx, own)
+			if err != nil {
+				p.suspect.Store(&own)
+				return nil, t, err
+			}
+			p.remember(own, d)
+			return d, nil, nil
+		},
 	})
-	select {
-	case r := <-call:
-		if r.Err != nil {
-			return nil, r.Err
-		}
-		return r.Val.(*dek), nil
-	case <-ctx.Done():
-		return nil, p.errorf("%w: gave up waiting for the DEK: %w", envelope.ErrUnavailable, ctx.Err())
-	}
 }
 
-func (p *Provider) callDecrypt(ctx context.Context, wrapped []byte) (*dek, error) {
-	if !p.leases.Begin() {
-		return nil, p.closedError()
-	}
-	defer p.leases.Done()
-	if !p.cache.off() {
-		p.opts.Observer.CacheMissed()
-	}
+// callDecrypt asks the plugin for a DEK.
+func (p *Provider) callDecrypt(ctx context.Context, wrapped []byte) (*dek, *plugin.Trouble, error) {
 	secret, err := p.plugin.Decrypt(ctx, wrapped)
 	if err != nil {
-		p.readingFound(&plugin.Trouble{Problem: problemOf(err), Err: fmt.Errorf("decrypt: %w", err)})
-		return nil, p.errorf("%w: it did not unwrap the DEK; reads of what is cached go on: %w", sentinelOf(err), err)
+		return nil, troubleOf("decrypt", err), err
 	}
+	defer clear(secret)
 	d, err := newStoredDEK(secret)
-	clear(secret)
 	if err != nil {
-		p.readingFound(plugin.Troublef(plugin.BadAnswer, "decrypt: the plugin's answer is no key: %w", err))
-		return nil, p.errorf("%w: the plugin gave what is no key: %w", envelope.ErrCorrupt, err)
+		err = fmt.Errorf("%w: %w", plugin.ErrNoKey, err)
+		return nil, plugin.Troublef(plugin.BadAnswer, "decrypt: %w", err), err
 	}
-	p.readingFound(nil)
-	p.remember(wrapped, d)
-	return d, nil
-}
-
-// sentinelOf is what the error of a Decrypt call means to a caller.
-func sentinelOf(err error) error {
-	if status.Code(err) == codes.NotFound {
-		return envelope.ErrUnknownKEK
-	}
-	return envelope.ErrUnavailable
+	return d, nil, nil
 }
 
 func (p *Provider) remember(wrapped []byte, d *dek) {
@@ -156,35 +147,48 @@ func (p *Provider) remember(wrapped []byte, d *dek) {
 	p.opts.Observer.CacheFilled(p.cache.fill())
 }
 
-func (p *Provider) readingFound(t *plugin.Trouble) {
-	after := p.reading.Load().Next(t, p.opts.Clock.Now())
-	p.reading.Store(&after)
-}
-
 // Seal encrypts plaintext for the etcd key in at, under a DEK of its own which
 // the plugin wraps, and returns prefix and the record in one new slice. It
 // fails with [envelope.ErrUnavailable] when the plugin does not wrap the DEK,
-// and with [envelope.ErrWritesStopped] when the provider is not leased for
-// writing. plaintext is neither changed nor kept.
+// and with [envelope.ErrWritesStopped] when the provider's role is not to
+// write, or when the plugin was last seen not to unwrap what it wraps. plaintext
+// is neither changed nor kept.
 func (p *Provider) Seal(ctx context.Context, prefix string, plaintext []byte, at value.Context) ([]byte, error) {
-	if p.prober.Load() == nil {
-		return nil, p.errorf("%w: it is configured to read only", envelope.ErrWritesStopped)
+	if p.Role() != envelope.Writes {
+		return nil, fmt.Errorf("%w: it is configured to read only", envelope.ErrWritesStopped)
 	}
-	if !p.leases.Begin() {
-		return nil, p.closedError()
+	if !p.Begin() {
+		return nil, fmt.Errorf("%w: the configuration that named it was replaced", envelope.ErrClosed)
 	}
-	defer p.leases.Done()
+	defer p.Done()
+	if err := p.lost(); err != nil {
+		return nil, err
+	}
 	d, wrapped, err := p.makeDEK(ctx)
 	if err != nil {
 		return nil, err
 	}
 	out, err := d.gcm.Seal(ctx, head(prefix, wrapped), plaintext, at)
 	if err != nil {
-		return nil, p.errorf("seal: %w", err)
+		return nil, fmt.Errorf("seal: %w", err)
 	}
 	p.remember(wrapped, d)
 	p.usage.writes.Add(1)
 	return out, nil
+}
+
+// lost is why what is written could not be read again, as far as is known: the
+// plugin was never seen to unwrap what it wraps, or last did not though it is in
+// reach.
+func (p *Provider) lost() error {
+	k := p.Load()
+	switch {
+	case k.Decrypt.WellAt.IsZero():
+		return fmt.Errorf("%w: the plugin was not yet seen to unwrap what it wraps: %w", envelope.ErrUnavailable, p.Condition().Cause())
+	case k.DoubtsDecrypt() && !k.Decrypt.LostContact():
+		return fmt.Errorf("%w: the plugin does not unwrap what it wraps: %w", envelope.ErrWritesStopped, k.Decrypt.Err)
+	}
+	return nil
 }
 
 // makeDEK generates a DEK and has the plugin wrap it.
@@ -195,31 +199,18 @@ func (p *Provider) makeDEK(ctx context.Context) (*dek, []byte, error) {
 	_, err := io.ReadFull(p.opts.Random, secret)
 	p.opts.Observer.DEKGenerated(p.opts.Clock.Since(start), err)
 	if err != nil {
-		return nil, nil, p.errorf("generate a DEK: %w", err)
+		return nil, nil, fmt.Errorf("generate a DEK: %w", err)
 	}
-	wrapped, err := p.plugin.Encrypt(ctx, secret)
-	if err != nil {
-		return nil, nil, p.errorf("%w: it did not wrap the DEK of the value to write; look at the plugin: %w", envelope.ErrUnavailable, err)
-	}
-	if err := checkWrapped(wrapped); err != nil {
-		return nil, nil, p.errorf("%w: %w", envelope.ErrUnavailable, err)
-	}
-	if bytes.Contains(wrapped, secret) {
-		return nil, nil, p.errorf("%w: the plugin gave the DEK back in the clear", envelope.ErrUnavailable)
+	wrapped, t := p.wrap(ctx, secret)
+	p.wrote(t)
+	if t != nil {
+		return nil, nil, fmt.Errorf("%w: it did not wrap the DEK of the value to write; look at the plugin: %w", envelope.ErrUnavailable, t.Err)
 	}
 	d, err := newDEK(secret)
 	if err != nil {
-		return nil, nil, p.errorf("build the DEK: %w", err)
+		return nil, nil, fmt.Errorf("build the DEK: %w", err)
 	}
 	return d, wrapped, nil
-}
-
-func (p *Provider) closedError() error {
-	return p.errorf("%w: the configuration that named it was replaced", envelope.ErrClosed)
-}
-
-func (p *Provider) errorf(format string, args ...any) error {
-	return fmt.Errorf("kms provider %q: "+format, append([]any{p.name}, args...)...)
 }
 
 // DropAged drops the DEKs that were unwrapped or made longer than
@@ -238,13 +229,24 @@ func (p *Provider) DropAged() {
 // without its plugin, so WritesUntil is LastHealthy when there is a problem and
 // zero when there is none. There is no key_id and no write DEK.
 func (p *Provider) Health() envelope.Health {
-	var h envelope.Health
-	if w := p.prober.Load(); w != nil {
-		h = w.health()
-	} else {
-		into(&h, p.reading.Load())
+	k, c := p.Load(), p.Condition()
+	h := envelope.Health{Writes: p.Role() == envelope.Writes, Since: c.Since, CachedDEKs: p.cache.len()}
+	if c.Trouble != nil {
+		h.Problem, h.Err = c.Problem, c.Err
 	}
-	h.CachedDEKs = p.cache.len()
+	if h.Writes {
+		h.LastHealthy = earlier(k.Encrypt.WellAt, k.Decrypt.WellAt)
+		if h.Problem != "" {
+			h.WritesUntil = h.LastHealthy
+		}
+	}
 	p.usage.into(&h)
 	return h
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }

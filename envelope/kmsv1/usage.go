@@ -13,29 +13,27 @@ type usage struct {
 	reads, writes atomic.Uint64
 
 	mu       sync.Mutex
-	told     envelope.Use
+	told     uint64 // reads
 	lastRead time.Time
 }
 
-// Usage is how often values were written and read since the last call. It is
-// for calling every few seconds.
+// Usage is how many values were written and read since the provider was made. It
+// is for calling every few seconds.
 func (p *Provider) Usage() envelope.Use {
 	u := &p.usage
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := envelope.Use{Writes: u.writes.Load(), Reads: u.reads.Load()}
-	use := envelope.Use{Writes: now.Writes - u.told.Writes, Reads: now.Reads - u.told.Reads}
-	u.told = now
-	if use.Reads > 0 {
-		u.lastRead = p.opts.Clock.Now()
+	if now.Reads != u.told {
+		u.told, u.lastRead = now.Reads, p.opts.Clock.Now()
 	}
-	return use
+	return now
 }
 
 func (u *usage) into(h *envelope.Health) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	h.Reads, h.LastRead = u.told.Reads, u.lastRead
+	h.Reads, h.LastRead = u.told, u.lastRead
 }
 
 // noteEvery is how often AES-CBC values are told of.

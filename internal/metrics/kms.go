@@ -129,10 +129,16 @@ func (k KMS) Condition(c Condition) {
 	}
 }
 
-// Forget removes the condition of a provider that is no longer configured.
+// V1 records what happens at the provider if it is one of KMS v1.
+func (k KMS) V1() KMSv1 { return KMSv1{Provider: k.Provider} }
+
+// Forget removes the state of a provider that is no longer configured: every
+// gauge that has its name, so that no alert goes on about it. What was counted
+// stays counted.
 func (k KMS) Forget() {
 	m := kmsMetrics()
-	for _, vec := range []*metrics.GaugeVec{m.healthy, m.problem, m.writesUntil, m.lastHealthy, m.dekCreated, m.dekWrites} {
+	for _, vec := range []*metrics.GaugeVec{m.healthy, m.problem, m.writesUntil, m.lastHealthy, m.dekCreated, m.dekWrites,
+		envelopemetrics.KeyIDHashLastTimestampSeconds, envelopemetrics.KeyIDHashStatusLastTimestampSeconds, envelopemetrics.DekSourceCacheSize} {
 		vec.DeletePartialMatch(map[string]string{"provider_name": k.Provider})
 	}
 }

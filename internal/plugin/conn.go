@@ -3,16 +3,16 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"net"
-	"strings"
 	"time"
 
-	"go.opentelemetry.io/otel/codes"
+	otelcodes "go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"k8s.io/kms/pkg/util"
 )
 
@@ -20,16 +20,13 @@ import (
 // 34 KiB at most, KMS v1 with less than 65 KiB.
 const MaxAnswer = 256 << 10
 
-// knockEvery is how often a lost plugin's socket is tried. That costs next to
-// nothing, while gRPC's own attempts each leave a line in the log.
-const knockEvery = time.Second
-
-// reconnect is how soon gRPC by itself dials a lost plugin again, which is
-// sooner when its socket is found to answer.
-var reconnect = backoff.Config{BaseDelay: 10 * time.Second, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Minute}
+// patience is how long after the beginning of an outage a call waits for the
+// plugin to come back, and no longer than its timeout. It is below [Grace].
+const patience = 1500 * time.Millisecond
 
 // Socket is the address that an endpoint means: unix:///path/to/socket is a
-// path, and unix:///@name the name @name in the abstract namespace of Linux.
+// path, and unix:///@name the name @name in the abstract namespace of Linux. The
+// endpoint is a URL: %, ? and # in a path are written %25, %3F and %23.
 func Socket(endpoint string) (string, error) {
 	address, err := util.ParseEndpoint(endpoint)
 	if err != nil {
@@ -41,27 +38,21 @@ func Socket(endpoint string) (string, error) {
 	return address, nil
 }
 
-// target is a unix address in gRPC's words.
-func target(socket string) string {
-	if name, abstract := strings.CutPrefix(socket, "@"); abstract {
-		return "unix-abstract:" + name
-	}
-	return "unix:" + socket
-}
-
 // Recorder is told of every call when it has ended: its full gRPC method, how
 // long it took, and its error. It must not block.
 type Recorder func(method string, took time.Duration, err error)
 
 // Conn is the connection to a plugin. It is made by the first call, and made
-// again for as long as it is not closed. While nobody listens calls fail at
-// once rather than wait for their timeout. Safe for concurrent use.
+// again for as long as it is not closed. A call that meets a plugin which has
+// just gone waits for it to come back; one that comes later fails at once.
+// Safe for concurrent use.
 type Conn struct {
-	conn   *grpc.ClientConn
-	socket string
-	wake   chan struct{}
-	stop   context.CancelFunc
-	done   chan struct{}
+	conn     *grpc.ClientConn
+	link     *link
+	timeout  time.Duration
+	recorder Recorder
+	stop     context.CancelFunc
+	watched  chan struct{}
 }
 
 var _ grpc.ClientConnInterface = (*Conn)(nil)
@@ -73,38 +64,116 @@ func Dial(endpoint string, timeout time.Duration, recorder Recorder) (*Conn, err
 	if err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient(target(socket),
+	if recorder == nil {
+		recorder = func(string, time.Duration, error) {}
+	}
+	link := newLink(socket)
+	conn, err := grpc.NewClient("passthrough:///plugin",
+		grpc.WithContextDialer(link.dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a unix socket is guarded by its file mode
 		grpc.WithAuthority("localhost"),
 		grpc.WithDisableServiceConfig(),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: timeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: redial, MinConnectTimeout: timeout}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxAnswer)),
 		grpc.WithIdleTimeout(0),
-		grpc.WithUnaryInterceptor(bound(timeout, recorder)),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("endpoint %q: %w", endpoint, err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	c := &Conn{conn: conn, socket: socket, wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
+	c := &Conn{conn: conn, link: link, timeout: timeout, recorder: recorder, stop: stop, watched: make(chan struct{})}
 	go c.watch(ctx)
 	return c, nil
 }
 
-// bound limits the time of each call and tells of its end.
-func bound(timeout time.Duration, recorder Recorder) grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		ctx, end := traced(ctx, method)
-		start := time.Now()
-		err := invoke(ctx, method, req, reply, cc, opts...)
-		end(err)
-		if recorder != nil {
-			recorder(method, time.Since(start), err)
+// redial is how soon gRPC tries a socket again that nobody listens on.
+var redial = backoff.Config{BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: lastRedial}
+
+// watch wakes whoever asks how the plugin is when the connection is there again
+// after something had failed. That it broke is told by the link.
+func (c *Conn) watch(ctx context.Context) {
+	defer close(c.watched)
+	for state := c.conn.GetState(); ; state = c.conn.GetState() {
+		if state == connectivity.Ready && c.link.isDown() {
+			c.link.wake()
 		}
-		return err
+		if !c.conn.WaitForStateChange(ctx, state) {
+			return
+		}
 	}
+}
+
+// Invoke is a call, as generated clients make it. If the plugin has just gone it
+// waits for it.
+func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return c.call(ctx, method, func(ctx context.Context) error {
+		for {
+			breaks := c.link.breaks()
+			err := c.conn.Invoke(ctx, method, args, reply, opts...)
+			if !c.lost(err, breaks) || !c.comesBack(ctx) {
+				return err
+			}
+		}
+	})
+}
+
+// Hasty is the connection for calls that wait for nobody: while there is no
+// plugin they fail at once.
+func (c *Conn) Hasty() grpc.ClientConnInterface { return hasty{c} }
+
+type hasty struct{ *Conn }
+
+func (c hasty) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return c.call(ctx, method, func(ctx context.Context) error {
+		breaks := c.link.breaks()
+		err := c.conn.Invoke(ctx, method, args, reply, opts...)
+		c.lost(err, breaks)
+		return err
+	})
+}
+
+// call bounds the time of a call and the text of its error, and tells of its end.
+func (c *Conn) call(ctx context.Context, method string, invoke func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	ctx, end := traced(ctx, method)
+	start := time.Now()
+	err := Cut(invoke(ctx))
+	end(err)
+	c.recorder(method, time.Since(start), err)
+	return err
+}
+
+// lost notes what came of a call, and reports whether that was the connection's
+// doing and not the plugin's answer.
+func (c *Conn) lost(err error, breaks uint64) bool {
+	switch status.Code(err) {
+	case codes.DeadlineExceeded, codes.Canceled:
+		return false
+	case codes.Unavailable:
+		if c.conn.GetState() != connectivity.Ready || c.link.breaks() != breaks {
+			c.link.failed()
+			return true
+		}
+	}
+	c.link.served()
+	return false
+}
+
+// comesBack waits for a connection while the outage is young, and reports
+// whether there is one.
+func (c *Conn) comesBack(ctx context.Context) bool {
+	ctx, cancel := context.WithDeadline(ctx, c.link.downSince().Add(min(c.timeout, patience)))
+	defer cancel()
+	for state := c.conn.GetState(); state != connectivity.Ready; state = c.conn.GetState() {
+		if state == connectivity.Idle {
+			c.conn.Connect()
+		}
+		if !c.conn.WaitForStateChange(ctx, state) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
 }
 
 // traced makes a call a span of the trace that ctx is part of, if that is
@@ -117,15 +186,10 @@ func traced(ctx context.Context, method string) (context.Context, func(error)) {
 	ctx, span := parent.TracerProvider().Tracer("github.com/kube-atrest/atrest").Start(ctx, method)
 	return ctx, func(err error) {
 		if err != nil {
-			span.SetStatus(codes.Error, err.Error())
+			span.SetStatus(otelcodes.Error, err.Error())
 		}
 		span.End()
 	}
-}
-
-// Invoke is a call, as generated clients make it.
-func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return c.conn.Invoke(ctx, method, args, reply, opts...)
 }
 
 // NewStream fails: the KMS APIs have no streams.
@@ -135,60 +199,11 @@ func (c *Conn) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Call
 
 // Wake signals that the connection broke, or came back, so that it is worth
 // asking the plugin how it is.
-func (c *Conn) Wake() <-chan struct{} { return c.wake }
+func (c *Conn) Wake() <-chan struct{} { return c.link.woken }
 
 // Close ends the connection. Calls under way fail.
 func (c *Conn) Close() error {
 	c.stop()
-	<-c.done
+	<-c.watched
 	return c.conn.Close()
-}
-
-// watch signals when the connection breaks and when it comes back. In between
-// it knocks at the socket.
-func (c *Conn) watch(ctx context.Context) {
-	defer close(c.done)
-	up, broken := false, false
-	for state := c.conn.GetState(); ctx.Err() == nil; state = c.conn.GetState() {
-		wasUp, wasBroken := up, broken
-		up = state == connectivity.Ready
-		broken = !up && (broken || wasUp || state == connectivity.TransientFailure)
-		if broken != wasBroken && (wasUp || up) {
-			c.signal()
-		}
-		if broken && state == connectivity.Idle {
-			c.conn.Connect()
-		}
-		c.waitForChange(ctx, state, broken)
-	}
-}
-
-// waitForChange waits until the connection leaves state. While it is broken it
-// has gRPC dial again as soon as somebody listens.
-func (c *Conn) waitForChange(ctx context.Context, state connectivity.State, broken bool) {
-	if !broken {
-		c.conn.WaitForStateChange(ctx, state)
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, knockEvery)
-	defer cancel()
-	if !c.conn.WaitForStateChange(ctx, state) && c.somebodyListens() {
-		c.conn.ResetConnectBackoff()
-	}
-}
-
-func (c *Conn) somebodyListens() bool {
-	conn, err := net.DialTimeout("unix", c.socket, knockEvery)
-	if err != nil {
-		return false
-	}
-	conn.Close()
-	return true
-}
-
-func (c *Conn) signal() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
 }

@@ -1,0 +1,255 @@
+package envelope
+
+import (
+	"context"
+	"time"
+
+	"github.com/kube-atrest/atrest/internal/plugin"
+	"github.com/kube-atrest/atrest/internal/stored"
+)
+
+// ask asks the plugin how it is, and brings what is written with into line. It
+// is called by the follower's goroutine alone, as are all below it.
+func (p *Provider) ask(ctx context.Context, role Role) {
+	if role == Idle && p.preparing.Load() == 0 {
+		return
+	}
+	asked := p.opts.Clock.Now()
+	p.askStatus(ctx, asked)
+	if ctx.Err() != nil {
+		return // the provider is closing: what failed says nothing of the plugin
+	}
+	var dek *writeDEK
+	if role == Writes {
+		dek = p.supply(ctx)
+	}
+	p.recheck(ctx)
+	if dek != nil && ctx.Err() == nil && p.well() {
+		p.use(dek)
+		p.writer.permit(dek, asked)
+	}
+}
+
+// well reports whether nothing at all is wrong, also nothing that is new. Only
+// such a plugin prolongs the write window, from the moment it was asked: the
+// answer may be long under way, and was true before it came.
+func (p *Provider) well() bool {
+	k := p.Load()
+	return k.Status.Trouble == nil && k.Encrypt.Trouble == nil && p.ConditionFor(Writes).Trouble == nil
+}
+
+// askStatus calls Status and learns what came of it.
+func (p *Provider) askStatus(ctx context.Context, asked time.Time) {
+	s, err := p.plugin.Status(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	keyID, t := p.judge(s, err)
+	now := p.opts.Clock.Now()
+	p.Learn(func(k plugin.Known) plugin.Known {
+		if t == nil && k.Version == "" {
+			k.Version = s.Version
+		}
+		if keyID != "" {
+			k.KeyID, k.NamedAt = keyID, asked
+		}
+		k.Status = k.Status.After(t, asked, now)
+		return k.Alive(t)
+	})
+}
+
+// judge finds what is wrong with an answer to Status. The key_id of an answer
+// without one that can be used is empty.
+func (p *Provider) judge(s Status, err error) (keyID string, t *plugin.Trouble) {
+	if err != nil {
+		return "", plugin.TroubleOf("status", err)
+	}
+	if err := stored.ValidateKeyID(s.KeyID); err != nil {
+		p.opts.Observer.KeyIDRefused(err)
+		return "", plugin.Troublef(BadKeyID, "status: %w", err)
+	}
+	p.opts.Observer.StatusSeen(s.KeyID)
+	if s.Healthz != "ok" {
+		return s.KeyID, plugin.Troublef(Unhealthy, "status: the plugin reports healthz %.300q, not \"ok\"", s.Healthz)
+	}
+	return s.KeyID, checkVersion(s.Version, p.Load().Version)
+}
+
+// checkVersion holds a version of the API to the one that is pinned, if there is
+// one.
+func checkVersion(v, pinned string) *plugin.Trouble {
+	if v != "v2" && v != "v2beta1" {
+		return plugin.Troublef(BadVersion, "status: the plugin speaks version %.100q of the KMS API, not v2 or v2beta1", v)
+	}
+	if pinned != "" && v != pinned {
+		return plugin.Troublef(BadVersion, "status: the plugin changed its KMS API version from %s to %s; restart the apiserver if that is meant", pinned, v)
+	}
+	return nil
+}
+
+// supply is the DEK to write with under the key_id that Status named just now:
+// the present one as long as the key_id stays and its budget lasts, else the
+// spare one or a fresh one. It is nil if there is none.
+func (p *Provider) supply(ctx context.Context) *writeDEK {
+	k := p.Load()
+	p.writer.name(p.knownKeyID(k), k.NamedAt)
+	if k.Status.Trouble != nil {
+		return nil
+	}
+	now, reason := p.writer.now.Load(), "start"
+	if now != nil && now.dek != nil {
+		switch {
+		case now.dek.keyID != k.KeyID:
+			reason = "key_id"
+		case !now.dek.lasts(p.opts.MaxWrites):
+			reason = "used_up"
+		default:
+			p.encryptIsMoot()
+			return now.dek
+		}
+	}
+	if spare := p.writer.takeSpare(k.KeyID, p.opts.MaxWrites); spare != nil {
+		p.encryptIsMoot()
+		return spare
+	}
+	dek, _ := p.make(ctx, k.KeyID, reason, p.Learn)
+	return dek
+}
+
+// encryptIsMoot notes that what Encrypt last came to does not matter, as there
+// is a DEK under the key_id that is named now.
+func (p *Provider) encryptIsMoot() {
+	now := p.opts.Clock.Now()
+	p.Learn(func(k plugin.Known) plugin.Known {
+		k.Encrypt = k.Encrypt.Moot(now)
+		return k
+	})
+}
+
+// knownKeyID is the key_id that Status last named, empty if that is longer ago
+// than the write window: the KEK may be another by now.
+func (p *Provider) knownKeyID(k *plugin.Known) string {
+	if k.KeyID == "" || p.opts.Clock.Since(k.NamedAt) > p.opts.WriteWindow {
+		return ""
+	}
+	return k.KeyID
+}
+
+// recheck has the plugin try again what Decrypt failed on, if that still counts
+// and the plugin is in reach: nothing else may come along that would tell.
+func (p *Provider) recheck(ctx context.Context) {
+	k := p.Load()
+	if !k.DoubtsDecrypt() || ctx.Err() != nil {
+		return
+	}
+	source := p.writer.wrapped(k.KeyID)
+	if source == nil {
+		source = p.suspect.Load()
+	}
+	if source == nil {
+		return
+	}
+	asked := p.opts.Clock.Now()
+	_, t, err := p.callDecrypt(ctx, source)
+	if ctx.Err() != nil {
+		return
+	}
+	if plugin.OfTheValue(err) {
+		t = nil // it answers, and the value alone is the matter
+	}
+	p.Learn(func(k plugin.Known) plugin.Known {
+		return k.AfterDecrypt(source.KeyID, t, asked, p.opts.Clock.Now())
+	})
+}
+
+// renew replaces a DEK that is used up, if the plugin is well. It waits for the
+// follower, who asks the plugin.
+func (p *Provider) renew(ctx context.Context, used *writeDEK) error {
+	var t *plugin.Trouble
+	err := p.Do(ctx, func(ctx context.Context) {
+		if now := p.writer.now.Load(); now == nil || now.dek != used {
+			return
+		}
+		if t = p.ConditionFor(Writes).Trouble; t != nil {
+			return
+		}
+		k := p.Load()
+		var dek *writeDEK
+		if dek, t = p.make(ctx, k.KeyID, "used_up", p.Learn); t == nil {
+			p.use(dek)
+			p.writer.replace(dek)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return t.Cause()
+}
+
+// beginToWrite takes what was made ready into use.
+func (p *Provider) beginToWrite() {
+	k := p.Load()
+	healthy := k.Status.WellAt
+	if k.Status.Trouble != nil {
+		healthy = time.Time{}
+	}
+	dek := p.writer.begin(p.knownKeyID(k), healthy)
+	if dek == nil {
+		return
+	}
+	p.use(dek)
+	proven := dek.opener.since
+	p.Learn(func(k plugin.Known) plugin.Known {
+		k.Encrypt = k.Encrypt.After(nil, proven, proven)
+		return k.AfterDecrypt(dek.keyID, nil, proven, proven)
+	})
+}
+
+// Prepare makes the provider ready to write, or says why it cannot be: its
+// plugin has to be well, and a DEK was wrapped and unwrapped by it, which is kept
+// for when the provider gets the role [Writes]. Nothing changes of a provider
+// that reads. One that writes already is asked how it is. Prepare fails when ctx
+// ends, and with [ErrClosed].
+func (p *Provider) Prepare(ctx context.Context) error {
+	p.preparing.Add(1)
+	defer p.preparing.Add(-1)
+	if p.Role() == Writes {
+		if err := p.Asked(ctx); err != nil {
+			return err
+		}
+	}
+	if !p.Fresh() {
+		if err := p.Ask(ctx); err != nil {
+			return err
+		}
+	}
+	if p.Role() == Writes {
+		return p.Condition().Cause()
+	}
+	var t *plugin.Trouble
+	if err := p.Do(ctx, func(ctx context.Context) { t = p.makeSpare(ctx) }); err != nil {
+		return err
+	}
+	return t.Cause()
+}
+
+// makeSpare makes a DEK ahead of when it is needed, if there is none.
+func (p *Provider) makeSpare(ctx context.Context) *plugin.Trouble {
+	k := p.Load()
+	switch {
+	case k.Status.Trouble != nil:
+		return k.Status.Trouble
+	case k.KeyID == "":
+		return plugin.Troublef(Unreachable, "status: the plugin has not answered yet")
+	case p.writer.hasSpare(k.KeyID, p.opts.MaxWrites):
+		if k.DoubtsDecrypt() {
+			return k.Decrypt.Trouble
+		}
+		return nil
+	}
+	dek, t := p.make(ctx, k.KeyID, "start", forget)
+	if t == nil {
+		p.writer.keepSpare(dek)
+	}
+	return t
+}

@@ -1,0 +1,165 @@
+package kmsv1
+
+import (
+	"bytes"
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+
+	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/plugin"
+)
+
+// ask asks the plugin how it is. KMS v1 has no Status: a plugin that is written
+// with is probed, and one that is only read with is asked again for what Decrypt
+// failed on. It is called by the follower's goroutine alone.
+func (p *Provider) ask(ctx context.Context, role envelope.Role) {
+	switch role {
+	case envelope.Writes:
+		p.ping(ctx, p.Learn)
+	case envelope.Reads:
+		p.recheck(ctx)
+	}
+}
+
+// ping has the plugin wrap and unwrap the four bytes that kube-apiserver probes
+// with, and holds it to its answer.
+func (p *Provider) ping(ctx context.Context, learn func(func(plugin.Known) plugin.Known)) *plugin.Trouble {
+	sent := []byte("ping")
+	asked := p.opts.Clock.Now()
+	wrapped, t := p.wrap(ctx, sent)
+	if ctx.Err() != nil {
+		return plugin.TroubleOf("encrypt", ctx.Err()) // it is closing: what failed says nothing of the plugin
+	}
+	now := p.opts.Clock.Now()
+	learn(func(k plugin.Known) plugin.Known {
+		k.Encrypt = k.Encrypt.After(t, asked, now)
+		return k.Alive(t)
+	})
+	if t != nil {
+		return t
+	}
+	asked = now
+	got, err := p.plugin.Decrypt(ctx, wrapped)
+	if ctx.Err() != nil {
+		return plugin.TroubleOf("decrypt", ctx.Err())
+	}
+	switch {
+	case err != nil:
+		t = troubleOf("decrypt", err)
+	case subtle.ConstantTimeCompare(got, sent) != 1:
+		t = plugin.Troublef(plugin.BadAnswer, "decrypt: the plugin does not give back what it was given to encrypt")
+	}
+	now = p.opts.Clock.Now()
+	learn(func(k plugin.Known) plugin.Known { return k.AfterDecrypt("", t, asked, now) })
+	return t
+}
+
+// recheck has the plugin try again what Decrypt failed on, if that still counts.
+func (p *Provider) recheck(ctx context.Context) {
+	wrapped := p.suspect.Load()
+	if wrapped == nil || !p.Load().DoubtsDecrypt() {
+		return
+	}
+	asked := p.opts.Clock.Now()
+	_, t, err := p.callDecrypt(ctx, *wrapped)
+	if ctx.Err() != nil {
+		return
+	}
+	if plugin.OfTheValue(err) {
+		t = nil // it answers, and the value alone is the matter
+	}
+	p.Learn(func(k plugin.Known) plugin.Known { return k.AfterDecrypt("", t, asked, p.opts.Clock.Now()) })
+}
+
+// wrap has the plugin wrap a secret.
+func (p *Provider) wrap(ctx context.Context, secret []byte) ([]byte, *plugin.Trouble) {
+	wrapped, err := p.plugin.Encrypt(ctx, secret)
+	if err != nil {
+		return nil, troubleOf("encrypt", err)
+	}
+	if len(secret) == dekSize && bytes.Contains(wrapped, secret) {
+		return nil, plugin.Troublef(plugin.BadAnswer, "encrypt: the plugin gave the DEK back in the clear")
+	}
+	if err := checkWrapped(wrapped); err != nil {
+		return nil, plugin.Troublef(plugin.BadAnswer, "encrypt: %w", err)
+	}
+	return wrapped, nil
+}
+
+// wrote learns what the Encrypt of a write came to, if that is news.
+func (p *Provider) wrote(t *plugin.Trouble) {
+	if t == nil && p.Load().Encrypt.Trouble == nil {
+		return
+	}
+	now := p.opts.Clock.Now()
+	p.Learn(func(k plugin.Known) plugin.Known {
+		k.Encrypt = k.Encrypt.After(t, now, now)
+		return k
+	})
+	p.Look()
+}
+
+// checkWrapped reports what keeps an answer of Encrypt from being stored.
+func checkWrapped(wrapped []byte) error {
+	switch {
+	case len(wrapped) == 0:
+		return errors.New("the plugin's answer is empty")
+	case len(wrapped) > maxWrapped:
+		return fmt.Errorf("the plugin's answer has %d bytes, more than the %d that can be stored", len(wrapped), maxWrapped)
+	}
+	return nil
+}
+
+// SetRole says what the provider is used for from now on. One that begins to
+// write does so at once if it was made ready ([Provider.Prepare]), else as soon
+// as its plugin was seen to wrap and unwrap. It waits for nobody.
+func (p *Provider) SetRole(r envelope.Role) {
+	if proven := p.proven.Swap(nil); proven != nil && r == envelope.Writes {
+		p.Learn(func(k plugin.Known) plugin.Known {
+			k.Encrypt = k.Encrypt.After(nil, *proven, *proven)
+			return k.AfterDecrypt("", nil, *proven, *proven)
+		})
+	}
+	p.Followed.SetRole(r)
+}
+
+// Prepare makes the provider ready to write, or says why it cannot be: its
+// plugin has to wrap and unwrap. Nothing changes of a provider that reads. It
+// fails when ctx ends, and with [envelope.ErrClosed].
+func (p *Provider) Prepare(ctx context.Context) error {
+	if p.Role() == envelope.Writes {
+		return p.prepareWriter(ctx)
+	}
+	if at := p.proven.Load(); at != nil && p.opts.Clock.Since(*at) < p.opts.HealthyPoll {
+		return nil
+	}
+	var t *plugin.Trouble
+	err := p.Do(ctx, func(ctx context.Context) {
+		now := p.opts.Clock.Now()
+		if t = p.ping(ctx, forget); t == nil {
+			p.proven.Store(&now)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return t.Cause()
+}
+
+// forget is for a probe ahead of writing: what comes of trying a file is told of
+// that file, and changes nothing of what runs.
+func forget(func(plugin.Known) plugin.Known) {}
+
+func (p *Provider) prepareWriter(ctx context.Context) error {
+	if err := p.Asked(ctx); err != nil {
+		return err
+	}
+	if !p.Fresh() {
+		if err := p.Ask(ctx); err != nil {
+			return err
+		}
+	}
+	return p.Condition().Cause()
+}

@@ -1,0 +1,197 @@
+package envelope
+
+import (
+	"bytes"
+	"context"
+	"crypto/subtle"
+	"io"
+	"time"
+
+	"github.com/kube-atrest/atrest/internal/plugin"
+	"github.com/kube-atrest/atrest/internal/redact"
+	"github.com/kube-atrest/atrest/internal/stored"
+)
+
+// maker makes write DEKs. It is for one goroutine.
+type maker struct{ pending *pendingDEK }
+
+// pendingDEK is a DEK that may not be used yet: not wrapped, or wrapped and not
+// yet unwrapped again. It is tried again next time, so that a plugin which does
+// not settle costs no DEK each time.
+type pendingDEK struct {
+	redact.As
+	secret [dekSize]byte
+	source stored.DEKSource // zero until it is wrapped
+}
+
+// learn takes in what the calls of a maker came to.
+type learn func(func(plugin.Known) plugin.Known)
+
+// forget is for a DEK that is made ahead: what comes of trying a file is told of
+// that file, and changes nothing of what runs.
+func forget(func(plugin.Known) plugin.Known) {}
+
+// make makes a DEK for writing under keyID: fresh, wrapped by the plugin under
+// that key_id, and unwrapped by it again to the same DEK.
+func (p *Provider) make(ctx context.Context, keyID, reason string, learned learn) (*writeDEK, *plugin.Trouble) {
+	start := p.opts.Clock.Now()
+	dek, t := p.makeDEK(ctx, keyID, learned)
+	if ctx.Err() == nil {
+		p.opts.Observer.DEKMade(reason, p.opts.Clock.Since(start), t.Cause())
+	}
+	return dek, t
+}
+
+func (p *Provider) makeDEK(ctx context.Context, keyID string, learned learn) (*writeDEK, *plugin.Trouble) {
+	t := p.noted(ctx, learned, encrypted, func() *plugin.Trouble { return p.wrapped(ctx, keyID) })
+	if t == nil {
+		t = p.noted(ctx, learned, decrypted(keyID), func() *plugin.Trouble { return p.prove(ctx, p.maker.pending) })
+	}
+	if t != nil {
+		return nil, t
+	}
+	dek, err := p.build(p.maker.pending)
+	if err != nil {
+		return nil, plugin.Troublef(Failed, "build the DEK: %w", err)
+	}
+	p.maker.drop()
+	return dek, nil
+}
+
+// wrapped sees to it that a DEK is pending and wrapped under keyID.
+func (p *Provider) wrapped(ctx context.Context, keyID string) *plugin.Trouble {
+	if err := p.maker.begin(p.opts.Random); err != nil {
+		return plugin.Troublef(Failed, "generate a DEK: %w", err)
+	}
+	if p.maker.pending.source.KeyID == keyID {
+		return nil
+	}
+	return p.wrap(ctx, p.maker.pending, keyID)
+}
+
+// noted makes a call and has learned what came of it.
+func (p *Provider) noted(ctx context.Context, learned learn, record recording, call func() *plugin.Trouble) *plugin.Trouble {
+	asked := p.opts.Clock.Now()
+	t := call()
+	now := p.opts.Clock.Now()
+	if ctx.Err() == nil {
+		learned(func(k plugin.Known) plugin.Known { return record(k, t, asked, now) })
+	}
+	return t
+}
+
+// recording is how what is known changes by a call that came to a trouble.
+type recording func(k plugin.Known, t *plugin.Trouble, asked, now time.Time) plugin.Known
+
+func encrypted(k plugin.Known, t *plugin.Trouble, asked, now time.Time) plugin.Known {
+	k.Encrypt = k.Encrypt.After(t, asked, now)
+	return k.Alive(t)
+}
+
+func decrypted(keyID string) recording {
+	return func(k plugin.Known, t *plugin.Trouble, asked, now time.Time) plugin.Known {
+		return k.AfterDecrypt(keyID, t, asked, now)
+	}
+}
+
+// begin sees to it that a DEK is pending.
+func (m *maker) begin(random io.Reader) error {
+	if m.pending != nil {
+		return nil
+	}
+	fresh := &pendingDEK{As: "DEK"}
+	if _, err := io.ReadFull(random, fresh.secret[:]); err != nil {
+		return err
+	}
+	m.pending = fresh
+	return nil
+}
+
+// drop ends what is pending.
+func (m *maker) drop() {
+	clear(m.pending.secret[:])
+	m.pending = nil
+}
+
+// wrap has the plugin wrap a DEK under keyID.
+func (p *Provider) wrap(ctx context.Context, pending *pendingDEK, keyID string) *plugin.Trouble {
+	pending.source = stored.DEKSource{}
+	wrapped, err := p.plugin.Encrypt(ctx, pending.secret[:])
+	if err != nil {
+		return plugin.TroubleOf("encrypt", err)
+	}
+	if wrapped.reveals(pending.secret[:]) {
+		return plugin.Troublef(BadAnswer, "encrypt: the plugin gave the DEK back in the clear")
+	}
+	source, err := stored.NewDEKSource(p.opts.Mode.sourceType(), wrapped.KeyID, wrapped.Ciphertext, wrapped.Annotations)
+	if err != nil {
+		return plugin.Troublef(BadAnswer, "encrypt: the plugin's answer cannot be stored: %w", err)
+	}
+	pending.source = source
+	if got := source.KeyID; got != keyID {
+		return plugin.Troublef(Disagreement, "encrypt used key_id %s and status names %s: the plugin has not settled on one",
+			HashKeyID(got), HashKeyID(keyID))
+	}
+	return nil
+}
+
+// reveals reports whether a DEK stands anywhere in the answer in the clear.
+func (w *Wrapped) reveals(dek []byte) bool {
+	if bytes.Contains(w.Ciphertext, dek) || bytes.Contains([]byte(w.KeyID), dek) {
+		return true
+	}
+	for name, value := range w.Annotations {
+		if bytes.Contains(value, dek) || bytes.Contains([]byte(name), dek) {
+			return true
+		}
+	}
+	return false
+}
+
+// prove has the plugin unwrap what it has wrapped, and holds it to its answer. A
+// plugin that cannot give a DEK back must not get anything to write.
+func (p *Provider) prove(ctx context.Context, pending *pendingDEK) *plugin.Trouble {
+	got, err := p.plugin.Decrypt(ctx, wrappedOf(&pending.source))
+	defer clear(got)
+	switch {
+	case err != nil:
+		if plugin.OfTheValue(err) {
+			pending.source = stored.DEKSource{} // what it wrapped is lost: have it wrapped again
+		}
+		return plugin.Troublef(plugin.ProblemOf(err), "decrypt: the plugin does not unwrap what it has wrapped: %w", err)
+	case subtle.ConstantTimeCompare(got, pending.secret[:]) != 1:
+		pending.source = stored.DEKSource{}
+		return plugin.Troublef(BadAnswer, "decrypt: the plugin does not give back the DEK that it was given to encrypt")
+	}
+	return nil
+}
+
+func (p *Provider) build(pending *pendingDEK) (*writeDEK, error) {
+	source, tail := pending.source, pending.source.Tail()
+	sealer, err := p.opts.newSealer(pending.secret[:], tail)
+	if err != nil {
+		return nil, err
+	}
+	open, err := newOpener(source.Type, pending.secret[:])
+	if err != nil {
+		return nil, err
+	}
+	known := &knownDEK{opener: open, keyID: source.KeyID, since: p.opts.Clock.Now(), use: p.usage.of(source.KeyID)}
+	known.proven.Store(true)
+	return &writeDEK{sealer: sealer, keyID: source.KeyID, source: source, tail: tail, opener: known}, nil
+}
+
+func (o *Options) newSealer(secret, tail []byte) (sealer, error) {
+	if o.Mode == Seed {
+		return newSeedSealer(secret, tail, o.Random, o.MaxWrites)
+	}
+	return newCounterSealer(secret, tail, o.Random, o.MaxWrites)
+}
+
+// use enters a DEK into the cache and the usage, when it is first written with.
+func (p *Provider) use(d *writeDEK) {
+	d.counts.Do(func() {
+		p.usage.seals(d.keyID, d.uses())
+		p.cache.addSource(&d.source, nil, d.opener)
+	})
+}

@@ -1,0 +1,77 @@
+package envelope
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/kube-atrest/atrest/internal/plugin"
+	"github.com/kube-atrest/atrest/internal/stored"
+)
+
+// openCold reads the whole object, finds or unwraps its DEK, and opens it.
+func (p *Provider) openCold(ctx context.Context, payload []byte, at value.Context) ([]byte, bool, error) {
+	object, err := stored.Parse(payload)
+	if err != nil {
+		return nil, false, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	raw := rawTail(payload, &object)
+	dek := p.cache.findSource(&object.Source, raw)
+	if dek == nil {
+		if dek, err = p.unwrap(ctx, &object.Source, raw); err != nil {
+			return nil, false, err
+		}
+	}
+	return p.openWith(dek, p.writer.now.Load(), object.Data, at)
+}
+
+// rawTail is the part of payload by which [Provider.Open] will find the DEK of
+// such an object the next time, or nil when its data does not come first and
+// last: then looking at the rest is not enough to read it.
+func rawTail(payload []byte, o *stored.Object) []byte {
+	data, tail, ok := stored.Split(payload)
+	if !ok || len(data) == 0 || &data[0] != &o.Data[0] {
+		return nil
+	}
+	return tail
+}
+
+// unwrap has the plugin unwrap a DEK, once for all who wait for it. As the call
+// may outlast its caller, it has a copy of raw.
+func (p *Provider) unwrap(ctx context.Context, s *stored.DEKSource, raw []byte) (*knownDEK, error) {
+	raw = bytes.Clone(raw)
+	return p.unwraps.Unwrap(ctx, p.Followed, plugin.Call[*knownDEK]{
+		ID: string(s.Tail()), KeyID: s.KeyID,
+		Find: func() (*knownDEK, bool) {
+			dek := p.cache.findSource(s, raw)
+			return dek, dek != nil
+		},
+		Decrypt: func(ctx context.Context) (*knownDEK, *plugin.Trouble, error) {
+			dek, t, err := p.callDecrypt(ctx, s)
+			if err != nil {
+				p.suspect.Store(s)
+				return nil, t, err
+			}
+			p.cache.addSource(s, raw, dek)
+			p.opts.Observer.DEKUnwrapped(p.cache.len())
+			return dek, nil, nil
+		},
+	})
+}
+
+// callDecrypt asks the plugin for a DEK.
+func (p *Provider) callDecrypt(ctx context.Context, s *stored.DEKSource) (*knownDEK, *plugin.Trouble, error) {
+	secret, err := p.plugin.Decrypt(ctx, wrappedOf(s))
+	if err != nil {
+		return nil, plugin.TroubleOf("decrypt", err), err
+	}
+	defer clear(secret)
+	open, err := newOpener(s.Type, secret)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", plugin.ErrNoKey, err)
+		return nil, plugin.Troublef(BadAnswer, "decrypt: %w", err), err
+	}
+	return &knownDEK{opener: open, keyID: s.KeyID, since: p.opts.Clock.Now(), use: p.usage.of(s.KeyID)}, nil, nil
+}

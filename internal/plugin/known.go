@@ -1,0 +1,190 @@
+package plugin
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Role is what a plugin is used for, by the configuration in effect.
+type Role int32
+
+// The roles of a plugin.
+const (
+	Idle   Role = iota // by nothing yet, or no longer: it is held open and not asked
+	Reads              // to read with
+	Writes             // to read and to write with
+)
+
+// Grace is how long a plugin that was well may be out of reach before that
+// counts: a restart is no outage. It does not prolong the write window.
+const Grace = 2 * time.Second
+
+// Record is what is known of a plugin by one of its calls.
+type Record struct {
+	// Trouble is what the last call came to, nil if that was well or there was
+	// none. Since is since when it is so, zero if there was none.
+	*Trouble
+	Since time.Time
+	// WellAt is when a call that was well was last made, and FailedAt when one
+	// last failed; zero if never.
+	WellAt, FailedAt time.Time
+	// KeyID is, of Decrypt, the key_id that the last failure was about.
+	KeyID string
+}
+
+// After is the record after a call that was made at asked and came to t at now.
+func (r Record) After(t *Trouble, asked, now time.Time) Record {
+	if r.Since.IsZero() || t.class() != r.class() || t.refusesStatus() != r.refusesStatus() {
+		r.Since = now
+	}
+	r.Trouble = t
+	if t == nil {
+		r.WellAt = asked
+	} else {
+		r.FailedAt = now
+	}
+	return r
+}
+
+// Moot is the record when the last call's trouble no longer matters at now.
+func (r Record) Moot(now time.Time) Record {
+	if r.Trouble != nil {
+		r.Trouble, r.Since = nil, now
+	}
+	return r
+}
+
+// Known is what is known of a plugin at one moment. It is immutable: what is
+// learned makes another.
+type Known struct {
+	// Began is when the plugin was made.
+	Began time.Time
+	// Version is that of the KMS v2 API, pinned to the first that Status named.
+	Version string
+	// KeyID is the one that Status last named, at NamedAt; empty if none yet.
+	KeyID   string
+	NamedAt time.Time
+
+	Status, Encrypt, Decrypt Record
+
+	// HungUntil is until when a Decrypt that did not answer speaks for those
+	// that would follow it: for as long again as it took. A sign of life ends it.
+	HungUntil time.Time
+}
+
+// AfterDecrypt is what is known after a Decrypt under keyID.
+func (k Known) AfterDecrypt(keyID string, t *Trouble, asked, now time.Time) Known {
+	k.Decrypt = k.Decrypt.After(t, asked, now)
+	if t != nil {
+		k.Decrypt.KeyID = keyID
+	}
+	if t.class() == TimedOut {
+		k.HungUntil = now.Add(now.Sub(asked))
+		return k
+	}
+	return k.Alive(t)
+}
+
+// Alive is what is known after a call that came to t: an answer, whatever it is,
+// is a sign of life.
+func (k Known) Alive(t *Trouble) Known {
+	if !t.LostContact() {
+		k.HungUntil = time.Time{}
+	}
+	return k
+}
+
+// Condition is a trouble, or none, and since when it is so.
+type Condition struct {
+	*Trouble
+	Since time.Time
+}
+
+// Condition is how a plugin is at now for what it is used for. It is the one
+// rule of health: what is not known is not taken for well. window is the write
+// window, 0 where there is none, as in KMS v1.
+func (k *Known) Condition(role Role, window time.Duration, now time.Time) Condition {
+	well := Condition{Since: k.Began}
+	for _, r := range k.neededFor(role) {
+		if r.Trouble != nil && !r.isNew(now) {
+			return Condition{r.Trouble, r.Since}
+		}
+		if r.Since.After(well.Since) {
+			well.Since = r.Since
+		}
+	}
+	if role != Writes {
+		return well
+	}
+	if k.Encrypt.WellAt.IsZero() || k.Decrypt.WellAt.IsZero() {
+		return Condition{Troublef(Unreachable, "the plugin has not answered yet"), k.Began}
+	}
+	if until := k.Status.WellAt.Add(window); window > 0 && now.After(until) {
+		return Condition{Troublef(TimedOut, "status: the plugin has not answered for the whole write window"), until}
+	}
+	return well
+}
+
+// isNew reports whether a plugin that was well is out of reach for less than
+// [Grace].
+func (r *Record) isNew(now time.Time) bool {
+	return r.Problem == Unreachable && !r.WellAt.IsZero() && now.Sub(r.Since) < Grace
+}
+
+// neededFor are the records that count for a role. Of a plugin that is only read
+// with Encrypt does not.
+func (k *Known) neededFor(role Role) []*Record {
+	var needed []*Record
+	if role == Writes || !k.mayRefuseStatus() {
+		needed = append(needed, &k.Status)
+	}
+	if role == Writes {
+		needed = append(needed, &k.Encrypt)
+	}
+	if !k.decryptIsExcused() {
+		needed = append(needed, &k.Decrypt)
+	}
+	return needed
+}
+
+// mayRefuseStatus reports whether a Status that is refused can be ignored on a
+// plugin that is only read with. After a rotation such a plugin may refuse
+// Status; so may one with lost credentials. A Decrypt that succeeds after the
+// first refusal tells them apart.
+func (k *Known) mayRefuseStatus() bool {
+	return k.Status.refusesStatus() && !k.Decrypt.WellAt.Before(k.Status.Since)
+}
+
+// decryptIsExcused reports whether the trouble of Decrypt no longer says
+// anything of the plugin: it was out of reach, and Status is well since; or the
+// plugin refused a KEK that is not the one it works with.
+func (k *Known) decryptIsExcused() bool {
+	r := &k.Decrypt
+	if r.LostContact() {
+		return !k.Status.WellAt.Before(r.FailedAt)
+	}
+	return r.Trouble != nil && r.KeyID != "" && k.KeyID != "" && r.KeyID != k.KeyID
+}
+
+// DoubtsDecrypt reports whether Decrypt is in trouble that counts, though the
+// plugin is in reach.
+func (k *Known) DoubtsDecrypt() bool {
+	return k.Decrypt.Trouble != nil && !k.decryptIsExcused() && !k.Status.LostContact()
+}
+
+// Knowledge is what is known of a plugin now. Safe for concurrent use.
+type Knowledge struct{ now atomic.Pointer[Known] }
+
+// Load is what is known now.
+func (k *Knowledge) Load() *Known { return k.now.Load() }
+
+// Learn replaces what is known. learned may be called more than once.
+func (k *Knowledge) Learn(learned func(Known) Known) {
+	for {
+		before := k.now.Load()
+		after := learned(*before)
+		if k.now.CompareAndSwap(before, &after) {
+			return
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package reload
+
+import (
+	"context"
+	"errors"
+)
+
+// building is a content that is being built, beside the goroutine that looks at
+// the file; zero for none.
+type building struct {
+	hash string
+	done chan built
+	stop context.CancelFunc
+}
+
+// built is what came of it.
+type built struct {
+	next Generation
+	err  error
+}
+
+// build begins to build a content.
+func (c *Controller) build(ctx context.Context, l look) {
+	ctx, stop := context.WithCancel(ctx)
+	b := building{hash: l.hash, done: make(chan built, 1), stop: stop}
+	c.building = b
+	status := c.Status()
+	status.LastAttempt, status.Building = c.config.Clock.Now(), l.hash
+	c.status.Store(&status)
+	go func() {
+		next, err := c.config.Build(ctx, l.content)
+		b.done <- built{next, err}
+	}()
+}
+
+// abandon ends the building under way, if there is one: the file holds another
+// content by now, or none, or nobody follows it any longer. What was built all
+// the same is closed.
+func (c *Controller) abandon() {
+	if c.building.done == nil {
+		return
+	}
+	c.building.stop()
+	if b := <-c.building.done; b.err == nil {
+		b.next.Close()
+	}
+	c.ended()
+}
+
+// ended notes that nothing is being built.
+func (c *Controller) ended() Status {
+	c.building = building{}
+	status := c.Status()
+	status.Building = ""
+	c.status.Store(&status)
+	return status
+}
+
+// built takes in what came of building a content.
+func (c *Controller) built(b built) {
+	hash := c.building.hash
+	c.building.stop()
+	status := c.ended()
+	if errors.Is(b.err, context.Canceled) {
+		return // nobody follows the file any longer
+	}
+	if b.err != nil {
+		c.failed(status, hash, b.err)
+		return
+	}
+	c.config.Set.Swap(b.next)
+	status = Status{
+		Hash:        hash,
+		LoadedAt:    c.config.Clock.Now(),
+		LastAttempt: status.LastAttempt,
+		WatchError:  status.WatchError,
+	}
+	c.status.Store(&status)
+	call(c.config.Hooks.Loaded, status)
+}
