@@ -34,9 +34,9 @@ func BenchmarkKiB(b *testing.B) {
 		}
 	})
 	for _, mode := range []WriteMode{Counter, Seed} {
-		l := NewProvider("bench", newFaultyPlugin(), Options{Mode: mode}).LeaseToWrite()
+		l := lease(NewProvider(newFaultyPlugin(), Options{Mode: mode}), Writes)
 		defer l.End()
-		require.NoError(b, l.Probed(b.Context()))
+		require.NoError(b, l.Asked(b.Context()))
 		out, err := l.Seal(b.Context(), testPrefix, plaintext, at)
 		require.NoError(b, err)
 		b.Run(string(mode)+" seal", func(b *testing.B) {

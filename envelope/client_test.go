@@ -13,6 +13,7 @@ import (
 
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/internal/plugin"
 )
 
 const prefix = "k8s:enc:kms:v2:test:"
@@ -23,25 +24,37 @@ var at = value.DefaultContext("/registry/secrets/default/x")
 const never = 24 * time.Hour
 
 func dial(t *testing.T, p *faultplugin.Plugin, timeout time.Duration, r envelope.Recorder) envelope.Plugin {
-	plugin, err := envelope.Dial(envelope.Endpoint(p.Endpoint()), timeout, r)
+	dialled, err := envelope.Dial(envelope.Endpoint(p.Endpoint()), timeout, r)
 	require.NoError(t, err)
-	return plugin
+	return dialled
+}
+
+// held is a provider that is written with, and its clock.
+type held struct {
+	*envelope.Provider
+	clock *testingclock.FakeClock
 }
 
 // frozen is a provider whose clock stands still: it polls for no other reason
 // than that its connection changed.
-func frozen(t *testing.T, p *faultplugin.Plugin, timeout time.Duration) *envelope.Lease {
+func frozen(t *testing.T, p *faultplugin.Plugin, timeout time.Duration) held {
 	clock := testingclock.NewFakeClock(time.Now())
-	l := envelope.NewProvider("test", dial(t, p, timeout, nil), envelope.Options{Clock: clock}).LeaseToWrite()
-	t.Cleanup(l.End)
-	require.NoError(t, l.Probed(t.Context()))
+	l := held{envelope.NewProvider(dial(t, p, timeout, nil), envelope.Options{Clock: clock}), clock}
+	t.Cleanup(l.Hold())
+	l.SetRole(envelope.Writes)
+	require.NoError(t, l.Asked(t.Context()))
 	return l
 }
 
-func eventually(t *testing.T, l *envelope.Lease, problem envelope.Problem) {
+// eventually waits for a problem, and lets one that is new come to count.
+func eventually(t *testing.T, l held, problem envelope.Problem) {
 	t.Helper()
-	require.Eventually(t, func() bool { return l.Health().Problem == problem }, 30*time.Second, time.Millisecond,
-		"the provider's problem is not %q", problem)
+	require.Eventually(t, func() bool {
+		if l.Load().Status.Trouble != nil && l.Health().Problem == "" {
+			l.clock.Step(plugin.Grace)
+		}
+		return l.Health().Problem == problem
+	}, 30*time.Second, time.Millisecond, "the provider's problem is not %q", problem)
 }
 
 func TestCallsToNobodyFailAtOnce(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/apiserver/pkg/storage/value"
 	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/kube-atrest/atrest/internal/plugin"
 )
 
 // faultyPlugin is a plugin in memory whose every answer a test can change. Its
@@ -98,6 +100,18 @@ func (f *faultyPlugin) live() {
 	f.set(func(f *faultyPlugin) { f.statusErr, f.encErr, f.decErr = nil, nil, nil })
 }
 
+// Lease is a provider in a role, which a test holds.
+type Lease struct {
+	*Provider
+	End func()
+}
+
+func lease(p *Provider, r Role) *Lease {
+	end := p.Hold()
+	p.SetRole(r)
+	return &Lease{p, end}
+}
+
 // rig is a provider on a faulty plugin and a clock that stands still.
 type rig struct {
 	*Lease
@@ -112,36 +126,38 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 	return newRigOn(t, newFaultyPlugin(), change...)
 }
 
-func newRigOn(t *testing.T, plugin *faultyPlugin, change ...func(*Options)) *rig {
-	r := &rig{t: t, plugin: plugin, clock: testingclock.NewFakeClock(testStart)}
+func newRigOn(t *testing.T, p *faultyPlugin, change ...func(*Options)) *rig {
+	r := &rig{t: t, plugin: p, clock: testingclock.NewFakeClock(testStart)}
 	opts := Options{Clock: r.clock}
 	for _, c := range change {
 		c(&opts)
 	}
-	r.Lease = NewProvider("test", r.plugin, opts).LeaseToWrite()
+	r.Lease = lease(NewProvider(r.plugin, opts), Writes)
 	t.Cleanup(r.End)
-	require.NoError(t, r.Probed(t.Context()))
+	require.NoError(t, r.Asked(t.Context()))
 	return r
 }
 
-// pass lets time go by and, if that makes a probe due, waits for its end.
+// pass lets time go by, and waits for the end of a question that is due. A
+// trouble that is new then is let come to count.
 func (r *rig) pass(d time.Duration) {
 	r.t.Helper()
 	r.settle()
-	before, _, _ := r.plugin.calls()
-	due := d >= DefaultHealthyPoll || r.Health().Problem != "" && d >= DefaultUnhealthyPoll
 	r.clock.Step(d)
-	if !due {
-		return
-	}
-	require.Eventually(r.t, func() bool { n, _, _ := r.plugin.calls(); return n > before }, testWait, testTick)
 	r.settle()
+	if k := r.Load(); (k.Status.Trouble != nil || k.Encrypt.Trouble != nil) && r.Health().Problem == "" {
+		r.clock.Step(plugin.Grace)
+		r.settle()
+	}
 }
 
-// settle waits until the loop waits for its next poll.
+// settle waits until the follower waits for its next poll, and has asked what is
+// due: of two jobs the second is not done before that.
 func (r *rig) settle() {
 	r.t.Helper()
-	require.Eventually(r.t, r.clock.HasWaiters, testWait, testTick)
+	for range 2 {
+		require.NoError(r.t, r.Do(r.t.Context(), func(context.Context) {}))
+	}
 }
 
 const testPrefix = "k8s:enc:kms:v2:test:"

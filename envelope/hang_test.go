@@ -24,9 +24,9 @@ func (p silentPlugin) Status(ctx context.Context) (Status, error) {
 func TestAProviderWhoseWindowIsOverIsNotReadyWhileStatusHangs(t *testing.T) {
 	clock := testingclock.NewFakeClock(testStart)
 	plugin := silentPlugin{newFaultyPlugin()}
-	lease := NewProvider("test", plugin, Options{Clock: clock}).LeaseToWrite()
+	lease := lease(NewProvider(plugin, Options{Clock: clock}), Writes)
 	t.Cleanup(lease.End)
-	require.NoError(t, lease.Probed(t.Context()))
+	require.NoError(t, lease.Asked(t.Context()))
 	require.Eventually(t, clock.HasWaiters, testWait, testTick)
 	clock.Step(DefaultHealthyPoll)
 	require.Eventually(t, func() bool { n, _, _ := plugin.calls(); return n == 2 }, testWait, testTick)

@@ -50,7 +50,8 @@ func TestStalenessBesideKubeAPIServers(t *testing.T) {
 }
 
 // kube-apiserver reads nothing before its first healthy Status. Here that is no
-// reason, and nothing is stale until it is known what is written with.
+// reason; but everything is stale until it is known under which key_id it should
+// be, or an update that changes nothing would seem to have written it again.
 func TestReadsDoNotWaitForTheFirstHealthyStatus(t *testing.T) {
 	payload := newRig(t).write("value")
 	plugin := newFaultyPlugin()
@@ -64,7 +65,7 @@ func TestReadsDoNotWaitForTheFirstHealthyStatus(t *testing.T) {
 	r := newRigOn(t, plugin)
 	got, stale := r.read(payload)
 	require.Equal(t, "value", got)
-	require.False(t, stale)
+	require.True(t, stale)
 	r.writeFails("never healthy")
 }
 
@@ -130,11 +131,11 @@ func (p oneCiphertext) Decrypt(ctx context.Context, w Wrapped) ([]byte, error) {
 
 func TestAConstantCiphertextDoesNotConfuseTheCache(t *testing.T) {
 	plugin := oneCiphertext{newFaultyPlugin()}
-	reader := NewProvider("reader", plugin, Options{}).LeaseToRead()
+	reader := lease(NewProvider(plugin, Options{}), Reads)
 	var payloads [][]byte
 	for i := range 3 {
-		w := NewProvider("writer", plugin, Options{}).LeaseToWrite()
-		require.NoError(t, w.Probed(t.Context()))
+		w := lease(NewProvider(plugin, Options{}), Writes)
+		require.NoError(t, w.Asked(t.Context()))
 		out, err := w.Seal(t.Context(), testPrefix, []byte(fmt.Sprint(i)), testKey)
 		require.NoError(t, err)
 		payloads = append(payloads, out[len(testPrefix):])

@@ -239,6 +239,11 @@ func (f *follower) Asked(ctx context.Context) error {
 	roles := f.roles.Load()
 	for {
 		after := *f.after.Load()
+		select {
+		case <-f.done:
+			return ErrClosed
+		default:
+		}
 		if f.asked.Load() >= roles {
 			return nil
 		}
