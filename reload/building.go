@@ -33,18 +33,19 @@ func (c *Controller) build(ctx context.Context, l look) {
 	}()
 }
 
-// abandon ends the building under way, if there is one: the file holds another
-// content by now, or none, or nobody follows it any longer. What was built all
-// the same is closed.
-func (c *Controller) abandon() {
+// abandon ends the building under way, and reports whether there is one: the
+// file holds another content by now, or none, or nobody follows it any longer.
+// What was built all the same is closed.
+func (c *Controller) abandon() bool {
 	if c.building.done == nil {
-		return
+		return false
 	}
 	c.building.stop()
 	if b := <-c.building.done; b.err == nil {
 		b.next.Close()
 	}
 	c.ended()
+	return true
 }
 
 // ended notes that nothing is being built.

@@ -178,13 +178,15 @@ func (c *Controller) act(ctx context.Context, l look, why reason) {
 	if l.err == nil && l.hash == c.building.hash {
 		return
 	}
-	c.abandon()
+	abandoned := c.abandon()
 	status := c.Status()
 	switch {
 	case l.err != nil:
 		c.failed(status, "", l.err)
 	case l.hash == status.Hash:
-		c.cleared(status)
+		if abandoned || status.LastError != nil {
+			c.cleared(status)
+		}
 	case l.hash == status.FailedHash && (!status.Retrying || why != polled):
 	default:
 		c.build(ctx, l)
@@ -205,9 +207,6 @@ func (c *Controller) failed(status Status, hash string, cause error) {
 }
 
 func (c *Controller) cleared(status Status) {
-	if status.LastError == nil {
-		return
-	}
 	status.LastError, status.FailedHash, status.FailedSince, status.Retrying = nil, "", time.Time{}, false
 	c.status.Store(&status)
 	call(c.config.Hooks.Cleared, status)

@@ -22,7 +22,7 @@ func TestNewContentIsSwappedInWhenItHasSettled(t *testing.T) {
 		f.requireBuilt()
 		f.pass(time.Millisecond)
 		f.requireBuilt("second")
-		require.Equal(t, "second", f.controller.config.Set.Current().(*fakeGeneration).name)
+		require.Equal(t, "second", f.inUse())
 
 		at := changed.Add(DefaultQuiet)
 		status := Status{Hash: Hash([]byte("second")), LoadedAt: at, LastAttempt: at}
@@ -31,6 +31,7 @@ func TestNewContentIsSwappedInWhenItHasSettled(t *testing.T) {
 		f.pass(3 * DefaultPoll)
 		f.requireBuilt("second")
 		require.Empty(t, f.failed)
+		require.Empty(t, f.cleared)
 	})
 }
 
@@ -129,7 +130,7 @@ func TestBadContentIsOneFailure(t *testing.T) {
 		require.ErrorContains(t, f.failed[0].LastError, f.path)
 		require.Equal(t, Hash([]byte("bad")), f.failed[0].FailedHash)
 		require.Equal(t, failedAt, f.controller.Status().FailedSince)
-		require.Equal(t, inUse, f.controller.config.Set.Current().(*fakeGeneration).name)
+		require.Equal(t, inUse, f.inUse())
 
 		f.put("worse")
 		f.requireBuilt("bad", "worse")
@@ -201,19 +202,6 @@ func TestEventsThatEndAreAskedForAgain(t *testing.T) {
 		f.put("third")
 		f.requireBuilt("second", "third")
 	})
-}
-
-func TestRunEndsDuringBuildWithoutAFailure(t *testing.T) {
-	var ended *follower
-	follow(t, func(f *follower) {
-		ended = f
-		f.during = func(ctx context.Context) { <-ctx.Done() }
-		f.refuses["second"] = context.Canceled
-		f.put("second")
-		f.requireBuilt()
-	})
-	ended.requireBuilt("second")
-	require.Empty(t, ended.failed)
 }
 
 func TestNothingOfTheContentIsLogged(t *testing.T) {

@@ -70,6 +70,7 @@ type follower struct {
 	// during, if set, is called by Build.
 	during                  func(context.Context)
 	built                   []string
+	made                    map[string]*fakeGeneration // by content, the latest of each
 	loaded, failed, cleared []Status
 }
 
@@ -81,7 +82,7 @@ func follow(t *testing.T, test func(*follower)) {
 		f := &follower{
 			T: t, path: filepath.Join(t.TempDir(), "config"),
 			clock: clocktesting.NewFakeClock(start), notifier: &fakeNotifier{},
-			refuses: map[string]error{},
+			refuses: map[string]error{}, made: map[string]*fakeGeneration{},
 		}
 		writeFile(t, f.path, inUse)
 		set := NewSet(&fakeGeneration{name: inUse}, SetOptions{Clock: f.clock, Linger: -1})
@@ -117,8 +118,16 @@ func (f *follower) build(ctx context.Context, content []byte) (Generation, error
 	if err := f.refuses[string(content)]; err != nil {
 		return nil, err
 	}
-	return &fakeGeneration{name: string(content)}, nil
+	g := &fakeGeneration{name: string(content)}
+	f.made[g.name] = g
+	return g, nil
 }
+
+// abandoned, as what is done during Build, waits until nobody wants it any longer.
+func abandoned(ctx context.Context) { <-ctx.Done() }
+
+// inUse is the name of what is current.
+func (f *follower) inUse() string { return f.controller.config.Set.Current().(*fakeGeneration).name }
 
 // pass lets time pass, in steps that no timer is shorter than.
 func (f *follower) pass(d time.Duration) {

@@ -40,8 +40,8 @@ type Hooks struct {
 	// file that cannot be read: not again for the same content or, if that is
 	// tried again, the same text of the error.
 	Failed func(Status)
-	// Cleared is called when, after a failure, the file holds the content in
-	// use again.
+	// Cleared is called when the file holds the content in use again, after a
+	// failure or while another content was being built.
 	Cleared func(Status)
 }
 
