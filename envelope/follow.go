@@ -8,23 +8,50 @@ import (
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
+// draft is what is known of a plugin while it is being asked. What it learns is
+// known to others when all is done: a plugin that has named a new key_id is not
+// well before there is a DEK under it.
+type draft struct {
+	plugin.Known
+	changes []func(plugin.Known) plugin.Known
+}
+
+func (p *Provider) draft() *draft { return &draft{Known: *p.Load()} }
+
+func (d *draft) learn(change func(plugin.Known) plugin.Known) {
+	d.Known = change(d.Known)
+	d.changes = append(d.changes, change)
+}
+
+// publish makes known what a draft has learned.
+func (p *Provider) publish(d *draft) {
+	p.Learn(func(k plugin.Known) plugin.Known {
+		for _, change := range d.changes {
+			k = change(k)
+		}
+		return k
+	})
+}
+
 // ask asks the plugin how it is, and brings what is written with into line. It
-// is called by the follower's goroutine alone, as are all below it.
+// is called by the follower's goroutine alone, as are all below it. What fails
+// because ctx ended says nothing of the plugin.
 func (p *Provider) ask(ctx context.Context, role Role) {
 	if role == Idle && p.preparing.Load() == 0 {
 		return
 	}
-	asked := p.opts.Clock.Now()
-	p.askStatus(ctx, asked)
-	if ctx.Err() != nil {
-		return // the provider is closing: what failed says nothing of the plugin
-	}
+	asked, d := p.opts.Clock.Now(), p.draft()
+	p.askStatus(ctx, d, asked)
 	var dek *writeDEK
-	if role == Writes {
-		dek = p.supply(ctx)
+	if role == Writes && ctx.Err() == nil {
+		dek = p.supply(ctx, d)
 	}
-	p.recheck(ctx)
-	if dek != nil && ctx.Err() == nil && p.well() {
+	p.recheck(ctx, d)
+	if ctx.Err() != nil {
+		return
+	}
+	p.publish(d)
+	if dek != nil && p.well(d) {
 		p.use(dek)
 		p.writer.permit(dek, asked)
 	}
@@ -33,20 +60,20 @@ func (p *Provider) ask(ctx context.Context, role Role) {
 // well reports whether nothing at all is wrong, also nothing that is new. Only
 // such a plugin prolongs the write window, from the moment it was asked: the
 // answer may be long under way, and was true before it came.
-func (p *Provider) well() bool {
-	k := p.Load()
-	return k.Status.Trouble == nil && k.Encrypt.Trouble == nil && p.ConditionFor(Writes).Trouble == nil
+func (p *Provider) well(d *draft) bool {
+	return d.Status.Trouble == nil && d.Encrypt.Trouble == nil &&
+		d.Condition(Writes, p.opts.WriteWindow, p.opts.Clock.Now()).Trouble == nil
 }
 
-// askStatus calls Status and learns what came of it.
-func (p *Provider) askStatus(ctx context.Context, asked time.Time) {
+// askStatus calls Status.
+func (p *Provider) askStatus(ctx context.Context, d *draft, asked time.Time) {
 	s, err := p.plugin.Status(ctx)
 	if ctx.Err() != nil {
 		return
 	}
-	keyID, t := p.judge(s, err)
+	keyID, t := p.judge(s, err, d.Version)
 	now := p.opts.Clock.Now()
-	p.Learn(func(k plugin.Known) plugin.Known {
+	d.learn(func(k plugin.Known) plugin.Known {
 		if t == nil && k.Version == "" {
 			k.Version = s.Version
 		}
@@ -60,7 +87,7 @@ func (p *Provider) askStatus(ctx context.Context, asked time.Time) {
 
 // judge finds what is wrong with an answer to Status. The key_id of an answer
 // without one that can be used is empty.
-func (p *Provider) judge(s Status, err error) (keyID string, t *plugin.Trouble) {
+func (p *Provider) judge(s Status, err error, pinned string) (keyID string, t *plugin.Trouble) {
 	if err != nil {
 		return "", plugin.TroubleOf("status", err)
 	}
@@ -72,7 +99,7 @@ func (p *Provider) judge(s Status, err error) (keyID string, t *plugin.Trouble) 
 	if s.Healthz != "ok" {
 		return s.KeyID, plugin.Troublef(Unhealthy, "status: the plugin reports healthz %.300q, not \"ok\"", s.Healthz)
 	}
-	return s.KeyID, checkVersion(s.Version, p.Load().Version)
+	return s.KeyID, checkVersion(s.Version, pinned)
 }
 
 // checkVersion holds a version of the API to the one that is pinned, if there is
@@ -90,40 +117,39 @@ func checkVersion(v, pinned string) *plugin.Trouble {
 // supply is the DEK to write with under the key_id that Status named just now:
 // the present one as long as the key_id stays and its budget lasts, else the
 // spare one or a fresh one. It is nil if there is none.
-func (p *Provider) supply(ctx context.Context) *writeDEK {
-	k := p.Load()
-	p.writer.name(p.knownKeyID(k), k.NamedAt)
-	if k.Status.Trouble != nil {
+func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
+	p.writer.name(p.knownKeyID(&d.Known), d.NamedAt)
+	if d.Status.Trouble != nil {
 		return nil
 	}
 	now, reason := p.writer.now.Load(), "start"
 	if now != nil && now.dek != nil {
 		switch {
-		case now.dek.keyID != k.KeyID:
+		case now.dek.keyID != d.KeyID:
 			reason = "key_id"
 		case !now.dek.lasts(p.opts.MaxWrites):
 			reason = "used_up"
 		default:
-			p.encryptIsMoot()
+			d.learn(proven(now.dek, p.opts.Clock.Now()))
 			return now.dek
 		}
 	}
-	if spare := p.writer.takeSpare(k.KeyID, p.opts.MaxWrites); spare != nil {
-		p.encryptIsMoot()
+	if spare := p.writer.takeSpare(d.KeyID, p.opts.MaxWrites); spare != nil {
+		d.learn(proven(spare, p.opts.Clock.Now()))
 		return spare
 	}
-	dek, _ := p.make(ctx, k.KeyID, reason, p.Learn)
+	dek, _ := p.make(ctx, d, reason)
 	return dek
 }
 
-// encryptIsMoot notes that what Encrypt last came to does not matter, as there
-// is a DEK under the key_id that is named now.
-func (p *Provider) encryptIsMoot() {
-	now := p.opts.Clock.Now()
-	p.Learn(func(k plugin.Known) plugin.Known {
-		k.Encrypt = k.Encrypt.Moot(now)
+// proven is what is known by a DEK under the key_id that is named now: it was
+// wrapped and unwrapped, and what Encrypt last came to does not matter.
+func proven(dek *writeDEK, now time.Time) func(plugin.Known) plugin.Known {
+	return func(k plugin.Known) plugin.Known {
+		k.Encrypt = k.Encrypt.Moot(now).Well(dek.opener.since)
+		k.Decrypt = k.Decrypt.Well(dek.opener.since)
 		return k
-	})
+	}
 }
 
 // knownKeyID is the key_id that Status last named, empty if that is longer ago
@@ -137,12 +163,11 @@ func (p *Provider) knownKeyID(k *plugin.Known) string {
 
 // recheck has the plugin try again what Decrypt failed on, if that still counts
 // and the plugin is in reach: nothing else may come along that would tell.
-func (p *Provider) recheck(ctx context.Context) {
-	k := p.Load()
-	if !k.DoubtsDecrypt() || ctx.Err() != nil {
+func (p *Provider) recheck(ctx context.Context, d *draft) {
+	if !d.DoubtsDecrypt() || ctx.Err() != nil {
 		return
 	}
-	source := p.writer.wrapped(k.KeyID)
+	source := p.writer.wrapped(d.KeyID)
 	if source == nil {
 		source = p.suspect.Load()
 	}
@@ -151,15 +176,11 @@ func (p *Provider) recheck(ctx context.Context) {
 	}
 	asked := p.opts.Clock.Now()
 	_, t, err := p.callDecrypt(ctx, source)
-	if ctx.Err() != nil {
-		return
-	}
 	if plugin.OfTheValue(err) {
 		t = nil // it answers, and the value alone is the matter
 	}
-	p.Learn(func(k plugin.Known) plugin.Known {
-		return k.AfterDecrypt(source.KeyID, t, asked, p.opts.Clock.Now())
-	})
+	now := p.opts.Clock.Now()
+	d.learn(func(k plugin.Known) plugin.Known { return k.AfterDecrypt(source.KeyID, t, asked, now) })
 }
 
 // renew replaces a DEK that is used up, if the plugin is well. It waits for the
@@ -173,9 +194,13 @@ func (p *Provider) renew(ctx context.Context, used *writeDEK) error {
 		if t = p.ConditionFor(Writes).Trouble; t != nil {
 			return
 		}
-		k := p.Load()
-		var dek *writeDEK
-		if dek, t = p.make(ctx, k.KeyID, "used_up", p.Learn); t == nil {
+		d := p.draft()
+		dek, trouble := p.make(ctx, d, "used_up")
+		if t = trouble; ctx.Err() != nil {
+			return
+		}
+		p.publish(d)
+		if t == nil {
 			p.use(dek)
 			p.writer.replace(dek)
 		}
@@ -190,19 +215,13 @@ func (p *Provider) renew(ctx context.Context, used *writeDEK) error {
 func (p *Provider) beginToWrite() {
 	k := p.Load()
 	healthy := k.Status.WellAt
-	if k.Status.Trouble != nil {
+	if k.Status.Trouble != nil || k.DoubtsDecrypt() {
 		healthy = time.Time{}
 	}
-	dek := p.writer.begin(p.knownKeyID(k), healthy)
-	if dek == nil {
-		return
+	if dek := p.writer.begin(p.knownKeyID(k), healthy); dek != nil {
+		p.use(dek)
+		p.Learn(proven(dek, p.opts.Clock.Now()))
 	}
-	p.use(dek)
-	proven := dek.opener.since
-	p.Learn(func(k plugin.Known) plugin.Known {
-		k.Encrypt = k.Encrypt.After(nil, proven, proven)
-		return k.AfterDecrypt(dek.keyID, nil, proven, proven)
-	})
 }
 
 // Prepare makes the provider ready to write, or says why it cannot be: its
@@ -247,7 +266,7 @@ func (p *Provider) makeSpare(ctx context.Context) *plugin.Trouble {
 		}
 		return nil
 	}
-	dek, t := p.make(ctx, k.KeyID, "start", forget)
+	dek, t := p.make(ctx, p.draft(), "start") // what comes of trying a file changes nothing of what runs
 	if t == nil {
 		p.writer.keepSpare(dek)
 	}

@@ -24,38 +24,45 @@ type pendingDEK struct {
 	source stored.DEKSource // zero until it is wrapped
 }
 
-// learn takes in what the calls of a maker came to.
-type learn func(func(plugin.Known) plugin.Known)
-
-// forget is for a DEK that is made ahead: what comes of trying a file is told of
-// that file, and changes nothing of what runs.
-func forget(func(plugin.Known) plugin.Known) {}
-
-// make makes a DEK for writing under keyID: fresh, wrapped by the plugin under
-// that key_id, and unwrapped by it again to the same DEK.
-func (p *Provider) make(ctx context.Context, keyID, reason string, learned learn) (*writeDEK, *plugin.Trouble) {
+// make makes a DEK for writing under the key_id that d knows: fresh, wrapped by
+// the plugin under that key_id, and unwrapped by it again to the same DEK.
+func (p *Provider) make(ctx context.Context, d *draft, reason string) (dek *writeDEK, t *plugin.Trouble) {
 	start := p.opts.Clock.Now()
-	dek, t := p.makeDEK(ctx, keyID, learned)
+	t = p.noted(d, encrypted, func() *plugin.Trouble { return p.wrapped(ctx, d.KeyID) })
+	if t == nil {
+		t = p.noted(d, decrypted, func() *plugin.Trouble { return p.prove(ctx, p.maker.pending) })
+	}
+	if t == nil {
+		t = p.noted(d, encrypted, func() (t *plugin.Trouble) { dek, t = p.build(p.maker.pending); return t })
+	}
 	if ctx.Err() == nil {
 		p.opts.Observer.DEKMade(reason, p.opts.Clock.Since(start), t.Cause())
+	}
+	if t == nil {
+		p.maker.drop()
 	}
 	return dek, t
 }
 
-func (p *Provider) makeDEK(ctx context.Context, keyID string, learned learn) (*writeDEK, *plugin.Trouble) {
-	t := p.noted(ctx, learned, encrypted, func() *plugin.Trouble { return p.wrapped(ctx, keyID) })
-	if t == nil {
-		t = p.noted(ctx, learned, decrypted(keyID), func() *plugin.Trouble { return p.prove(ctx, p.maker.pending) })
-	}
-	if t != nil {
-		return nil, t
-	}
-	dek, err := p.build(p.maker.pending)
-	if err != nil {
-		return nil, plugin.Troublef(Failed, "build the DEK: %w", err)
-	}
-	p.maker.drop()
-	return dek, nil
+// noted makes a step and learns what came of it.
+func (p *Provider) noted(d *draft, record recording, step func() *plugin.Trouble) *plugin.Trouble {
+	asked := p.opts.Clock.Now()
+	t := step()
+	now := p.opts.Clock.Now()
+	d.learn(func(k plugin.Known) plugin.Known { return record(k, t, asked, now) })
+	return t
+}
+
+// recording is how what is known changes by a step that came to a trouble.
+type recording func(k plugin.Known, t *plugin.Trouble, asked, now time.Time) plugin.Known
+
+func encrypted(k plugin.Known, t *plugin.Trouble, asked, now time.Time) plugin.Known {
+	k.Encrypt = k.Encrypt.After(t, asked, now)
+	return k.Alive(t)
+}
+
+func decrypted(k plugin.Known, t *plugin.Trouble, asked, now time.Time) plugin.Known {
+	return k.AfterDecrypt(k.KeyID, t, asked, now)
 }
 
 // wrapped sees to it that a DEK is pending and wrapped under keyID.
@@ -67,31 +74,6 @@ func (p *Provider) wrapped(ctx context.Context, keyID string) *plugin.Trouble {
 		return nil
 	}
 	return p.wrap(ctx, p.maker.pending, keyID)
-}
-
-// noted makes a call and has learned what came of it.
-func (p *Provider) noted(ctx context.Context, learned learn, record recording, call func() *plugin.Trouble) *plugin.Trouble {
-	asked := p.opts.Clock.Now()
-	t := call()
-	now := p.opts.Clock.Now()
-	if ctx.Err() == nil {
-		learned(func(k plugin.Known) plugin.Known { return record(k, t, asked, now) })
-	}
-	return t
-}
-
-// recording is how what is known changes by a call that came to a trouble.
-type recording func(k plugin.Known, t *plugin.Trouble, asked, now time.Time) plugin.Known
-
-func encrypted(k plugin.Known, t *plugin.Trouble, asked, now time.Time) plugin.Known {
-	k.Encrypt = k.Encrypt.After(t, asked, now)
-	return k.Alive(t)
-}
-
-func decrypted(keyID string) recording {
-	return func(k plugin.Known, t *plugin.Trouble, asked, now time.Time) plugin.Known {
-		return k.AfterDecrypt(keyID, t, asked, now)
-	}
 }
 
 // begin sees to it that a DEK is pending.
@@ -166,15 +148,16 @@ func (p *Provider) prove(ctx context.Context, pending *pendingDEK) *plugin.Troub
 	return nil
 }
 
-func (p *Provider) build(pending *pendingDEK) (*writeDEK, error) {
+// build makes of what is pending what is written with.
+func (p *Provider) build(pending *pendingDEK) (*writeDEK, *plugin.Trouble) {
 	source, tail := pending.source, pending.source.Tail()
 	sealer, err := p.opts.newSealer(pending.secret[:], tail)
 	if err != nil {
-		return nil, err
+		return nil, plugin.Troublef(Failed, "build the DEK: %w", err)
 	}
 	open, err := newOpener(source.Type, pending.secret[:])
 	if err != nil {
-		return nil, err
+		return nil, plugin.Troublef(Failed, "build the DEK: %w", err)
 	}
 	known := &knownDEK{opener: open, keyID: source.KeyID, since: p.opts.Clock.Now(), use: p.usage.of(source.KeyID)}
 	known.proven.Store(true)

@@ -100,6 +100,9 @@ func (f *Followed) due(last time.Time, as Role) (at time.Time, ok bool) {
 	case isNew:
 		return settles, true
 	case c.Trouble != nil:
+		if onTrouble {
+			last = later(last, c.Since)
+		}
 		return last.Add(f.config.Unhealthy), true
 	}
 	return last.Add(f.config.Healthy), true

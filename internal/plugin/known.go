@@ -54,6 +54,16 @@ func (r Record) Moot(now time.Time) Record {
 	return r
 }
 
+// Well is the record when a call is known to have been well at a time, before or
+// after the last one.
+func (r Record) Well(at time.Time) Record {
+	r.WellAt = later(r.WellAt, at)
+	if r.Since.IsZero() {
+		r.Since = at
+	}
+	return r
+}
+
 // Known is what is known of a plugin at one moment. It is immutable: what is
 // learned makes another.
 type Known struct {
