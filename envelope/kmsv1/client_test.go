@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -116,21 +117,25 @@ func dial(t *testing.T, s *server, timeout time.Duration) Plugin {
 	return c
 }
 
-// frozen is a provider whose clock stands still: it probes for no other reason
-// than that its connection changed.
-func frozen(t *testing.T, s *server, timeout time.Duration) *Lease {
+// frozen is a provider that probes for no other reason than that its connection
+// changed: the time for a poll never comes.
+func frozen(t *testing.T, s *server, timeout time.Duration) *rig {
 	c, err := Dial(s.endpoint(), timeout, nil)
 	require.NoError(t, err)
-	l := NewProvider("test", c, Options{Clock: testingclock.NewFakeClock(testStart)}).LeaseToWrite()
-	t.Cleanup(l.End)
-	require.NoError(t, l.Probed(t.Context()))
-	return l
+	r := &rig{t: t, clock: testingclock.NewFakeClock(testStart)}
+	r.held = hold(t, NewProvider(c, Options{Clock: r.clock, HealthyPoll: never, UnhealthyPoll: never}), envelope.Writes)
+	require.NoError(t, r.Asked(t.Context()))
+	return r
 }
 
-func eventually(t *testing.T, l *Lease, problem envelope.Problem) {
-	t.Helper()
-	require.Eventually(t, func() bool { return l.Health().Problem == problem }, 30*time.Second, time.Millisecond,
-		"the provider's problem is not %q", problem)
+// eventually lets time go by until the provider has a problem, or none.
+func (r *rig) eventually(problem envelope.Problem) {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool {
+		r.clock.Step(100 * time.Millisecond)
+		return r.Health().Problem == problem
+	}, 30*time.Second, time.Millisecond, "the provider's problem is not %q", problem)
+	require.Less(r.t, r.clock.Since(testStart), never, "no poll")
 }
 
 func TestOverARealSocket(t *testing.T) {
@@ -141,7 +146,7 @@ func TestOverARealSocket(t *testing.T) {
 	out, err := l.Seal(t.Context(), testPrefix, []byte("value"), testKey)
 	require.NoError(t, err)
 	for range 2 {
-		cold := NewProvider("cold", dial(t, s, never), Options{}).LeaseToRead()
+		cold := hold(t, NewProvider(dial(t, s, never), Options{}), envelope.Reads)
 		got, _, err := cold.Open(t.Context(), out[len(testPrefix):], testKey)
 		require.NoError(t, err)
 		require.Equal(t, "value", string(got))
@@ -178,7 +183,7 @@ func TestEndpointsThatNameNoSocket(t *testing.T) {
 	}
 }
 
-func TestCallsToNobodyFailAtOnce(t *testing.T) {
+func TestCallsToNobodyFail(t *testing.T) {
 	c := dial(t, newServer(t), never)
 	for range 3 {
 		_, err := c.Encrypt(t.Context(), []byte("x"))
@@ -194,19 +199,19 @@ func TestAPluginThatComesLateOrComesBackIsNoticedByItself(t *testing.T) {
 	require.Equal(t, envelope.Unreachable, l.Health().Problem)
 
 	s.start(t)
-	eventually(t, l, "")
+	l.eventually("")
 	out, err := l.Seal(t.Context(), testPrefix, []byte("value"), testKey)
 	require.NoError(t, err)
 
 	s.stop()
-	eventually(t, l, envelope.Unreachable)
+	l.eventually(envelope.Unreachable)
 	_, err = l.Seal(t.Context(), testPrefix, []byte("value"), testKey)
 	require.ErrorIs(t, err, envelope.ErrUnavailable)
 	_, _, err = l.Open(t.Context(), out[len(testPrefix):], testKey)
 	require.NoError(t, err, "a cached DEK outlasts its plugin")
 
 	s.start(t)
-	eventually(t, l, "")
+	l.eventually("")
 	_, err = l.Seal(t.Context(), testPrefix, []byte("value"), testKey)
 	require.NoError(t, err)
 }
@@ -221,10 +226,9 @@ func TestAPluginThatHangsTimesOut(t *testing.T) {
 	require.Equal(t, codes.DeadlineExceeded, status.Code(err))
 	close(s.hang)
 	s.set(func(s *server) { s.hang = nil })
-	require.Eventually(t, func() bool {
-		_, err = l.Seal(t.Context(), testPrefix, []byte("value"), testKey)
-		return err == nil
-	}, testWait, time.Millisecond)
+	require.NoError(t, l.Ask(t.Context()))
+	_, err = l.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	require.NoError(t, err)
 }
 
 // Of many callers while the version is not known, each waits for its own time,
@@ -258,6 +262,7 @@ func TestAnotherVersionIsRefusedUntilItIsRight(t *testing.T) {
 	require.ErrorIs(t, err, envelope.ErrUnavailable)
 
 	s.set(func(s *server) { s.version = "" })
+	require.NoError(t, l.Ask(t.Context()))
 	_, err = l.Seal(t.Context(), testPrefix, []byte("value"), testKey)
 	require.NoError(t, err)
 }
@@ -291,7 +296,7 @@ func TestTheRecorderIsToldOfEveryCall(t *testing.T) {
 	c, err := Dial(s.endpoint(), never, func(method string, took time.Duration, err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		require.Positive(t, took)
+		assert.Positive(t, took)
 		got[method] = status.Code(err)
 	})
 	require.NoError(t, err)
@@ -314,10 +319,10 @@ func TestManyCallersAtOnceAskForTheVersionOnce(t *testing.T) {
 	for range 100 {
 		wg.Go(func() {
 			wrapped, err := c.Encrypt(t.Context(), []byte("key"))
-			require.NoError(t, err)
+			assert.NoError(t, err)
 			got, err := c.Decrypt(t.Context(), wrapped)
-			require.NoError(t, err)
-			require.Equal(t, "key", string(got))
+			assert.NoError(t, err)
+			assert.Equal(t, "key", string(got))
 		})
 	}
 	wg.Wait()

@@ -1,8 +1,10 @@
 package kmsv1
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"log/slog"
 	"os"
 	"sync"
@@ -30,15 +32,20 @@ type faultyPlugin struct {
 	mu                 sync.Mutex
 	encErr, decErr     error
 	wrap               func(dek []byte) []byte // instead of base64, when set
+	wrapped            map[string][]byte       // by what wrap made of it; nil to lose it
 	unwrapped          []byte                  // instead of the DEK, when set
+	damaged            []byte                  // what Decrypt fails on alone
 	encrypts, decrypts int
 	secrets            [][]byte      // what Encrypt was given
 	decrypting         chan struct{} // when set, Decrypt waits for it
+	takes              func()        // the time of a Decrypt
 	wake               chan struct{}
 	closed             bool
 }
 
-func newFaultyPlugin() *faultyPlugin { return &faultyPlugin{wake: make(chan struct{})} }
+func newFaultyPlugin() *faultyPlugin {
+	return &faultyPlugin{wrapped: map[string][]byte{}, wake: make(chan struct{})}
+}
 
 func (f *faultyPlugin) set(change func(*faultyPlugin)) {
 	f.mu.Lock()
@@ -56,12 +63,16 @@ func (f *faultyPlugin) Encrypt(_ context.Context, dek []byte) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.encrypts++
-	f.secrets = append(f.secrets, append([]byte(nil), dek...))
+	f.secrets = append(f.secrets, bytes.Clone(dek))
 	if f.encErr != nil {
 		return nil, f.encErr
 	}
 	if f.wrap != nil {
-		return f.wrap(dek), nil
+		out := f.wrap(dek)
+		if f.wrapped != nil {
+			f.wrapped[string(out)] = bytes.Clone(dek)
+		}
+		return out, nil
 	}
 	return []byte(base64.StdEncoding.EncodeToString(dek)), nil
 }
@@ -69,8 +80,17 @@ func (f *faultyPlugin) Encrypt(_ context.Context, dek []byte) ([]byte, error) {
 func (f *faultyPlugin) Decrypt(ctx context.Context, wrapped []byte) ([]byte, error) {
 	f.mu.Lock()
 	f.decrypts++
-	err, gate, instead := f.decErr, f.decrypting, f.unwrapped
+	err, gate, instead, takes := f.decErr, f.decrypting, f.unwrapped, f.takes
+	if len(f.damaged) > 0 && bytes.Equal(f.damaged, wrapped) {
+		err = errDamaged
+	}
+	if known, ok := f.wrapped[string(wrapped)]; ok && instead == nil {
+		instead = known
+	}
 	f.mu.Unlock()
+	if takes != nil {
+		takes()
+	}
 	if gate != nil {
 		select {
 		case <-gate:
@@ -79,7 +99,7 @@ func (f *faultyPlugin) Decrypt(ctx context.Context, wrapped []byte) ([]byte, err
 		}
 	}
 	if err != nil || instead != nil {
-		return append([]byte(nil), instead...), err
+		return bytes.Clone(instead), err
 	}
 	return base64.StdEncoding.Strict().DecodeString(string(wrapped))
 }
@@ -90,6 +110,8 @@ func (f *faultyPlugin) Close() error {
 	f.set(func(f *faultyPlugin) { f.closed = true })
 	return nil
 }
+
+var errDamaged = errors.New("cannot authenticate what is to be unwrapped")
 
 var errGone = status.Error(codes.Unavailable, "nobody listens")
 
@@ -125,9 +147,22 @@ func (r *recorder) CBCNoted(key string, n uint64) {
 }
 func (r *recorder) Changed(h envelope.Health) { r.do(func() { r.changes = append(r.changes, h) }) }
 
+// held is a provider that a test holds.
+type held struct {
+	*Provider
+	End func()
+}
+
+func hold(t testing.TB, p *Provider, role envelope.Role) held {
+	h := held{p, p.Hold()}
+	t.Cleanup(h.End)
+	p.SetRole(role)
+	return h
+}
+
 // rig is a provider that writes, on a faulty plugin and a clock that stands still.
 type rig struct {
-	*Lease
+	held
 	t      testing.TB
 	plugin *faultyPlugin
 	clock  *testingclock.FakeClock
@@ -146,22 +181,19 @@ func newRigOn(t testing.TB, plugin *faultyPlugin, change ...func(*Options)) *rig
 	for _, c := range change {
 		c(&opts)
 	}
-	r.Lease = NewProvider("test", plugin, opts).LeaseToWrite()
-	t.Cleanup(r.End)
-	require.NoError(t, r.Probed(t.Context()))
+	r.held = hold(t, NewProvider(plugin, opts), envelope.Writes)
+	require.NoError(t, r.Asked(t.Context()))
 	return r
 }
 
 // reader is a provider that only reads, on a healthy base64 plugin.
-func reader(t testing.TB, change ...func(*Options)) (*Lease, *faultyPlugin) {
+func reader(t testing.TB, change ...func(*Options)) (held, *faultyPlugin) {
 	plugin := newFaultyPlugin()
 	opts := Options{}
 	for _, c := range change {
 		c(&opts)
 	}
-	l := NewProvider("reader", plugin, opts).LeaseToRead()
-	t.Cleanup(l.End)
-	return l, plugin
+	return hold(t, NewProvider(plugin, opts), envelope.Reads), plugin
 }
 
 const testPrefix = "k8s:enc:kms:v1:test:"

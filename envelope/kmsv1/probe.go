@@ -24,35 +24,42 @@ func (p *Provider) ask(ctx context.Context, role envelope.Role) {
 }
 
 // ping has the plugin wrap and unwrap the four bytes that kube-apiserver probes
-// with, and holds it to its answer.
+// with, and holds it to its answer. What comes of it is noted of Encrypt: that a
+// plugin unwraps other values does not say that it keeps what it wraps.
 func (p *Provider) ping(ctx context.Context, learn func(func(plugin.Known) plugin.Known)) *plugin.Trouble {
-	sent := []byte("ping")
 	asked := p.opts.Clock.Now()
-	wrapped, t := p.wrap(ctx, sent)
+	t := p.wrapAndUnwrap(ctx, []byte("ping"))
 	if ctx.Err() != nil {
-		return plugin.TroubleOf("encrypt", ctx.Err()) // it is closing: what failed says nothing of the plugin
+		return t // it is closing: what failed says nothing of the plugin
 	}
 	now := p.opts.Clock.Now()
 	learn(func(k plugin.Known) plugin.Known {
 		k.Encrypt = k.Encrypt.After(t, asked, now)
+		if t == nil {
+			return k.AfterDecrypt("", nil, asked, now)
+		}
 		return k.Alive(t)
 	})
+	return t
+}
+
+func (p *Provider) wrapAndUnwrap(ctx context.Context, sent []byte) *plugin.Trouble {
+	wrapped, t := p.wrap(ctx, sent)
 	if t != nil {
 		return t
 	}
-	asked = now
+	asked := p.opts.Clock.Now()
 	got, err := p.plugin.Decrypt(ctx, wrapped)
-	if ctx.Err() != nil {
-		return plugin.TroubleOf("decrypt", ctx.Err())
-	}
 	switch {
 	case err != nil:
 		t = troubleOf("decrypt", err)
 	case subtle.ConstantTimeCompare(got, sent) != 1:
 		t = plugin.Troublef(plugin.BadAnswer, "decrypt: the plugin does not give back what it was given to encrypt")
 	}
-	now = p.opts.Clock.Now()
-	learn(func(k plugin.Known) plugin.Known { return k.AfterDecrypt("", t, asked, now) })
+	if ctx.Err() == nil {
+		kept := p.kept.Load().After(t, asked, p.opts.Clock.Now())
+		p.kept.Store(&kept)
+	}
 	return t
 }
 
@@ -88,9 +95,10 @@ func (p *Provider) wrap(ctx context.Context, secret []byte) ([]byte, *plugin.Tro
 	return wrapped, nil
 }
 
-// wrote learns what the Encrypt of a write came to, if that is news.
+// wrote learns what the Encrypt of a write came to, if that is news. A plugin that
+// does not unwrap what it wraps is not well by wrapping more.
 func (p *Provider) wrote(t *plugin.Trouble) {
-	if t == nil && p.Load().Encrypt.Trouble == nil {
+	if t == nil && (p.Load().Encrypt.Trouble == nil || p.kept.Load().Trouble != nil) {
 		return
 	}
 	now := p.opts.Clock.Now()

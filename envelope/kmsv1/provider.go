@@ -35,7 +35,8 @@ type Provider struct {
 	usage   usage
 	notes   notes
 
-	proven atomic.Pointer[time.Time] // when the plugin was last seen, ahead of writing, to wrap and unwrap
+	proven atomic.Pointer[time.Time]     // when the plugin was last seen, ahead of writing, to wrap and unwrap
+	kept   atomic.Pointer[plugin.Record] // of unwrapping what was wrapped just before
 }
 
 var _ transformer.Provider = (*Provider)(nil)
@@ -46,6 +47,7 @@ var _ transformer.Provider = (*Provider)(nil)
 func NewProvider(owned Plugin, opts Options) *Provider {
 	opts = opts.withDefaults()
 	p := &Provider{As: "KMS v1 provider", plugin: bounded{owned}, opts: opts, cache: newCache(opts.CacheSize)}
+	p.kept.Store(&plugin.Record{})
 	p.Followed = plugin.Follow(plugin.Config{
 		Clock: opts.Clock, Healthy: opts.HealthyPoll, Unhealthy: opts.UnhealthyPoll,
 		OnlyWriters: true, Wake: owned.Wake(),
@@ -178,15 +180,19 @@ func (p *Provider) Seal(ctx context.Context, prefix string, plaintext []byte, at
 }
 
 // lost is why what is written could not be read again, as far as is known: the
-// plugin was never seen to unwrap what it wraps, or last did not though it is in
-// reach.
+// plugin was never seen to unwrap what it wraps, or last did not though it was in
+// reach. What becomes of other values says nothing of that: one may be damaged, or
+// older than a plugin that no longer wraps what it can unwrap.
 func (p *Provider) lost() error {
-	k := p.Load()
-	switch {
-	case k.Decrypt.WellAt.IsZero():
-		return fmt.Errorf("%w: the plugin was not yet seen to unwrap what it wraps: %w", envelope.ErrUnavailable, p.Condition().Cause())
-	case k.DoubtsDecrypt() && !k.Decrypt.LostContact():
-		return fmt.Errorf("%w: the plugin does not unwrap what it wraps: %w", envelope.ErrWritesStopped, k.Decrypt.Err)
+	kept := p.kept.Load()
+	switch cause := kept.Cause(); {
+	case kept.WellAt.IsZero():
+		if cause == nil {
+			cause = p.Condition().Cause()
+		}
+		return fmt.Errorf("%w: the plugin was not yet seen to unwrap what it wraps: %w", envelope.ErrUnavailable, cause)
+	case cause != nil && !kept.LostContact():
+		return fmt.Errorf("%w: the plugin does not unwrap what it wraps: %w", envelope.ErrWritesStopped, cause)
 	}
 	return nil
 }

@@ -10,10 +10,12 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/apiserver/pkg/storage/value"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/envelope"
 )
@@ -130,8 +132,8 @@ func TestManyReadersOfOneColdDEKAskOnce(t *testing.T) {
 			wg.Go(func() {
 				started <- struct{}{}
 				got, _, err := l.Open(t.Context(), payload, testKey)
-				require.NoError(t, err)
-				require.Equal(t, "value", string(got))
+				assert.NoError(t, err)
+				assert.Equal(t, "value", string(got))
 			})
 		}
 		for range 200 {
@@ -176,30 +178,60 @@ func TestAReaderThatGivesUpDoesNotEndTheCall(t *testing.T) {
 }
 
 // An outage, an unknown key and a damaged value are three things to a caller.
+// What is the matter of one value says nothing of the plugin.
 func TestWhatFailsIsTold(t *testing.T) {
 	payload := newRig(t).write("value")
-	for err, want := range map[error]error{
-		errGone: envelope.ErrUnavailable,
-		status.Error(codes.NotFound, "destroyed"):  envelope.ErrUnknownKEK,
-		status.Error(codes.PermissionDenied, "no"): envelope.ErrUnavailable,
-		fmt.Errorf("odd"):                          envelope.ErrUnavailable,
+	for err, want := range map[error]struct {
+		means   error
+		problem envelope.Problem
+	}{
+		errGone: {envelope.ErrUnavailable, envelope.Unreachable},
+		status.Error(codes.NotFound, "destroyed"):            {envelope.ErrUnknownKEK, ""},
+		status.Error(codes.InvalidArgument, "not mine"):      {envelope.ErrUnavailable, ""},
+		status.Error(codes.PermissionDenied, "no"):           {envelope.ErrUnavailable, envelope.Denied},
+		status.Error(codes.FailedPrecondition, "in the bin"): {envelope.ErrUnavailable, envelope.KeyDisabled},
+		fmt.Errorf("odd"): {envelope.ErrUnavailable, envelope.Failed},
 	} {
 		l, plugin := reader(t)
 		plugin.decErr = err
 		_, _, got := l.Open(t.Context(), payload, testKey)
-		require.ErrorIs(t, got, want)
+		require.ErrorIs(t, got, want.means)
 		require.ErrorIs(t, got, err)
 		require.NotErrorIs(t, got, envelope.ErrCorrupt)
 		require.Equal(t, status.Code(err), status.Code(got), "the code is there for the metric")
-		require.ErrorContains(t, got, `kms provider "reader"`)
-		require.NotEmpty(t, l.Health().Problem)
 		h := l.Health()
+		require.Equal(t, want.problem, h.Problem)
 		require.True(t, h.Ready(), "a provider that only reads is always ready")
 
 		plugin.live()
 		_, _, got = l.Open(t.Context(), payload, testKey)
 		require.NoError(t, got)
 		require.Empty(t, l.Health().Problem)
+	}
+}
+
+// A reader is well again by itself: what failed is tried again at the polls.
+func TestAReaderIsWellAgainWhenThePluginIs(t *testing.T) {
+	payload := newRig(t).write("value")
+	for _, err := range []error{errGone, status.Error(codes.DeadlineExceeded, ""), fmt.Errorf("odd")} {
+		clock := testingclock.NewFakeClock(testStart)
+		l, plugin := reader(t, func(o *Options) { o.Clock = clock })
+		r := rig{held: l, t: t, clock: clock, plugin: plugin}
+		plugin.set(func(p *faultyPlugin) { p.decErr = err })
+		_, _, got := l.Open(t.Context(), payload, testKey)
+		require.ErrorIs(t, got, err)
+		require.NotEmpty(t, l.Health().Problem)
+		r.pass(envelope.DefaultUnhealthyPoll)
+		require.NotEmpty(t, l.Health().Problem, "it still does not unwrap")
+
+		plugin.live()
+		r.clock.Step(envelope.DefaultUnhealthyPoll)
+		require.Eventually(t, func() bool { return l.Health().Problem == "" }, testWait, testTick)
+		_, decrypts := plugin.calls()
+		r.clock.Step(never)
+		require.NoError(t, l.Do(t.Context(), func(context.Context) {}))
+		_, after := plugin.calls()
+		require.Equal(t, decrypts, after, "then nobody asks any more")
 	}
 }
 
@@ -286,7 +318,7 @@ func TestInputsAreNotChanged(t *testing.T) {
 	}
 }
 
-func TestUsageIsSinceTheLastCall(t *testing.T) {
+func TestUsageIsSinceTheBeginning(t *testing.T) {
 	r := newRig(t)
 	a := r.write("a")
 	for range 3 {
@@ -296,9 +328,10 @@ func TestUsageIsSinceTheLastCall(t *testing.T) {
 	require.Error(t, err)
 	require.Zero(t, r.Health().Reads, "as of the last call of Usage")
 	require.Equal(t, envelope.Use{Writes: 1, Reads: 3}, r.Usage())
-	require.Equal(t, envelope.Use{}, r.Usage())
+	r.clock.SetTime(testStart.Add(time.Second))
+	require.Equal(t, envelope.Use{Writes: 1, Reads: 3}, r.Usage())
 	require.EqualValues(t, 3, r.Health().Reads)
-	require.Equal(t, testStart, r.Health().LastRead)
+	require.Equal(t, testStart, r.Health().LastRead, "when it was noticed")
 }
 
 func TestReadersAndWritersAtOnce(t *testing.T) {
@@ -310,12 +343,12 @@ func TestReadersAndWritersAtOnce(t *testing.T) {
 			for j := range 50 {
 				plaintext := fmt.Sprint(i, j)
 				out, err := r.Seal(t.Context(), testPrefix, []byte(plaintext), testKey)
-				require.NoError(t, err)
+				assert.NoError(t, err)
 				for _, payload := range [][]byte{out[len(testPrefix):], old} {
 					got, stale, err := r.Open(t.Context(), payload, testKey)
-					require.NoError(t, err)
-					require.Equal(t, &payload[0] == &old[0], stale)
-					require.Equal(t, map[bool]string{true: "old", false: plaintext}[stale], string(got))
+					assert.NoError(t, err)
+					assert.Equal(t, &payload[0] == &old[0], stale)
+					assert.Equal(t, map[bool]string{true: "old", false: plaintext}[stale], string(got))
 				}
 				r.Usage()
 				r.Health()
@@ -323,5 +356,6 @@ func TestReadersAndWritersAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	r.write("that an AES-CBC value took the place of none")
 	require.Equal(t, 8, r.Health().CachedDEKs)
 }

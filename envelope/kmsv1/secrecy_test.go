@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/envelope"
 )
 
 // No text of anything here has a DEK in it, in any encoding.
@@ -21,7 +23,7 @@ func TestNoTextHasAKeyInIt(t *testing.T) {
 	d := r.cache.find([]byte("wrapped"))
 	stored, err := newStoredDEK(secret)
 	require.NoError(t, err)
-	for _, v := range []any{d, stored, r.Lease, r.Provider, []any{r.Provider}, r.cache, r.cache.ring.next, []*dek{d}, map[string]any{"dek": stored}} {
+	for _, v := range []any{d, stored, r.held, r.Provider, []any{r.Provider}, r.cache, r.cache.ring.next, []*dek{d}, map[string]any{"dek": stored}} {
 		texts := []string{}
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d", "%q"} {
 			texts = append(texts, fmt.Sprintf(verb, v))
@@ -52,24 +54,32 @@ func requireNoKey(t *testing.T, text string, secret []byte) {
 	}
 }
 
-// keeper keeps the very slices that it is given and gives out.
+// keeper keeps the very slices that it is given and gives out. It answers the
+// probe as it should.
 type keeper struct {
 	*faultyPlugin
 	given, gave []byte
 }
 
 func (k *keeper) Encrypt(ctx context.Context, dek []byte) ([]byte, error) {
+	if len(dek) != dekSize {
+		return dek, nil
+	}
 	k.given = dek
 	return []byte("wrapped"), nil
 }
 
-func (k *keeper) Decrypt(context.Context, []byte) ([]byte, error) { return k.gave, nil }
+func (k *keeper) Decrypt(_ context.Context, wrapped []byte) ([]byte, error) {
+	if string(wrapped) != "wrapped" {
+		return wrapped, nil
+	}
+	return k.gave, nil
+}
 
 func TestADEKIsOverwrittenOnceItsCipherIsMade(t *testing.T) {
 	k := &keeper{faultyPlugin: newFaultyPlugin(), gave: bytes.Repeat([]byte{1}, dekSize)}
-	l := NewProvider("test", k, Options{CacheSize: -1}).LeaseToWrite()
-	defer l.End()
-	require.NoError(t, l.Probed(t.Context()))
+	l := hold(t, NewProvider(k, Options{CacheSize: -1}), envelope.Writes)
+	require.NoError(t, l.Asked(t.Context()))
 	out, err := l.Seal(t.Context(), "", []byte("value"), testKey)
 	require.NoError(t, err)
 	require.Equal(t, make([]byte, dekSize), k.given)

@@ -11,42 +11,52 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/plugin"
 )
 
-// settle waits until the loop waits for its next poll.
+// settle waits until the follower waits for its next question.
 func (r *rig) settle() {
 	r.t.Helper()
 	require.Eventually(r.t, r.clock.HasWaiters, testWait, testTick)
 }
 
-// pass lets time go by and, if that makes a probe due, waits for its end.
+// pass lets time go by, and waits for the end of the probe that this makes due,
+// if it does.
 func (r *rig) pass(d time.Duration) {
 	r.t.Helper()
 	r.settle()
-	before, _ := r.plugin.calls()
-	due := d >= envelope.DefaultHealthyPoll || r.Health().Problem != "" && d >= envelope.DefaultUnhealthyPoll
 	r.clock.Step(d)
-	if !due {
-		return
-	}
-	require.Eventually(r.t, func() bool { n, _ := r.plugin.calls(); return n > before }, testWait, testTick)
 	r.settle()
+}
+
+func (r *rig) requireCalls(encrypts, decrypts int) {
+	r.t.Helper()
+	e, d := r.plugin.calls()
+	require.Equal(r.t, []int{encrypts, decrypts}, []int{e, d})
 }
 
 func TestAPluginThatIsWrittenWithIsProbed(t *testing.T) {
 	r := newRig(t)
-	encrypts, decrypts := r.plugin.calls()
-	require.Equal(t, []int{1, 1}, []int{encrypts, decrypts})
+	r.requireCalls(1, 1)
 	require.Equal(t, []byte("ping"), r.plugin.secrets[0])
 	require.Equal(t, envelope.Health{Writes: true, Since: testStart, LastHealthy: testStart}, r.Health())
 
 	r.pass(59 * time.Second)
-	encrypts, _ = r.plugin.calls()
-	require.Equal(t, 1, encrypts)
-	r.pass(61 * time.Second)
-	encrypts, decrypts = r.plugin.calls()
-	require.Equal(t, []int{2, 2}, []int{encrypts, decrypts})
-	require.Len(t, r.seen.changes, 1, "told of when it became healthy, and no more")
+	r.requireCalls(1, 1)
+	r.pass(time.Second)
+	r.requireCalls(2, 2)
+	require.Equal(t, testStart.Add(time.Minute), r.Health().LastHealthy)
+	require.Empty(t, r.seen.changes, "a plugin that is well from the beginning is no news")
+}
+
+func TestAPluginThatIsNotInUseIsNotAsked(t *testing.T) {
+	r := newRig(t)
+	r.SetRole(envelope.Idle)
+	require.Eventually(t, func() bool { return !r.clock.HasWaiters() }, testWait, testTick, "nobody waits to ask it")
+	r.clock.Step(never)
+	r.plugin.wake <- struct{}{}
+	require.NoError(t, r.Do(t.Context(), func(context.Context) {}))
+	r.requireCalls(1, 1)
 }
 
 func TestAnOutageIsSeenAndItsEnd(t *testing.T) {
@@ -55,6 +65,9 @@ func TestAnOutageIsSeenAndItsEnd(t *testing.T) {
 	r.pass(time.Minute)
 	broke := testStart.Add(time.Minute)
 	h := r.Health()
+	require.Empty(t, h.Problem, "a restart is no outage")
+	r.pass(plugin.Grace)
+	h = r.Health()
 	require.Equal(t, envelope.Unreachable, h.Problem)
 	require.ErrorIs(t, h.Err, errGone)
 	require.False(t, h.Ready())
@@ -65,16 +78,34 @@ func TestAnOutageIsSeenAndItsEnd(t *testing.T) {
 	r.pass(10 * time.Second)
 	r.pass(10 * time.Second)
 	require.Equal(t, broke, r.Health().Since, "it goes on")
-	require.Len(t, r.seen.changes, 2)
+	require.Len(t, r.seen.changes, 1)
 
 	r.plugin.live()
-	r.pass(10 * time.Second)
+	r.pass(9 * time.Second)
+	require.Equal(t, envelope.Unreachable, r.Health().Problem, "until it is asked again")
+	r.pass(time.Second)
 	h = r.Health()
 	require.Empty(t, h.Problem)
 	require.True(t, h.Ready())
 	require.Zero(t, h.WritesUntil, "nothing is written without the plugin")
-	require.Equal(t, testStart.Add(90*time.Second), h.LastHealthy)
-	require.Len(t, r.seen.changes, 3)
+	require.Equal(t, broke.Add(plugin.Grace+30*time.Second), h.LastHealthy)
+	require.Equal(t, h.LastHealthy, h.Since)
+	require.Len(t, r.seen.changes, 2)
+}
+
+// Between two polls nobody notices, at one it costs no readiness, and no write
+// that the connection waits for is refused.
+func TestARestartCostsNoReadinessAndNoWrite(t *testing.T) {
+	r := newRig(t)
+	r.plugin.die()
+	r.pass(time.Minute)
+	r.clock.Step(plugin.Grace - 1)
+	r.plugin.live()
+	r.write("value")
+	r.pass(1)
+	h := r.Health()
+	require.True(t, h.Ready())
+	require.Empty(t, r.seen.changes)
 }
 
 func TestAConnectionThatComesUpIsWorthAProbe(t *testing.T) {
@@ -124,20 +155,11 @@ func TestProblemsAreClassed(t *testing.T) {
 func TestProbedWaitsForTheFirstProbe(t *testing.T) {
 	plugin := newFaultyPlugin()
 	plugin.decrypting = make(chan struct{})
-	l := NewProvider("test", plugin, Options{}).LeaseToWrite()
+	l := hold(t, NewProvider(plugin, Options{}), envelope.Writes)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, l.Probed(ctx), context.Canceled)
+	require.ErrorIs(t, l.Asked(ctx), context.Canceled)
 	require.Equal(t, envelope.Unreachable, l.Health().Problem, "not asked yet is not healthy")
 	l.End() // ends the probe under way
 	require.True(t, plugin.closed)
-}
-
-func TestAReadThatFailsSaysNothingOfWriting(t *testing.T) {
-	r := newRig(t)
-	payload := newRig(t).write("value")
-	r.plugin.set(func(p *faultyPlugin) { p.decErr = errGone })
-	_, _, err := r.Open(t.Context(), payload, testKey)
-	require.Error(t, err)
-	require.Empty(t, r.Health().Problem, "the probe will tell")
 }

@@ -12,34 +12,30 @@ func TestAProviderThatOnlyReadsDoesNotWrite(t *testing.T) {
 	l, plugin := reader(t)
 	_, err := l.Seal(t.Context(), testPrefix, []byte("value"), testKey)
 	require.ErrorIs(t, err, envelope.ErrWritesStopped)
-	require.NoError(t, l.Probed(t.Context()))
 	encrypts, decrypts := plugin.calls()
 	require.Zero(t, encrypts+decrypts, "nobody is called before something is read")
 	require.False(t, l.Health().Writes)
 }
 
-func TestTheLastLeaseClosesThePlugin(t *testing.T) {
+func TestTheLastHoldClosesThePlugin(t *testing.T) {
 	r := newRig(t)
 	payload := r.write("value")
-	read := r.LeaseToRead()
+	end := r.Hold()
 	r.End()
 	r.End()
-	require.False(t, r.plugin.closed)
-	_, err := read.Seal(t.Context(), testPrefix, []byte("value"), testKey)
-	require.ErrorIs(t, err, envelope.ErrWritesStopped, "nobody leases it for writing any more")
-	require.True(t, verdictOf(read.Open(t.Context(), payload, testKey)).opened)
-
-	again := read.LeaseToWrite()
-	require.NoError(t, again.Probed(t.Context()))
-	_, err = again.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	require.False(t, r.plugin.closed, "ending twice is ending once")
+	require.True(t, verdictOf(r.Open(t.Context(), payload, testKey)).opened)
+	_, err := r.Seal(t.Context(), testPrefix, []byte("value"), testKey)
 	require.NoError(t, err)
-	again.End()
-	read.End()
+
+	end()
 	require.True(t, r.plugin.closed)
-	require.True(t, verdictOf(read.Open(t.Context(), payload, testKey)).opened, "what is in flight still reads what is cached")
-	cold := newRig(t).write("cold")
-	_, _, err = read.Open(t.Context(), cold, testKey)
+	require.True(t, verdictOf(r.Open(t.Context(), payload, testKey)).opened, "what is in flight still reads what is cached")
+	_, _, err = r.Open(t.Context(), newRig(t).write("cold"), testKey)
 	require.ErrorIs(t, err, envelope.ErrClosed)
+	_, err = r.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	require.ErrorIs(t, err, envelope.ErrClosed)
+	require.ErrorIs(t, r.Prepare(t.Context()), envelope.ErrClosed)
 }
 
 func TestClosingWaitsForCallsUnderWay(t *testing.T) {
@@ -55,9 +51,9 @@ func TestClosingWaitsForCallsUnderWay(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { l.End(); close(ended) }()
 	require.Eventually(t, func() bool {
-		begun := l.leases.Begin()
+		begun := l.Begin()
 		if begun {
-			l.leases.Done()
+			l.Done()
 		}
 		return !begun
 	}, testWait, testTick)
