@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,9 @@ func TestPollFindsWhatNoEventTold(t *testing.T) {
 		f.pass(DefaultPoll + time.Second)
 		f.requireBuilt("second")
 		require.Greater(t, f.notifier.opened, opened, "the folders watched may have been the wrong ones")
+		opened = f.notifier.opened
+		f.pass(3 * DefaultPoll)
+		require.Equal(t, opened, f.notifier.opened, "while nothing changes they are the right ones")
 	})
 }
 
@@ -144,6 +148,17 @@ func TestBadContentIsOneFailure(t *testing.T) {
 	})
 }
 
+func TestTheSameFailureOfAnotherContentIsANewOne(t *testing.T) {
+	follow(t, func(f *follower) {
+		f.refuses["bad"], f.refuses["as bad"] = errBad, errBad
+		f.put("bad")
+		f.put("as bad")
+		require.Len(t, f.failed, 2)
+		require.Equal(t, Hash([]byte("as bad")), f.controller.Status().FailedHash)
+		require.True(t, f.failed[1].FailedSince.After(f.failed[0].FailedSince))
+	})
+}
+
 func TestContentThatMaySucceedLaterIsTriedAtEachPoll(t *testing.T) {
 	follow(t, func(f *follower) {
 		away := retry{errors.New("plugin is away")}
@@ -153,6 +168,7 @@ func TestContentThatMaySucceedLaterIsTriedAtEachPoll(t *testing.T) {
 		f.requireBuilt("second", "second", "second", "second")
 		require.Len(t, f.failed, 1, "the same failure is reported once")
 		require.True(t, f.failed[0].Retrying)
+		require.Equal(t, f.failed[0].FailedSince, f.controller.Status().FailedSince)
 
 		f.refuses["second"] = retry{errors.New("plugin is denied")}
 		f.pass(2 * DefaultPoll)
@@ -227,6 +243,7 @@ func TestNewControllerChecksItsConfig(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, DefaultPoll, c.config.Poll)
 	require.Equal(t, DefaultQuiet, c.config.Quiet)
+	require.True(t, filepath.IsAbs(c.config.Path), "the process may change its folder")
 	for name, spoil := range map[string]func(*Config){
 		"no path":             func(c *Config) { c.Path = "" },
 		"no hash":             func(c *Config) { c.Hash = "" },
