@@ -1,15 +1,16 @@
 package config_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
@@ -22,17 +23,46 @@ var (
 	deploys    = schema.GroupResource{Group: "apps", Resource: "deployments"}
 	pods       = schema.GroupResource{Resource: "pods"}
 	at         = value.DefaultContext("/registry/x")
+	start      = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 )
 
-// built builds a file's content over previous and closes it with the test.
-func built(t *testing.T, previous *config.Transformers, content string) *config.Transformers {
+// built builds a file's content to replace previous, and closes it with the test.
+func built(t *testing.T, previous *config.Transformers, content string, change ...func(*config.BuildOptions)) *config.Transformers {
 	t.Helper()
-	c, err := config.Parse([]byte(content), config.Options{File: "test.yaml", Reload: true})
+	c, err := config.Parse([]byte(content), config.Options{File: "test.yaml", Reload: true, KMSv1: true})
 	require.NoError(t, err)
-	next, err := config.Build(c, previous, config.BuildOptions{APIServerID: "test"})
+	o := config.BuildOptions{APIServerID: "test"}
+	for _, c := range change {
+		c(&o)
+	}
+	next, err := config.Build(c, o, previous)
 	require.NoError(t, err)
 	t.Cleanup(next.Close)
 	return next
+}
+
+// swapped takes a file's content into use in the place of previous.
+func swapped(t *testing.T, previous *config.Transformers, content string) *config.Transformers {
+	t.Helper()
+	next := built(t, previous, content)
+	require.NoError(t, next.Prepare(t.Context()))
+	next.Commit(func() {})
+	previous.Close()
+	return next
+}
+
+// begun takes a first file's content into use, whether its plugins are well or not.
+func begun(t *testing.T, content string, change ...func(*config.BuildOptions)) *config.Transformers {
+	t.Helper()
+	x := built(t, nil, content, change...)
+	x.Commit(func() {})
+	_ = x.Prepare(t.Context())
+	return x
+}
+
+// at a clock that stands still.
+func atRest(clock *testingclock.FakeClock) func(*config.BuildOptions) {
+	return func(o *config.BuildOptions) { o.Envelope.Clock = clock }
 }
 
 func fileOf(entries ...string) string {
@@ -76,8 +106,7 @@ func read(t *testing.T, x *config.Transformers, r schema.GroupResource, stored [
 
 func TestEachResourceHasItsProviders(t *testing.T) {
 	p := faultplugin.Start(t)
-	x := built(t, nil, fileOf(rule("secrets", kms("a", p), identity), rule("'*.apps'", gcmKey), rule("'*.*'", identity, gcmKey)))
-	require.NoError(t, x.Ready(t.Context()))
+	x := begun(t, fileOf(rule("secrets", kms("a", p), identity), rule("'*.apps'", gcmKey), rule("'*.*'", identity, gcmKey)))
 	require.Contains(t, string(write(t, x, secrets, "v")), "k8s:enc:kms:v2:a:")
 	require.Contains(t, string(write(t, x, deploys, "v")), "k8s:enc:aesgcm:v1:k1:")
 	require.Equal(t, "v", string(write(t, x, pods, "v")))
@@ -97,15 +126,15 @@ func TestAResourceOfNoRuleIsPlainAndCiphertextThereIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "no matching prefix found")
 }
 
-// One plugin that several entries mention is one connection, one Status loop
-// and one DEK, under as many names as there are.
+// One plugin that several entries mention is one connection, one follower and one
+// DEK, under as many names as there are.
 func TestOnePluginIsAskedOnce(t *testing.T) {
 	p := faultplugin.Start(t)
-	x := built(t, nil, fileOf(rule("secrets", kms("1_secrets", p)), rule("configmaps", kms("1_configmaps", p)), rule("pods", identity, kms("1_pods", p))))
-	require.NoError(t, x.Ready(t.Context()))
+	x := begun(t, fileOf(rule("secrets", kms("1_secrets", p)), rule("configmaps", kms("1_configmaps", p)), rule("pods", identity, kms("1_pods", p))),
+		atRest(testingclock.NewFakeClock(start)))
 	require.Contains(t, string(write(t, x, secrets, "v")), "k8s:enc:kms:v2:1_secrets:")
 	require.Contains(t, string(write(t, x, configmaps, "v")), "k8s:enc:kms:v2:1_configmaps:")
-	require.Equal(t, faultplugin.Calls{Status: 1, Encrypt: 1}, p.Calls())
+	require.Equal(t, faultplugin.Calls{Status: 1, Encrypt: 1, Decrypt: 1}, p.Calls())
 
 	h := x.Health()
 	require.Len(t, h, 1)
@@ -117,19 +146,14 @@ func TestOnePluginIsAskedOnce(t *testing.T) {
 // A provider that did not change keeps connection, DEK and cache.
 func TestAReloadCostsAnUnchangedPluginNothing(t *testing.T) {
 	p, other := faultplugin.Start(t), faultplugin.Start(t)
-	first := built(t, nil, fileOf(rule("secrets", kms("a", p), identity)))
-	require.NoError(t, first.Ready(t.Context()))
+	first := begun(t, fileOf(rule("secrets", kms("a", p), identity)), atRest(testingclock.NewFakeClock(start)))
 	old := write(t, first, secrets, "v")
 
-	next := built(t, first, fileOf(rule("secrets", kms("renamed", p), kms("b", other), identity), rule("configmaps", kms("c", p))))
-	require.NoError(t, next.Ready(t.Context()))
-	first.Retire()
-	first.Close()
-	next.Activate()
+	next := swapped(t, first, fileOf(rule("secrets", kms("renamed", p), kms("b", other), identity), rule("configmaps", kms("c", p))))
 	got, stale := read(t, next, secrets, write(t, next, secrets, "v"))
 	require.Equal(t, "v", got)
 	require.False(t, stale)
-	require.Equal(t, faultplugin.Calls{Status: 1, Encrypt: 1}, p.Calls())
+	require.Equal(t, faultplugin.Calls{Status: 1, Encrypt: 1, Decrypt: 1}, p.Calls())
 	require.Eventually(t, func() bool { return other.Calls() == faultplugin.Calls{Status: 1} }, 30*time.Second, time.Millisecond,
 		"what is only read is asked how it is")
 
@@ -137,31 +161,46 @@ func TestAReloadCostsAnUnchangedPluginNothing(t *testing.T) {
 	require.ErrorContains(t, err, `"a"`, "names choose the prefix")
 }
 
+// The same plugin with another timeout for a call is another: the connection has
+// one timeout.
+func TestAPluginIsItsSocketAndItsTimeout(t *testing.T) {
+	p := faultplugin.Start(t)
+	file := func(timeout string) string {
+		return fileOf(rule("secrets", fmt.Sprintf("kms: {apiVersion: v2, name: a, endpoint: %q, timeout: %s}", p.Endpoint(), timeout)))
+	}
+	first := begun(t, file("20s"))
+	same := swapped(t, first, file("20000ms"))
+	require.Equal(t, 1, p.Calls().Encrypt)
+	p.Set(func(b *faultplugin.Behaviour) { b.Hang = true })
+	shorter := built(t, same, file("20ms"))
+	var notReady *config.NotReady
+	require.ErrorAs(t, shorter.Prepare(t.Context()), &notReady)
+	require.ErrorContains(t, notReady, "DeadlineExceeded")
+	p.Heal("1")
+	write(t, swapped(t, same, file("21s")), secrets, "v")
+	require.Equal(t, 2, p.Calls().Encrypt, "it has a DEK of its own")
+}
+
 func TestRolesChangeWithTheFile(t *testing.T) {
 	oldPlugin, newPlugin := faultplugin.Start(t), faultplugin.Start(t)
 	newPlugin.Heal("2")
-	steps := []string{
-		fileOf(rule("secrets", kms("old", oldPlugin))),
+	inUse := begun(t, fileOf(rule("secrets", kms("old", oldPlugin))))
+	var written [][]byte
+	for i, step := range []string{
+		"",
 		fileOf(rule("secrets", kms("old", oldPlugin), kms("new", newPlugin))),
 		fileOf(rule("secrets", kms("new", newPlugin), kms("old", oldPlugin))),
 		fileOf(rule("secrets", kms("new", newPlugin))),
-	}
-	var inUse *config.Transformers
-	var written [][]byte
-	for i, step := range steps {
-		next := built(t, inUse, step)
-		require.NoError(t, next.Ready(t.Context()))
-		next.Activate()
-		if inUse != nil {
-			inUse.Close()
+	} {
+		if i > 0 {
+			inUse = swapped(t, inUse, step)
 		}
-		inUse = next
 		if i == 3 {
 			written = written[2:] // migrated
 		}
-		health := next.Health()
+		health := inUse.Health()
 		require.Eventually(t, func() bool {
-			health = next.Health()
+			health = inUse.Health()
 			return !slices.ContainsFunc(health, func(h config.PluginHealth) bool { return h.KeyIDHash == "" })
 		}, 30*time.Second, time.Millisecond, "the key_id of each plugin is known, whatever its role")
 		for _, h := range health {
@@ -178,37 +217,53 @@ func TestRolesChangeWithTheFile(t *testing.T) {
 	require.Equal(t, 1, oldPlugin.Calls().Encrypt)
 }
 
-func TestReadyIsAboutPluginsThatBeginToWrite(t *testing.T) {
-	healthy, away := faultplugin.Start(t), faultplugin.New(t)
-	x := built(t, nil, fileOf(rule("secrets", kms("a", healthy), kms("b", away))))
-	require.NoError(t, x.Ready(t.Context()), "a reader may be away")
-
-	next := built(t, x, fileOf(rule("secrets", kms("b", away), kms("a", healthy))))
-	err := next.Ready(t.Context())
-	var notReady *config.NotReady
-	require.ErrorAs(t, err, &notReady)
-	require.True(t, notReady.Retryable())
-	require.ErrorContains(t, err, `"b"`)
-
-	healthy.Kill()
-	again := built(t, x, fileOf(rule("secrets, configmaps", kms("a", healthy))))
-	require.NoError(t, again.Ready(t.Context()), "it was written with before: the file changes nothing for it")
-}
-
-func TestReadyEndsWithItsContext(t *testing.T) {
-	p := faultplugin.Start(t)
-	p.Set(func(b *faultplugin.Behaviour) { b.Hang = true })
-	x := built(t, nil, fileOf(rule("secrets", kms("a", p))))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, x.Ready(ctx), context.Canceled)
+// Build calls nobody, and gives nobody anything to do.
+func TestBuildIsPure(t *testing.T) {
+	p, q := faultplugin.Start(t), faultplugin.Start(t)
+	clock := testingclock.NewFakeClock(start)
+	inUse := begun(t, fileOf(rule("secrets", kms("a", p), kms("b", q))), atRest(clock))
+	require.Eventually(t, func() bool { return inUse.Health()[1].KeyIDHash != "" }, 30*time.Second, time.Millisecond)
+	before, calls := inUse.Health(), []faultplugin.Calls{p.Calls(), q.Calls()}
+	r := faultplugin.Start(t)
+	next := built(t, inUse, fileOf(rule("secrets", kms("b", q)), rule("pods", kms("c", r))), atRest(clock))
+	require.Equal(t, before, inUse.Health())
+	require.Equal(t, calls, []faultplugin.Calls{p.Calls(), q.Calls()})
+	_, err := next.TransformerForResource(pods).TransformToStorage(t.Context(), []byte("v"), at)
+	require.ErrorIs(t, err, envelope.ErrWritesStopped, "nobody writes with it before it is taken into use")
+	next.Close()
+	require.Equal(t, before, inUse.Health())
+	require.Zero(t, r.Calls())
+	write(t, inUse, secrets, "v")
 }
 
 func TestBuildLeavesNothingBehindWhenItFails(t *testing.T) {
 	p := faultplugin.Start(t)
 	c, err := config.Parse([]byte(fileOf(rule("secrets", kms("a", p)), rule("pods", "kms: {apiVersion: v2, name: b, endpoint: 'unix://'}"))), config.Options{})
 	require.NoError(t, err, "kube-apiserver accepts it too")
-	_, err = config.Build(c, nil, config.BuildOptions{})
+	var dialled []*closing
+	_, err = config.Build(c, config.BuildOptions{
+		Dial: func(e envelope.Endpoint, d time.Duration, r envelope.Recorder) (envelope.Plugin, error) {
+			plugin, err := envelope.Dial(e, d, r)
+			if err != nil {
+				return nil, err
+			}
+			dialled = append(dialled, &closing{Plugin: plugin})
+			return dialled[len(dialled)-1], nil
+		},
+	})
 	require.ErrorContains(t, err, "resources[1].providers[0]")
 	require.Zero(t, p.Calls())
+	require.Len(t, dialled, 1)
+	require.True(t, dialled[0].closed.Load())
+}
+
+// closing is a plugin that notes that it was closed.
+type closing struct {
+	envelope.Plugin
+	closed atomic.Bool
+}
+
+func (c *closing) Close() error {
+	c.closed.Store(true)
+	return c.Plugin.Close()
 }

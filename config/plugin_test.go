@@ -46,15 +46,16 @@ func TestKMSv1IsBuiltAndTakenOver(t *testing.T) {
 	build := func(cacheSize int, previous *Transformers) *Transformers {
 		c, err := Parse(fileV1(cacheSize), Options{File: "f", Reload: true, KMSv1: true})
 		require.NoError(t, err)
-		built, err := Build(c, previous, BuildOptions{
+		built, err := Build(c, BuildOptions{
 			DialV1: func(envelope.Endpoint, time.Duration, envelope.Recorder) (kmsv1.Plugin, error) {
 				p := &pluginV1{}
 				dialled = append(dialled, p)
 				return p, nil
 			},
-		})
+		}, previous)
 		require.NoError(t, err)
-		require.NoError(t, built.Ready(t.Context()))
+		built.Commit(func() {})
+		require.NoError(t, built.Prepare(t.Context()))
 		return built
 	}
 	secrets, at := schema.GroupResource{Resource: "secrets"}, value.DefaultContext("/registry/secrets/a/b")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
@@ -18,8 +19,7 @@ import (
 // kube-apiserver's check calls Status whenever its last answer has aged.
 func TestAskingForHealthCallsNobody(t *testing.T) {
 	p, away := faultplugin.Start(t), faultplugin.New(t)
-	x := built(t, nil, fileOf(rule("secrets", kms("a", p)), rule("pods", kms("b", away))))
-	_ = x.Ready(t.Context())
+	x := begun(t, fileOf(rule("secrets", kms("a", p)), rule("pods", kms("b", away))), atRest(testingclock.NewFakeClock(start)))
 	before := p.Calls()
 	for range 1000 {
 		h := x.Health()
@@ -27,7 +27,7 @@ func TestAskingForHealthCallsNobody(t *testing.T) {
 		require.NotEmpty(t, h[1].Problem)
 	}
 	require.Equal(t, before, p.Calls())
-	require.Equal(t, faultplugin.Calls{Status: 1, Encrypt: 1}, before)
+	require.Equal(t, faultplugin.Calls{Status: 1, Encrypt: 1, Decrypt: 1}, before)
 }
 
 // Masking is found before any plugin is called; kube-apiserver has called those
@@ -50,11 +50,12 @@ func TestAFileIsJudgedWithoutItsPlugins(t *testing.T) {
 // other, then both.
 func TestEachPluginHasItsOwnHealth(t *testing.T) {
 	plugins := []*faultplugin.Plugin{faultplugin.Start(t), faultplugin.Start(t)}
-	x := built(t, nil, fileOf(rule("secrets", kms("first", plugins[0])), rule("pods", kms("second", plugins[1]))))
-	require.NoError(t, x.Ready(t.Context()))
+	clock := testingclock.NewFakeClock(start)
+	x := begun(t, fileOf(rule("secrets", kms("first", plugins[0])), rule("pods", kms("second", plugins[1]))), atRest(clock))
 	is := func(first, second envelope.Problem) {
 		t.Helper()
 		require.Eventually(t, func() bool {
+			clock.Step(100 * time.Millisecond)
 			h := x.Health()
 			return h[0].Problem == first && h[1].Problem == second
 		}, 30*time.Second, time.Millisecond)

@@ -48,8 +48,7 @@ func TestDEKsAreUnwrappedManyAtATimeAheadOfTheirReaders(t *testing.T) {
 	content := fileOf(rule("secrets", kms("a", p), gcmKey, identity))
 	var values [][]byte
 	for range deks { // each start of a server has a DEK of its own
-		server := built(t, nil, content)
-		require.NoError(t, server.Ready(t.Context()))
+		server := begun(t, content)
 		for range each {
 			values = append(values, write(t, server, secrets, "v"))
 		}
@@ -60,32 +59,31 @@ func TestDEKsAreUnwrappedManyAtATimeAheadOfTheirReaders(t *testing.T) {
 	c, err := config.Parse([]byte(content), config.Options{})
 	require.NoError(t, err)
 	var most atomic.Int32
-	server, err := config.Build(c, nil, config.BuildOptions{Dial: func(e envelope.Endpoint, d time.Duration, r envelope.Recorder) (envelope.Plugin, error) {
+	server, err := config.Build(c, config.BuildOptions{Dial: func(e envelope.Endpoint, d time.Duration, r envelope.Recorder) (envelope.Plugin, error) {
 		plugin, err := envelope.Dial(e, d, r)
 		return meeting{Plugin: plugin, present: new(atomic.Int32), most: &most, full: make(chan struct{}), fill: new(sync.Once), size: config.WarmAtOnce}, err
 	}})
 	require.NoError(t, err)
 	defer server.Close()
-	require.NoError(t, server.Ready(t.Context()))
+	before := p.Calls().Decrypt
 	require.True(t, server.ReadsKMS(secrets))
 	require.False(t, server.ReadsKMS(configmaps))
 
 	require.Equal(t, deks, server.Warm(t.Context(), slices.Values(values)))
 	require.Equal(t, int32(config.WarmAtOnce), most.Load(), "the bound holds")
-	require.Equal(t, deks, p.Calls().Decrypt)
+	require.Equal(t, before+deks, p.Calls().Decrypt)
 	for _, v := range values[:deks*each] {
 		plain, _ := read(t, server, secrets, v)
 		require.Equal(t, "v", plain)
 	}
-	require.Equal(t, deks, p.Calls().Decrypt, "the readers ask for nothing")
+	require.Equal(t, before+deks, p.Calls().Decrypt, "the readers ask for nothing")
 	require.Zero(t, server.Warm(t.Context(), slices.Values(values)))
 }
 
 func TestWarmingEndsWithItsContextAndForgivesThePlugin(t *testing.T) {
 	p := faultplugin.Start(t)
 	content := fileOf(rule("secrets", kms("a", p)))
-	first := built(t, nil, content)
-	require.NoError(t, first.Ready(t.Context()))
+	first := begun(t, content)
 	value := write(t, first, secrets, "v")
 	p.Kill()
 	second := built(t, nil, content)
