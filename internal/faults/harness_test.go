@@ -21,6 +21,7 @@ import (
 
 	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/internal/plugin"
 	"github.com/kube-atrest/atrest/reload"
 )
 
@@ -238,6 +239,22 @@ const (
 func (s *server) idle(poll time.Duration) {
 	s.t.Helper()
 	s.until(func() bool { return s.clock.waitingAnew(poll, poll) }, "the loop waits for its next poll")
+}
+
+// comesTo waits until something is known of plugins without a poll being due. A
+// plugin that was well and is out of reach counts when it is so for a moment:
+// that is let pass.
+func (s *server) comesTo(condition func() bool, what string) {
+	s.t.Helper()
+	s.until(func() bool {
+		if condition() {
+			return true
+		}
+		if s.clock.waitingAnew(plugin.Grace, plugin.Grace) {
+			s.clock.Step(plugin.Grace)
+		}
+		return false
+	}, what)
 }
 
 // allIdle waits until the loops of all plugins have done all that is due and

@@ -40,7 +40,7 @@ func keyAged(t *trial) {
 	own := s.mustWrite(secrets)
 	s.mustRead(secrets, other)
 	p.Kill()
-	s.until(func() bool { return !s.healthy() }, "the outage is noticed")
+	s.comesTo(func() bool { return !s.healthy() }, "the outage is noticed")
 	s.clock.Step(age)
 	s.mustRead(secrets, other)
 	s.clock.Step(tendEvery)
@@ -65,7 +65,7 @@ func keyEvicted(t *trial) {
 		s.mustRead(secrets, v)
 	}
 	p.Kill()
-	s.until(func() bool { return !s.healthy() }, "the outage is noticed")
+	s.comesTo(func() bool { return !s.healthy() }, "the outage is noticed")
 	require.ErrorIs(t, s.read(secrets, values[0]), envelope.ErrUnavailable)
 	s.mustRead(secrets, values[1])
 	s.mustRead(secrets, values[2])
@@ -79,7 +79,7 @@ func keyUsedUp(t *trial) {
 	p := faultplugin.Start(t)
 	s := prepare(t, fileOf(rule("secrets", kms(t.id, p)))).start(func(o *atrest.Options) { o.KMS.MaxWrites = most })
 	p.Kill()
-	s.until(func() bool { return !s.healthy() }, "the outage is noticed")
+	s.comesTo(func() bool { return !s.healthy() }, "the outage is noticed")
 	var last []byte
 	for range most {
 		last = s.mustWrite(secrets)

@@ -14,40 +14,47 @@ import (
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
-// readingRows are faults of Decrypt alone, at a plugin that is written with:
-// Status, and so the check, says nothing of them.
+// readingRows are faults of Decrypt alone, at a plugin that is written with. What
+// is about a value and not the plugin leaves the check alone.
 var readingRows = []row{
 	{
 		id:     "decrypt-refused",
-		seen:   "`kms-providers: ok`, `transformation_operations_total{status=\"PermissionDenied\"} 1`",
-		goesOn: "writes; " + hotReads,
-		test: decrypting(envelope.ErrUnavailable, func(b *faultplugin.Behaviour) {
+		seen:   "`not ready, denied since` once a read has failed, `kms_provider_problem{problem=\"denied\"} 1`, `transformation_operations_total{status=\"PermissionDenied\"} 1`",
+		goesOn: writesEnd + hotReads,
+		test: decrypting(envelope.ErrUnavailable, envelope.Denied, func(b *faultplugin.Behaviour) {
 			b.DecryptErr = status.Error(codes.PermissionDenied, "refused by the test")
 		}),
+	},
+	{
+		id:     "decrypt-garbage",
+		seen:   "`not ready, answer since` once a read has failed, `kms_provider_problem{problem=\"answer\"} 1`, `transformation_operations_total{status=\"unknown-non-grpc\"} 1`",
+		goesOn: writesEnd + hotReads,
+		test:   decrypting(envelope.ErrCorrupt, envelope.BadAnswer, func(b *faultplugin.Behaviour) { b.Garbage = []byte("no key") }),
 	},
 	{
 		id:     "kek-unknown",
 		seen:   "`kms-providers: ok`, `transformation_operations_total{status=\"NotFound\"} 1`",
 		goesOn: "writes; " + hotReads,
-		test:   decrypting(envelope.ErrUnknownKEK, func(b *faultplugin.Behaviour) { b.Forgotten = []string{"1"} }),
-	},
-	{
-		id:     "decrypt-garbage",
-		seen:   "`kms-providers: ok`, `transformation_operations_total{status=\"unknown-non-grpc\"} 1`",
-		goesOn: "writes; " + hotReads,
-		test:   decrypting(envelope.ErrCorrupt, func(b *faultplugin.Behaviour) { b.Garbage = []byte("no key") }),
+		test:   decrypting(envelope.ErrUnknownKEK, "", func(b *faultplugin.Behaviour) { b.Forgotten = []string{"1"} }),
 	},
 	{
 		id:     "decrypt-wrong-key",
 		seen:   "`kms-providers: ok`, `transformation_operations_total{status=\"unknown-non-grpc\"} 1`",
 		goesOn: "writes; " + hotReads,
-		test:   decrypting(envelope.ErrCorrupt, func(b *faultplugin.Behaviour) { b.Garbage = make([]byte, 32) }),
+		test:   decrypting(envelope.ErrCorrupt, "", func(b *faultplugin.Behaviour) { b.Garbage = make([]byte, 32) }),
+	},
+	{
+		id:     "cannot-decrypt",
+		seen:   "`not ready, denied since`, `nothing was written with it yet and writes fail`, `does not unwrap what it has wrapped`, `kms_provider_problem{problem=\"denied\"} 1`",
+		goesOn: "no writes; reads with other providers",
+		test:   cannotDecrypt,
 	},
 }
 
 // decrypting spoils Decrypt. What failed is not remembered: the same value can
-// be read as soon as the plugin is well.
-func decrypting(cold error, spoil func(*faultplugin.Behaviour)) func(*trial) {
+// be read as soon as the plugin is well. The plugin's own problem ends without a
+// read too.
+func decrypting(cold error, problem envelope.Problem, spoil func(*faultplugin.Behaviour)) func(*trial) {
 	return func(t *trial) {
 		p := faultplugin.Start(t)
 		values := elsewhere(t, 2, t.id, p)
@@ -56,19 +63,44 @@ func decrypting(cold error, spoil func(*faultplugin.Behaviour)) func(*trial) {
 		s.mustRead(secrets, values[0])
 		s.idle(healthyPoll)
 		p.Set(spoil)
-		s.clock.Step(healthyPoll)
-		s.idle(healthyPoll)
 		require.ErrorIs(t, s.read(secrets, values[1]), cold)
+		require.Equal(t, string(problem), s.provider(t.id).Problem)
+		s.mustRead(secrets, s.mustWrite(secrets))
 		s.clock.Step(25 * time.Hour)
-		s.idle(healthyPoll)
+		s.allIdle()
 		s.mustRead(secrets, values[0])
 		s.mustRead(secrets, hot)
-		s.mustRead(secrets, s.mustWrite(secrets))
+		_, err := s.write(secrets)
+		require.Equal(t, problem == "", err == nil, "%v", err)
 		t.look(s)
 
 		p.Heal("1")
+		s.clock.Step(unhealthyPoll)
+		s.until(s.healthy, "the plugin is well again, by its own account")
 		s.mustRead(secrets, values[1])
+		s.mustWrite(secrets)
 	}
+}
+
+// cannotDecrypt is a plugin that does not give back what it was given: what was
+// written with it could be read by this process alone.
+func cannotDecrypt(t *trial) {
+	p := faultplugin.Start(t)
+	p.Set(func(b *faultplugin.Behaviour) { b.DecryptErr = status.Error(codes.PermissionDenied, "refused by the test") })
+	s := start(t, fileOf(rule("secrets", kms(t.id, p), identity), rule("configmaps", identity)))
+	for range 3 {
+		_, err := s.write(secrets)
+		require.ErrorIs(t, err, envelope.ErrWritesStopped)
+		s.mustRead(configmaps, s.mustWrite(configmaps))
+		s.clock.Step(unhealthyPoll)
+		s.idle(unhealthyPoll)
+	}
+	t.look(s)
+
+	p.Heal("1")
+	s.clock.Step(unhealthyPoll)
+	s.until(s.healthy, "it gives back what it is given")
+	s.mustRead(secrets, s.mustWrite(secrets))
 }
 
 func readerRows() []row {
@@ -106,14 +138,14 @@ func (f fault) ofAReader(t *trial) {
 	s := start(t, fileOf(rule("secrets", kms("writes-beside-"+t.id, writer), f.provider(t.id, p))))
 	s.mustRead(secrets, values[0])
 	s.allIdle()
-	require.Equal(t, faultplugin.Calls{Status: 3, Encrypt: 2, Decrypt: 1}, p.Calls(), "a reader never asks to encrypt")
+	require.Equal(t, faultplugin.Calls{Status: 3, Encrypt: 2, Decrypt: 3}, p.Calls(), "a reader never asks to encrypt")
 	require.Equal(t, "ready", s.provider(t.id).State)
 
 	f.spoil(p)
 	if !f.byItself {
 		s.clock.Step(healthyPoll)
 	}
-	s.until(func() bool { return s.provider(t.id).Problem == string(f.problem) }, "the problem is noticed")
+	s.comesTo(func() bool { return s.provider(t.id).Problem == string(f.problem) }, "the problem is noticed")
 	require.Equal(t, "degraded", s.provider(t.id).State)
 	s.allIdle()
 	s.clock.Step(25 * time.Hour)
@@ -136,6 +168,7 @@ func (f fault) ofAReader(t *trial) {
 	f.readsCold(t, s, values[1])
 	f.end(p)
 	s.until(func() bool { return s.read(secrets, values[1]) == nil }, "the reader reads again")
+	s.clock.Step(unhealthyPoll)
 	s.until(ready, "and is well")
 }
 

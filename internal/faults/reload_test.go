@@ -182,8 +182,7 @@ func newWriterNotReady(t *trial) {
 	require.Contains(t, string(s.mustWrite(secrets)), ":"+t.id+":")
 	t.look(s)
 	absent.Serve()
-	s.clock.Step(reloadPoll)
-	s.until(func() bool { return s.uses(next) }, "the next poll applies it")
+	s.loaded(next)
 	require.Contains(t, string(s.mustWrite(secrets)), ":new-writer:")
 
 	unwell.Set(func(b *faultplugin.Behaviour) { b.Healthz = "sealed" })

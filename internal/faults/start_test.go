@@ -97,7 +97,7 @@ func socketReplaced(t *trial) {
 	s.idle(healthyPoll)
 	p.RemoveSocket()
 	p.Kill()
-	s.until(func() bool { return !s.healthy() }, "the connection broke")
+	s.comesTo(func() bool { return !s.healthy() }, "the connection broke")
 	s.mustRead(secrets, s.mustWrite(secrets))
 	p.Serve()
 	s.until(s.healthy, "the new socket is found")

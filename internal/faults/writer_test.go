@@ -124,14 +124,14 @@ func (f fault) ofAWriter(t *trial) {
 	if !f.byItself {
 		s.clock.Step(healthyPoll)
 	}
-	s.until(func() bool { return s.provider(f.id).Problem == string(f.problem) }, "the problem is noticed")
+	s.comesTo(func() bool { return s.provider(f.id).Problem == string(f.problem) }, "the problem is noticed")
 	s.idle(unhealthyPoll)
 	left := s.provider(f.id).WritesLeft
 	require.ErrorContains(t, s.check(), fmt.Sprintf("writes go on for %v s", left))
 	hot2 := s.mustWrite(secrets)
 	f.readsCold(t, s, cold[0])
 
-	s.clock.Step(time.Duration(left) * time.Second)
+	s.clock.Step(time.Duration(left)*time.Second - time.Second)
 	s.mustWrite(secrets)
 	s.idle(unhealthyPoll)
 	s.clock.Step(time.Second)
@@ -148,7 +148,7 @@ func (f fault) ofAWriter(t *trial) {
 	if !f.byItself {
 		s.clock.Step(unhealthyPoll)
 	}
-	s.until(s.healthy, "the plugin is healthy again")
+	s.comesTo(s.healthy, "the plugin is healthy again")
 	s.mustWrite(secrets)
 	s.mustRead(secrets, hot)
 	s.mustRead(secrets, cold[1])

@@ -73,7 +73,7 @@ func Dial(endpoint string, timeout time.Duration, recorder Recorder) (*Conn, err
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a unix socket is guarded by its file mode
 		grpc.WithAuthority("localhost"),
 		grpc.WithDisableServiceConfig(),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: redial, MinConnectTimeout: timeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: redial, MinConnectTimeout: forEver}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxAnswer)),
 		grpc.WithIdleTimeout(0),
 	)
@@ -86,17 +86,18 @@ func Dial(endpoint string, timeout time.Duration, recorder Recorder) (*Conn, err
 	return c, nil
 }
 
-// redial is how soon gRPC tries a socket again that nobody listens on.
-var redial = backoff.Config{BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: lastRedial}
+// The link dials until somebody listens, so gRPC's own attempt may take for ever.
+// It fails, with a log line, if whoever listens does not speak HTTP/2: then it is
+// made again soon, and later and later.
+const forEver = 10 * 365 * 24 * time.Hour
 
-// watch wakes whoever asks how the plugin is when the connection is there again
-// after something had failed. That it broke is told by the link.
+var redial = backoff.Config{BaseDelay: lastRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Minute}
+
+// watch tells the link whether gRPC has a connection.
 func (c *Conn) watch(ctx context.Context) {
 	defer close(c.watched)
 	for state := c.conn.GetState(); ; state = c.conn.GetState() {
-		if state == connectivity.Ready && c.link.isDown() {
-			c.link.wake()
-		}
+		c.link.is(state == connectivity.Ready)
 		if !c.conn.WaitForStateChange(ctx, state) {
 			return
 		}
@@ -108,9 +109,8 @@ func (c *Conn) watch(ctx context.Context) {
 func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	return c.call(ctx, method, func(ctx context.Context) error {
 		for {
-			breaks := c.link.breaks()
-			err := c.conn.Invoke(ctx, method, args, reply, opts...)
-			if !c.lost(err, breaks) || !c.comesBack(ctx) {
+			err, lost := c.try(ctx, patience, func() error { return c.conn.Invoke(ctx, method, args, reply, opts...) })
+			if !lost {
 				return err
 			}
 		}
@@ -125,11 +125,69 @@ type hasty struct{ *Conn }
 
 func (c hasty) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	return c.call(ctx, method, func(ctx context.Context) error {
-		breaks := c.link.breaks()
-		err := c.conn.Invoke(ctx, method, args, reply, opts...)
-		c.lost(err, breaks)
+		c.conn.ResetConnectBackoff()
+		err, _ := c.try(ctx, 0, func() error { return c.conn.Invoke(ctx, method, args, reply, opts...) })
 		return err
 	})
+}
+
+// try makes a call once there is a connection, for which it waits until an
+// outage is as old as patience. lost reports whether the connection was lost
+// under it, and the call may be tried again.
+func (c *Conn) try(ctx context.Context, patience time.Duration, invoke func() error) (err error, lost bool) {
+	if err := c.connected(ctx, patience); err != nil {
+		return err, false
+	}
+	before := c.link.state()
+	err = invoke()
+	switch status.Code(err) {
+	case codes.DeadlineExceeded, codes.Canceled:
+		return err, false
+	case codes.Unavailable:
+		if now := c.link.state(); !now.ready || now.broken != before.broken {
+			c.link.failed()
+			return err, time.Since(c.link.state().down) < patience
+		}
+	}
+	c.link.served()
+	return err, false
+}
+
+// connected waits for a connection.
+func (c *Conn) connected(ctx context.Context, patience time.Duration) error {
+	for {
+		c.conn.Connect() // if it is idle
+		state := c.link.state()
+		if state.ready {
+			return nil
+		}
+		var over <-chan time.Time
+		if !state.down.IsZero() {
+			left := patience - time.Since(state.down)
+			if left <= 0 {
+				return c.unreachable(state.err)
+			}
+			timer := time.NewTimer(left)
+			defer timer.Stop()
+			over = timer.C
+		}
+		select {
+		case <-state.changed:
+		case <-over:
+		case <-c.watched:
+			return status.Error(codes.Canceled, "the connection to the plugin was closed")
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	}
+}
+
+// unreachable is the error of a call while there is no connection.
+func (c *Conn) unreachable(err error) error {
+	if err == nil {
+		err = fmt.Errorf("unix %s: no connection that lasts", c.link.socket)
+	}
+	return status.Error(codes.Unavailable, "no connection to the plugin: "+err.Error())
 }
 
 // call bounds the time of a call and the text of its error, and tells of its end.
@@ -142,38 +200,6 @@ func (c *Conn) call(ctx context.Context, method string, invoke func(context.Cont
 	end(err)
 	c.recorder(method, time.Since(start), err)
 	return err
-}
-
-// lost notes what came of a call, and reports whether that was the connection's
-// doing and not the plugin's answer.
-func (c *Conn) lost(err error, breaks uint64) bool {
-	switch status.Code(err) {
-	case codes.DeadlineExceeded, codes.Canceled:
-		return false
-	case codes.Unavailable:
-		if c.conn.GetState() != connectivity.Ready || c.link.breaks() != breaks {
-			c.link.failed()
-			return true
-		}
-	}
-	c.link.served()
-	return false
-}
-
-// comesBack waits for a connection while the outage is young, and reports
-// whether there is one.
-func (c *Conn) comesBack(ctx context.Context) bool {
-	ctx, cancel := context.WithDeadline(ctx, c.link.downSince().Add(min(c.timeout, patience)))
-	defer cancel()
-	for state := c.conn.GetState(); state != connectivity.Ready; state = c.conn.GetState() {
-		if state == connectivity.Idle {
-			c.conn.Connect()
-		}
-		if !c.conn.WaitForStateChange(ctx, state) {
-			return false
-		}
-	}
-	return ctx.Err() == nil
 }
 
 // traced makes a call a span of the trace that ctx is part of, if that is

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -130,12 +131,12 @@ func TestARestartCostsNoCall(t *testing.T) {
 func TestALongOutageIsNotWaitedOut(t *testing.T) {
 	c := dial(t, socketPath(t), never, nil)
 	require.Equal(t, codes.Unavailable, call(t.Context(), c))
-	require.GreaterOrEqual(t, time.Since(c.link.downSince()), patience)
-	since := c.link.downSince()
+	since := c.link.state().down
+	require.GreaterOrEqual(t, time.Since(since), patience)
 	for range 100 {
 		require.Equal(t, codes.Unavailable, call(t.Context(), c))
 	}
-	require.Equal(t, since, c.link.downSince(), "one outage, which began once")
+	require.Equal(t, since, c.link.state().down, "one outage, which began once")
 }
 
 // A call's own error is no outage, whatever its code.
@@ -149,7 +150,7 @@ func TestAPluginMayAnswerThatItIsUnavailable(t *testing.T) {
 	c := dial(t, socket, never, nil)
 	require.Equal(t, codes.Unavailable, call(t.Context(), c))
 	require.EqualValues(t, 1, calls.Load(), "asked once")
-	require.False(t, c.link.isDown())
+	require.Zero(t, c.link.state().down)
 }
 
 // Whoever accepts connections and breaks them is dialled later and later.
@@ -168,30 +169,58 @@ func TestConnectionsThatServeNothingAreMadeLessOften(t *testing.T) {
 	require.True(t, l.redialAt().IsZero(), "until one has served a call")
 }
 
-// A plugin that crashes in every call, behind a socket that is kept for it.
-func TestAPluginThatBreaksEachConnectionWakesWithEach(t *testing.T) {
+// A plugin that crashes at its start, behind a socket that is kept for it, is no
+// plugin until it stays.
+func TestWhoeverHangsUpAtOnceIsNoPlugin(t *testing.T) {
 	socket := socketPath(t)
 	listener, err := net.Listen("unix", socket)
 	require.NoError(t, err)
-	t.Cleanup(func() { listener.Close() })
-	var accepted atomic.Int64
+	hungUp := make(chan struct{})
 	go func() {
+		defer close(hungUp)
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			accepted.Add(1)
 			conn.Close()
 		}
 	}()
 	c := dial(t, socket, never, nil)
-	for range 3 {
-		require.Equal(t, codes.Unavailable, hastily(t.Context(), c))
-		<-c.Wake()
-	}
-	require.True(t, c.link.isDown())
-	require.Positive(t, accepted.Load())
+	err = c.Hasty().Invoke(t.Context(), "/x.Y/Z", nil, nil)
+	require.Equal(t, codes.Unavailable, status.Code(err))
+	require.ErrorContains(t, err, "hangs up at once")
+	require.ErrorContains(t, err, socket)
+	require.NoError(t, listener.Close())
+	<-hungUp
+	serve(t, socket)
+	<-c.Wake()
+	require.Equal(t, codes.Unimplemented, hastily(t.Context(), c))
+}
+
+// One that waits to be greeted is as good.
+func TestAServerMayWaitToBeGreeted(t *testing.T) {
+	socket := socketPath(t)
+	serve(t, socket+"-behind")
+	listener, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	defer listener.Close()
+	go func() { // a proxy that hears the client out first
+		near, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		greeting := make([]byte, 24)
+		_, _ = io.ReadFull(near, greeting)
+		far, err := net.Dial("unix", socket+"-behind")
+		if err != nil {
+			return
+		}
+		_, _ = far.Write(greeting)
+		go func() { _, _ = io.Copy(far, near) }()
+		_, _ = io.Copy(near, far)
+	}()
+	require.Equal(t, codes.Unimplemented, hastily(t.Context(), dial(t, socket, never, nil)))
 }
 
 // Somebody who accepts the connection and never says a word.

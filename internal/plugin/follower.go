@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -30,9 +31,11 @@ type follower struct {
 	asked atomic.Uint64
 	after atomic.Pointer[chan struct{}] // closed when asked has grown
 
-	pace pace
-	last time.Time // when it was last asked; zero if never
-	as   Role      // what it was last asked as
+	pace    pace
+	breaks  wakes     // of the connection
+	failure wakes     // of calls
+	last    time.Time // when it was last asked; zero if never
+	as      Role      // what it was last asked as
 }
 
 // job is something to do that no question may come between.
@@ -101,7 +104,14 @@ func (f *follower) ask(ctx context.Context, why reason) {
 	if due, ok := f.of.due(f.last, f.as); ok {
 		poll = due.Sub(f.last)
 	}
-	f.pace.asked(f.last, why.woken, news, poll)
+	f.pace.asked(f.last)
+	for _, w := range []*wakes{&f.breaks, &f.failure} {
+		if slices.Contains(why.woken, w) {
+			w.brought(f.last, news, poll)
+		} else if news {
+			w.quiet = 0
+		}
+	}
 	f.asked.Store(roles)
 	next := make(chan struct{})
 	close(*f.after.Swap(&next))
@@ -110,7 +120,7 @@ func (f *follower) ask(ctx context.Context, why reason) {
 // reason is why the plugin is asked: it was woken, somebody waits, or else the
 // time has come.
 type reason struct {
-	woken   bool
+	woken   []*wakes
 	waiting []chan struct{}
 }
 
@@ -137,9 +147,9 @@ func (f *follower) pause(ctx context.Context) (why reason) {
 				return why
 			}
 		case <-f.of.config.Wake:
-			f.wake(&a, &why)
+			f.wake(&a, &why, &f.breaks)
 		case <-f.woken:
-			f.wake(&a, &why)
+			f.wake(&a, &why, &f.failure)
 		}
 	}
 	return why
@@ -158,10 +168,10 @@ func (f *follower) heard(waiting chan struct{}, why *reason) bool {
 }
 
 // wake takes in that it is worth asking, now or when that may be.
-func (f *follower) wake(a *alarms, why *reason) {
+func (f *follower) wake(a *alarms, why *reason, by *wakes) {
 	if f.of.Role() != Idle {
-		why.woken = true
-		a.setLate(f.pace.earliestWake(f.of.config.Clock.Now()))
+		why.woken = append(why.woken, by)
+		a.setLate(f.pace.earliest(by.earliest(f.of.config.Clock.Now())))
 	}
 }
 
@@ -169,6 +179,7 @@ func (f *follower) wake(a *alarms, why *reason) {
 type alarms struct {
 	clock      clock.Clock
 	poll, late alarm
+	lateAt     time.Time
 	rung       bool
 }
 
@@ -197,10 +208,11 @@ func (a *alarms) set(at time.Time, ok bool) {
 	}
 }
 
-// setLate sets when a wake may be heard.
+// setLate sets when a wake may be heard, if none is to be heard before.
 func (a *alarms) setLate(at time.Time) {
-	if a.late.timer == nil {
-		a.late = a.ringAt(at)
+	if a.late.timer == nil || at.Before(a.lateAt) {
+		a.late.stop()
+		a.late, a.lateAt = a.ringAt(at), at
 	}
 }
 

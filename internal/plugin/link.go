@@ -2,7 +2,9 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"net"
+	"os"
 	"sync"
 	"time"
 )
@@ -13,38 +15,76 @@ const (
 	lastRedial  = time.Second
 )
 
-// link dials the socket of a plugin, and knows what became of its connections.
-// One that broke before it served a call is dialled again later and later: who
-// accepts a connection is not yet well. Safe for concurrent use.
+// A server of gRPC greets when it accepts, or when it was greeted. One that
+// hangs up instead is found out before gRPC takes the connection over and makes
+// a log line of each.
+const (
+	hangsUpWithin = 50 * time.Millisecond
+	greetsWithin  = 5 * time.Second
+)
+
+// link dials the socket of a plugin, for as long as it takes, and knows whether
+// there is a connection. While nobody listens, or whoever does serves no call,
+// it dials later and later. Safe for concurrent use.
 type link struct {
 	socket string
 	woken  chan struct{}
 
 	mu      sync.Mutex
-	useless int       // connections in a row that served no call
-	dialled time.Time // when the latest was made
-	down    time.Time // since when calls fail, zero while they do not
-	broken  uint64    // how many connections broke
+	useless int           // dials in a row that led to no call being served
+	dialled time.Time     // when the latest was
+	ready   bool          // gRPC has a connection
+	err     error         // of the latest dial, nil while there is none
+	down    time.Time     // since when calls fail, zero while they do not
+	broken  uint64        // how many connections broke
+	changed chan struct{} // closed when ready or err become other
 }
 
-func newLink(socket string) *link { return &link{socket: socket, woken: make(chan struct{}, 1)} }
+func newLink(socket string) *link {
+	return &link{socket: socket, woken: make(chan struct{}, 1), changed: make(chan struct{})}
+}
 
-// dial makes a connection, as grpc.WithContextDialer wants it. The path is taken
-// as it stands.
-func (l *link) dial(ctx context.Context, _ string) (net.Conn, error) {
-	if err := l.holdOff(ctx); err != nil {
-		return nil, err
-	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", l.socket)
+// change changes the link, and tells those who wait for that.
+func (l *link) change(change func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dialled = time.Now()
+	change()
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// dial makes a connection, as grpc.WithContextDialer wants it. It tries until
+// there is one or ctx ends. The path is taken as it stands.
+func (l *link) dial(ctx context.Context, _ string) (net.Conn, error) {
+	for {
+		if err := l.holdOff(ctx); err != nil {
+			return nil, err
+		}
+		conn, err := l.dialOnce(ctx)
+		l.change(func() {
+			l.dialled, l.err = time.Now(), err
+			l.useless++
+			if err != nil && l.down.IsZero() {
+				l.down = time.Now()
+			}
+		})
+		if err == nil {
+			return conn, nil
+		}
+	}
+}
+
+func (l *link) dialOnce(ctx context.Context) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", l.socket)
 	if err != nil {
-		l.fail()
 		return nil, err
 	}
-	l.useless++
-	return &linked{Conn: conn, link: l}, nil
+	linked := &linked{Conn: conn, link: l}
+	if err := linked.listen(); err != nil {
+		conn.Close()
+		return nil, &net.OpError{Op: "dial", Net: "unix", Addr: conn.RemoteAddr(), Err: errors.New("whoever listens hangs up at once")}
+	}
+	return linked, nil
 }
 
 // holdOff waits until the socket may be dialled.
@@ -72,17 +112,13 @@ func (l *link) redialAt() time.Time {
 	return l.dialled.Add(wait)
 }
 
-// fail notes that calls fail, with mu held.
-func (l *link) fail() {
-	if l.down.IsZero() {
-		l.down = time.Now()
-	}
-}
-
+// failed notes that a call failed for want of a connection.
 func (l *link) failed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fail()
+	if l.down.IsZero() {
+		l.down = time.Now()
+	}
 }
 
 // served notes that the plugin answered a call.
@@ -92,38 +128,78 @@ func (l *link) served() {
 	l.useless, l.down = 0, time.Time{}
 }
 
-// downSince is when the outage began that there is.
-func (l *link) downSince() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.down
+// is notes whether gRPC has a connection. If there is one after calls have
+// failed, that is worth asking the plugin how it is.
+func (l *link) is(ready bool) {
+	wake := false
+	l.change(func() {
+		wake = ready && !l.ready && !l.down.IsZero()
+		l.ready = ready
+		if ready {
+			l.err = nil
+		}
+	})
+	if wake {
+		signal(l.woken)
+	}
 }
 
-func (l *link) isDown() bool { return !l.downSince().IsZero() }
-
-// breaks is how many connections broke so far.
-func (l *link) breaks() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.broken
+// linkState is how a link is at one moment.
+type linkState struct {
+	ready   bool
+	err     error
+	down    time.Time
+	broken  uint64
+	changed <-chan struct{}
 }
 
-func (l *link) wake() { signal(l.woken) }
+func (l *link) state() linkState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return linkState{l.ready, l.err, l.down, l.broken, l.changed}
+}
 
-// linked is a connection that tells of its end.
+// linked is a connection that tells of its end, and ends if nobody speaks.
 type linked struct {
 	net.Conn
-	link *link
-	once sync.Once
+	link   *link
+	heard  []byte // before gRPC has taken over
+	spoken bool   // of the goroutine that reads
+	once   sync.Once
+}
+
+// listen waits a moment for the other side to greet, or to hang up.
+func (c *linked) listen() error {
+	first := make([]byte, 1)
+	_ = c.Conn.SetReadDeadline(time.Now().Add(hangsUpWithin))
+	n, err := c.Conn.Read(first)
+	c.heard = first[:n]
+	_ = c.Conn.SetReadDeadline(time.Now().Add(greetsWithin))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+// Read reads, as gRPC does from one goroutine.
+func (c *linked) Read(b []byte) (int, error) {
+	if n := copy(b, c.heard); n > 0 {
+		c.heard = c.heard[n:]
+		return n, nil
+	}
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.spoken {
+		c.spoken = true
+		_ = c.Conn.SetReadDeadline(time.Time{})
+	}
+	return n, err
 }
 
 // Close ends the connection. gRPC calls it, also when the other side has.
 func (c *linked) Close() error {
 	c.once.Do(func() {
-		c.link.mu.Lock()
-		c.link.broken++
-		c.link.mu.Unlock()
-		c.link.wake()
+		c.link.change(func() { c.link.broken++; c.link.ready = false })
+		signal(c.link.woken)
 	})
 	return c.Conn.Close()
 }

@@ -10,13 +10,9 @@ const (
 )
 
 // pace bounds how often a plugin is asked: under no behaviour of it more than
-// once a second on average. What wakes without bringing news, as a plugin does
-// that closes idle connections, wakes less and less often, down to the rate of
-// the polls. It is for one goroutine.
+// once a second on average. It is for one goroutine.
 type pace struct {
 	spent time.Time // a bucket: how far the questions asked are ahead of askEvery
-	woken time.Time // when it was last asked because it was woken
-	quiet time.Duration
 }
 
 // earliest is when the plugin may be asked out of turn.
@@ -24,25 +20,29 @@ func (p *pace) earliest(now time.Time) time.Time {
 	return later(now, p.spent.Add(-(askBurst-1)*askEvery))
 }
 
-// earliestWake is the same for a wake of the connection.
-func (p *pace) earliestWake(now time.Time) time.Time {
-	return later(p.earliest(now), p.woken.Add(p.quiet))
+// asked notes that the plugin was asked at now.
+func (p *pace) asked(now time.Time) { p.spent = later(p.spent, now).Add(askEvery) }
+
+// wakes are the signals of one kind that it is worth asking. Those that bring no
+// news, as of a plugin that closes idle connections, are heard less and less
+// often, down to the rate of the polls. It is for one goroutine.
+type wakes struct {
+	heard time.Time // the last one
+	quiet time.Duration
 }
 
-// asked notes that the plugin was asked at now, and whether that brought news.
-// poll is the time to the next poll.
-func (p *pace) asked(now time.Time, woken, news bool, poll time.Duration) {
-	p.spent = later(p.spent, now).Add(askEvery)
+// earliest is when the next may be heard.
+func (w *wakes) earliest(now time.Time) time.Time { return later(now, w.heard.Add(w.quiet)) }
+
+// brought notes whether the one that was heard at now brought news. poll is the
+// time to the next poll.
+func (w *wakes) brought(now time.Time, news bool, poll time.Duration) {
+	w.heard = now
 	if news {
-		p.quiet = 0
-	}
-	if !woken {
+		w.quiet = 0
 		return
 	}
-	p.woken = now
-	if !news {
-		p.quiet = min(max(askEvery, 4*p.quiet), max(askEvery, poll))
-	}
+	w.quiet = min(max(askEvery, 4*w.quiet), max(askEvery, poll))
 }
 
 func later(a, b time.Time) time.Time {
