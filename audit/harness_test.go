@@ -59,10 +59,11 @@ type writer struct {
 
 func write(t testing.TB, c *config.Configuration) writer {
 	t.Helper()
-	transformers, err := config.Build(c, nil, config.BuildOptions{})
+	transformers, err := config.Build(c, config.BuildOptions{})
 	require.NoError(t, err)
 	t.Cleanup(transformers.Close)
-	require.NoError(t, transformers.Ready(t.Context()))
+	transformers.Commit(func() {})
+	require.NoError(t, transformers.Prepare(t.Context()))
 	return writer{t, transformers}
 }
 

@@ -84,13 +84,14 @@ func TestADEKThatDoesNotUnwrapIsAskedForOnce(t *testing.T) {
 		c := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()))
 		object := under(t, c, 1)[0]
 		plugin.Set(func(b *faultplugin.Behaviour) { b.DecryptErr = status.Error(code, "no") })
+		before := plugin.Calls().Decrypt
 		o := opener(t, c)
 		first := o.Open(t.Context(), secrets, object)
 		require.Error(t, first)
 		for range 5 {
 			require.ErrorContains(t, o.Open(t.Context(), secrets, object), "another object under the same DEK")
 		}
-		require.Equal(t, 1, plugin.Calls().Decrypt)
+		require.Equal(t, before+1, plugin.Calls().Decrypt)
 	}
 }
 
@@ -98,6 +99,7 @@ func TestAPluginThatIsAwayIsGivenUp(t *testing.T) {
 	plugin := faultplugin.Start(t)
 	c := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()), keyed("aesgcm", "key"))
 	objects := under(t, c, 6)
+	before := plugin.Calls().Decrypt
 	o := opener(t, c)
 	require.NoError(t, o.Open(t.Context(), secrets, objects[0]))
 	plugin.Set(func(b *faultplugin.Behaviour) { b.Hang = true })
@@ -106,7 +108,7 @@ func TestAPluginThatIsAwayIsGivenUp(t *testing.T) {
 	}
 	require.ErrorContains(t, o.Open(t.Context(), secrets, audit.Object{Key: "/x", Value: under(t, parse(t, "secrets", kmsV2("vault", faultplugin.Start(t).Endpoint())), 1)[0].Value}),
 		"failed 3 times in a row")
-	require.Equal(t, 1+3, plugin.Calls().Decrypt)
+	require.Equal(t, before+1+1, plugin.Calls().Decrypt, "a plugin that hangs is waited for once")
 	require.NoError(t, o.Open(t.Context(), secrets, objects[0]), "its DEK is known")
 	local := audit.Object{Key: "/registry/secrets/l"}
 	local.Value = write(t, parse(t, "secrets", keyed("aesgcm", "key"))).seal("secrets", local.Key, "{}")
@@ -117,6 +119,7 @@ func TestAnAnswerInBetweenIsAnotherChance(t *testing.T) {
 	plugin := faultplugin.Start(t)
 	c := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()))
 	objects := under(t, c, 5)
+	before := plugin.Calls().Decrypt
 	o := opener(t, c)
 	fail := func(err error) { plugin.Set(func(b *faultplugin.Behaviour) { b.DecryptErr = err }) }
 	for i, object := range objects {
@@ -127,16 +130,17 @@ func TestAnAnswerInBetweenIsAnotherChance(t *testing.T) {
 		fail(err)
 		require.Equal(t, i != 2, o.Open(t.Context(), secrets, object) != nil)
 	}
-	require.Equal(t, 5, plugin.Calls().Decrypt, "never three in a row")
+	require.Equal(t, before+5, plugin.Calls().Decrypt, "never three in a row")
 }
 
 func TestOpenLocalAsksNoPlugin(t *testing.T) {
 	plugin := faultplugin.Start(t)
 	c := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()), keyed("aesgcm", "key"))
 	object := under(t, c, 1)[0]
+	before := plugin.Calls()
 	o := opener(t, c)
 	require.NoError(t, o.OpenLocal(t.Context(), secrets, object))
-	require.Zero(t, plugin.Calls().Decrypt)
+	require.Equal(t, before, plugin.Calls())
 	require.Error(t, o.OpenLocal(t.Context(), secrets, audit.Object{Key: "/a", Value: []byte("{}")}), "no identity")
 }
 

@@ -60,7 +60,8 @@ func TestTheSlowCasesCountWhatTheySay(t *testing.T) {
 	require.Greater(t, one(readers(suite.KubeCounter), suite.DecryptCalls), 1.0)
 
 	start := func(side string) measure.Name { return measure.Name{Case: "ColdStart", Side: side} }
-	for side, calls := range map[string]float64{suite.AtrestCounter: 4, suite.KubeCounter: 4, suite.Tink: 40, suite.Cipher: 0} {
+	// One more here: the key to write with is unwrapped once before it is used.
+	for side, calls := range map[string]float64{suite.AtrestCounter: 4 + 1, suite.KubeCounter: 4, suite.Tink: 40, suite.Cipher: 0} {
 		require.EqualValues(t, 40, one(start(side), suite.ObjectsRead), side)
 		require.EqualValues(t, calls, one(start(side), suite.DecryptCalls), side)
 	}

@@ -49,9 +49,10 @@ func (l *lab) fill(ctx context.Context, p *place, n int) error {
 		if err != nil {
 			return err
 		}
-		provider := envelope.NewProvider(providerName, dialled, envelope.Options{MaxWrites: secretsPerDEK}).LeaseToWrite()
-		defer provider.End()
-		if err := provider.Probed(ctx); err != nil {
+		provider := envelope.NewProvider(dialled, envelope.Options{MaxWrites: secretsPerDEK})
+		defer provider.Hold()()
+		provider.SetRole(envelope.Writes)
+		if err := provider.Prepare(ctx); err != nil {
 			return err
 		}
 		keep = func(ctx context.Context, plaintext []byte, key string) ([]byte, error) {

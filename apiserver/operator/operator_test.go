@@ -77,10 +77,11 @@ func (c cluster) fill(t *testing.T, n int) {
 	require.NoError(t, err)
 	parsed, err := config.Parse(content, config.Options{})
 	require.NoError(t, err)
-	transformers, err := config.Build(parsed, nil, config.BuildOptions{})
+	transformers, err := config.Build(parsed, config.BuildOptions{})
 	require.NoError(t, err)
 	defer transformers.Close()
-	require.NoError(t, transformers.Ready(t.Context()))
+	transformers.Commit(func() {})
+	require.NoError(t, transformers.Prepare(t.Context()))
 	transformer := transformers.TransformerForResource(schema.GroupResource{Resource: "secrets"})
 	var batch []clientv3.Op
 	for i := range n {

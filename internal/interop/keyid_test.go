@@ -103,12 +103,17 @@ func TestAnUpdateThatChangesNothingWritesOncePerKeyID(t *testing.T) {
 
 		r.clock.Step(envelope.DefaultWriteWindow + 1)
 		require.ErrorIs(t, r.create("/c"), envelope.ErrWritesStopped)
-		require.False(t, r.touch("/a"), "which needs no write")
-		require.False(t, r.touch("/b"))
+		for _, name := range []string{"/a", "/b"} {
+			_, err := r.etcd.update(r.server, name, nothing)
+			require.ErrorIs(t, err, envelope.ErrWritesStopped, "nobody knows the key_id: the update must not say that all is well")
+		}
 
 		r.plugin.Serve()
 		r.rotate("4")
-		require.True(t, r.touch("/b"))
+		for _, name := range []string{"/a", "/b"} {
+			require.True(t, r.touch(name))
+			require.Equal(t, "4", r.keyIDOf(name))
+		}
 	}
 }
 

@@ -110,12 +110,13 @@ func loadOurs(t testing.TB, content string, o envelope.Options) (*config.Transfo
 	if err != nil {
 		return nil, err
 	}
-	built, err := config.Build(parsed, nil, config.BuildOptions{Envelope: o})
+	built, err := config.Build(parsed, config.BuildOptions{Envelope: o})
 	if err != nil {
 		return nil, err
 	}
 	t.Cleanup(built.Close)
-	_ = built.Ready(t.Context())
+	built.Commit(func() {})
+	_ = built.Prepare(t.Context()) // if it is not ready, what the test does says so
 	return built, nil
 }
 
