@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -62,6 +63,7 @@ type timer struct {
 	clock  *stillClock
 	length time.Duration
 	began  time.Time
+	poll   bool // of a follower that waits for its next poll
 }
 
 func newClock() *stillClock {
@@ -74,9 +76,25 @@ func newClock() *stillClock {
 func (c *stillClock) NewTimer(d time.Duration) clock.Timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := &timer{Timer: c.FakeClock.NewTimer(d), clock: c, length: d, began: c.Now()}
+	t := &timer{Timer: c.FakeClock.NewTimer(d), clock: c, length: d, began: c.Now(), poll: setsPoll()}
 	c.timers[t] = struct{}{}
 	return t
+}
+
+// setsPoll reports whether the caller's caller is a follower that sets its next
+// poll, however long that is.
+func setsPoll() bool {
+	callers := make([]uintptr, 8)
+	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)])
+	for {
+		frame, more := frames.Next()
+		if strings.HasSuffix(frame.Function, "internal/plugin.(*alarms).set") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
 }
 
 func (t *timer) Stop() bool {
@@ -261,10 +279,12 @@ func (s *server) comesTo(condition func() bool, what string) {
 // wait for their next poll. It is for a server that does not follow its file.
 func (s *server) allIdle() {
 	s.t.Helper()
-	s.until(func() bool {
-		loops := s.clock.waiting(func(t *timer) bool { return t.length == healthyPoll || t.length == unhealthyPoll })
-		return loops == len(s.Status().Providers)
-	}, "all loops wait for their next poll")
+	s.until(s.allPaused, "all loops wait for their next poll")
+}
+
+// allPaused reports whether every follower of a plugin waits for its next poll.
+func (s *server) allPaused() bool {
+	return s.clock.waiting(func(t *timer) bool { return t.poll }) >= len(s.Status().Providers)
 }
 
 // looked waits until the file was looked at, at this moment of the clock, while

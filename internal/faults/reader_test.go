@@ -86,7 +86,9 @@ func decrypting(cold error, problem envelope.Problem, spoil func(*faultplugin.Be
 // written with it could be read by this process alone.
 func cannotDecrypt(t *trial) {
 	p := faultplugin.Start(t)
-	p.Set(func(b *faultplugin.Behaviour) { b.DecryptErr = status.Error(codes.PermissionDenied, "refused by the test") })
+	p.Set(func(b *faultplugin.Behaviour) {
+		b.DecryptErr = status.Error(codes.PermissionDenied, "refused by the test")
+	})
 	s := start(t, fileOf(rule("secrets", kms(t.id, p), identity), rule("configmaps", identity)))
 	for range 3 {
 		_, err := s.write(secrets)

@@ -242,12 +242,7 @@ func (w *world) jumpFar(rt *rapid.T) {
 
 // polled waits until every loop that follows a plugin has asked it, if it was
 // due to.
-func (w *world) polled() {
-	w.until(func() bool {
-		loops := w.clock.waiting(func(t *timer) bool { return t.length == healthyPoll || t.length == unhealthyPoll })
-		return loops >= len(w.Status().Providers)
-	}, "all plugins were polled")
-}
+func (w *world) polled() { w.until(w.allPaused, "all plugins were polled") }
 
 // restart ends the server and starts another on a file that can be used.
 func (w *world) restart(rt *rapid.T) {
