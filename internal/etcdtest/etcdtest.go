@@ -1,6 +1,8 @@
 // Package etcdtest serves the reading half of etcd's API v3 from memory, with
 // revisions and compaction, over real gRPC on a unix socket or TLS: all that
 // package audit/etcd asks of an etcd, with faults that a real one has seldom.
+// Of the writing half it has what the storage of an apiserver sends; it has no
+// watch and no leases.
 //
 // It is for tests alone. apiserver/etcd runs the real one.
 package etcdtest
@@ -84,12 +86,25 @@ func (s *Server) Endpoint() string { return s.endpoint }
 // Store sets a key.
 func (s *Server) Store(key string, value []byte) { s.change(key, version{value: value}) }
 
+// Value is what a key is set to, if it is.
+func (s *Server) Value(key string) ([]byte, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, ok := s.at(key, s.revision)
+	return v.value, ok
+}
+
 // Delete removes a key.
 func (s *Server) Delete(key string) { s.change(key, version{deleted: true}) }
 
 func (s *Server) change(key string, v version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.changeTo(key, v)
+}
+
+// changeTo is called with mu held.
+func (s *Server) changeTo(key string, v version) {
 	s.revision++
 	v.revision = s.revision
 	if i, found := slices.BinarySearch(s.keys, key); !found {
