@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"errors"
+	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -26,6 +27,9 @@ var (
 	// ErrCorrupt: the value cannot be a stored object, or does not open under
 	// its own DEK for its etcd key. Trying again does not help.
 	ErrCorrupt = stored.ErrCorrupt
+	// ErrForeignDEK is an [ErrCorrupt]: the plugin answered InvalidArgument to the
+	// wrapped DEK, which is a part of the value.
+	ErrForeignDEK = fmt.Errorf("%w: the KMS plugin does not take its DEK for one that it has wrapped", ErrCorrupt)
 	// ErrClosed: the provider was closed; its configuration is no longer in use.
 	ErrClosed = plugin.ErrClosed
 )
@@ -51,8 +55,11 @@ const (
 
 // sentinelOf is what the error of a Decrypt call means to a caller.
 func sentinelOf(err error) error {
-	if status.Code(err) == codes.NotFound {
+	switch status.Code(err) {
+	case codes.NotFound:
 		return ErrUnknownKEK
+	case codes.InvalidArgument:
+		return ErrForeignDEK
 	}
 	return ErrUnavailable
 }

@@ -189,6 +189,7 @@ func TestWhatFailsIsTold(t *testing.T) {
 		errGone: ErrUnavailable,
 		status.Error(codes.NotFound, "destroyed"):  ErrUnknownKEK,
 		status.Error(codes.PermissionDenied, "no"): ErrUnavailable,
+		status.Error(codes.InvalidArgument, "odd"): ErrForeignDEK,
 		fmt.Errorf("odd"):                          ErrUnavailable,
 	} {
 		l, plugin := reader(t)

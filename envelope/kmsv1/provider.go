@@ -142,8 +142,11 @@ func (p *Provider) callDecrypt(ctx context.Context, wrapped []byte) (*dek, error
 
 // sentinelOf is what the error of a Decrypt call means to a caller.
 func sentinelOf(err error) error {
-	if status.Code(err) == codes.NotFound {
+	switch status.Code(err) {
+	case codes.NotFound:
 		return envelope.ErrUnknownKEK
+	case codes.InvalidArgument:
+		return envelope.ErrForeignDEK
 	}
 	return envelope.ErrUnavailable
 }

@@ -182,6 +182,7 @@ func TestWhatFailsIsTold(t *testing.T) {
 		errGone: envelope.ErrUnavailable,
 		status.Error(codes.NotFound, "destroyed"):  envelope.ErrUnknownKEK,
 		status.Error(codes.PermissionDenied, "no"): envelope.ErrUnavailable,
+		status.Error(codes.InvalidArgument, "odd"): envelope.ErrForeignDEK,
 		fmt.Errorf("odd"):                          envelope.ErrUnavailable,
 	} {
 		l, plugin := reader(t)
@@ -189,7 +190,7 @@ func TestWhatFailsIsTold(t *testing.T) {
 		_, _, got := l.Open(t.Context(), payload, testKey)
 		require.ErrorIs(t, got, want)
 		require.ErrorIs(t, got, err)
-		require.NotErrorIs(t, got, envelope.ErrCorrupt)
+		require.Equal(t, errors.Is(want, envelope.ErrCorrupt), errors.Is(got, envelope.ErrCorrupt))
 		require.Equal(t, status.Code(err), status.Code(got), "the code is there for the metric")
 		require.ErrorContains(t, got, `kms provider "reader"`)
 		require.NotEmpty(t, l.Health().Problem)
