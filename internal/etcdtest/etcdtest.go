@@ -8,6 +8,7 @@
 package etcdtest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -91,7 +92,7 @@ func (s *Server) Value(key string) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, ok := s.at(key, s.revision)
-	return v.value, ok
+	return bytes.Clone(v.value), ok
 }
 
 // Delete removes a key.
