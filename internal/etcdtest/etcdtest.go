@@ -1,8 +1,8 @@
 // Package etcdtest serves the reading half of etcd's API v3 from memory, with
 // revisions and compaction, over real gRPC on a unix socket or TLS: all that
 // package audit/etcd asks of an etcd, with faults that a real one has seldom.
-// Of the writing half it has what the storage of an apiserver sends; it has no
-// watch and no leases.
+// Of the writing half it has what the storage of an apiserver sends. Its watches
+// tell of nothing, and it has no leases.
 //
 // It is for tests alone. apiserver/etcd runs the real one.
 package etcdtest
@@ -70,6 +70,7 @@ func serve(t testing.TB, listener net.Listener, endpoint string, options ...grpc
 	s := &Server{endpoint: endpoint, revision: 1, history: map[string][]version{}, before: func(*pb.RangeRequest) error { return nil }, after: func(*pb.RangeResponse) {}}
 	server, served := grpc.NewServer(options...), make(chan struct{})
 	pb.RegisterKVServer(server, s)
+	pb.RegisterWatchServer(server, &watches{server: s})
 	go func() {
 		defer close(served)
 		_ = server.Serve(listener)

@@ -9,8 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/transformer"
@@ -102,6 +104,9 @@ func TestOnlyWhatIsNoOutageCanBeDeletedAsCorrupt(t *testing.T) {
 			err := r.deleteUnread("x")
 			require.Equal(t, c.deletes, err == nil, "%v", err)
 			require.Equal(t, !c.deletes, r.has("x"))
+			if !c.deletes && c.fails != nil { // up to 1.36 the former, from 1.37 on the latter
+				require.True(t, apierrors.IsInvalid(err) || apierrors.IsServiceUnavailable(err), "%v", err)
+			}
 		})
 	}
 }
@@ -132,4 +137,21 @@ func TestNoAnswerToAnOutageReadsLikeThatToADamagedValue(t *testing.T) {
 	const words = "corrupt object"
 	require.ErrorContains(t, theirs.calls("x")["delete"](), words)
 	require.NotContains(t, ours.calls("x")["delete"]().Error(), words)
+}
+
+func TestAWatchEndsAsWithKubeAPIServer(t *testing.T) {
+	bothWays(t, func(t *testing.T) {
+		ours, theirs := newRig(t, RESTOptions), newRig(t, kubes)
+		watched := func(r *rig) watch.Event {
+			r.stored("x")
+			r.fails = errOutage
+			watching, err := r.WatchPredicate(r.ctx(), storage.Everything, "", nil)
+			require.NoError(t, err)
+			defer watching.Stop()
+			return <-watching.ResultChan()
+		}
+		event := watched(ours)
+		require.Equal(t, watched(theirs), event)
+		require.EqualValues(t, http.StatusInternalServerError, event.Object.(*metav1.Status).Code)
+	})
 }
