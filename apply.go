@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server"
+
+	"github.com/kube-atrest/atrest/internal/outage"
 )
 
 // HookName is what [Encryption.PostStartHook] is called: like kube-apiserver's own
@@ -68,8 +70,10 @@ func (e *Encryption) PostStartHook(hook server.PostStartHookContext) error {
 // stored through e, whatever transformers inner would have given them. For each
 // resource that may be under KMS v2 it also looks through etcd, once and in the
 // background, and has the DEKs unwrapped that the server is about to need.
+// While a KMS plugin is away clients are told to try again (status 503), and
+// nothing is deleted as corrupt because of that.
 func (e *Encryption) RESTOptions(inner generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-	return restOptions{RESTOptionsGetter: inner, encryption: e}
+	return restOptions{RESTOptionsGetter: outage.RESTOptions(inner), encryption: e}
 }
 
 type restOptions struct {

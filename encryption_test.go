@@ -3,10 +3,8 @@ package atrest_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +22,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
@@ -32,57 +31,6 @@ var (
 	configmaps = schema.GroupResource{Resource: "configmaps"}
 	at         = value.DefaultContext("/registry/secrets/default/x")
 )
-
-// configuration is a file that encrypts resources with a plugin.
-func configuration(p *faultplugin.Plugin, resources string) string {
-	return fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
-kind: EncryptionConfiguration
-resources:
-- resources: [%s]
-  providers:
-  - kms: {apiVersion: v2, name: test, endpoint: %q}
-  - identity: {}
-`, resources, p.Endpoint())
-}
-
-func place(t *testing.T, content string) (path string, put func(string)) {
-	path = filepath.Join(t.TempDir(), "encryption.yaml")
-	put = func(content string) {
-		require.NoError(t, os.WriteFile(path+".new", []byte(content), 0o600))
-		require.NoError(t, os.Rename(path+".new", path))
-	}
-	put(content)
-	return path, put
-}
-
-func start(t *testing.T, o *atrest.Options) *atrest.Encryption {
-	e, err := o.Start(t.Context(), "test-apiserver")
-	require.NoError(t, err)
-	t.Cleanup(e.Close)
-	return e
-}
-
-func optionsFor(path string) *atrest.Options {
-	o := atrest.NewOptions()
-	o.ConfigFile, o.AutomaticReload = path, true
-	return o
-}
-
-func follow(t *testing.T, e *atrest.Encryption) {
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- e.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		require.NoError(t, <-ended)
-	})
-}
-
-func stored(t *testing.T, e *atrest.Encryption, r schema.GroupResource) string {
-	out, err := e.ResourceTransformers().TransformerForResource(r).TransformToStorage(t.Context(), []byte("plain"), at)
-	require.NoError(t, err)
-	return string(out)
-}
 
 func TestAChangeOfTheFileTakesEffectInTransformersHandedOutBefore(t *testing.T) {
 	p := faultplugin.Start(t)
@@ -97,7 +45,7 @@ func TestAChangeOfTheFileTakesEffectInTransformersHandedOutBefore(t *testing.T) 
 		out, err := handed.TransformToStorage(t.Context(), []byte("plain"), at)
 		return err == nil && strings.HasPrefix(string(out), "k8s:enc:kms:v2:test:")
 	}, 30*time.Second, time.Millisecond)
-	require.Equal(t, faultplugin.Calls{Status: 1, Encrypt: 1}, p.Calls(), "the plugin did not notice")
+	require.Equal(t, faultplugin.Calls{Status: 1, Encrypt: 1, Decrypt: 1}, p.Calls(), "the plugin did not notice")
 }
 
 func TestABadChangeLeavesEverythingAsItIsAndIsCountedOnce(t *testing.T) {
@@ -144,6 +92,77 @@ func TestStartWithoutThePluginAndReadyWhenItComes(t *testing.T) {
 	p.Serve()
 	require.Eventually(t, func() bool { return check.Check(nil) == nil }, 30*time.Second, time.Millisecond)
 	stored(t, e, secrets)
+}
+
+// read opens what the server stored.
+func read(t *testing.T, e *atrest.Encryption, stored string) (string, bool, error) {
+	out, stale, err := e.ResourceTransformers().TransformerForResource(secrets).TransformFromStorage(t.Context(), []byte(stored), at)
+	return string(out), stale, err
+}
+
+func TestARequestFromBeforeAReloadReadsWhatHasNoProviderAnyMore(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, put := place(t, configuration(p, "secrets"))
+	e := start(t, optionsFor(path))
+	follow(t, e)
+	before := stored(t, e, secrets)
+	without := fileOf(rule("secrets", aesgcm))
+	put(without)
+	eventually(t, func() bool { return uses(e, without) })
+	out, stale, err := read(t, e, before)
+	require.NoError(t, err)
+	require.Equal(t, "plain", out)
+	require.True(t, stale)
+}
+
+// The configuration before might do it. But what is wrong with the one in use has
+// to be seen, and its plugins are not to be asked twice for each value.
+func TestAnOutageIsNotReadRoundWithTheConfigurationBefore(t *testing.T) {
+	p, other := faultplugin.Start(t), faultplugin.Start(t)
+	path, put := place(t, configuration(p, "secrets"))
+	e := start(t, optionsFor(path))
+	follow(t, e)
+	before := stored(t, e, secrets)
+	other.Set(func(b *faultplugin.Behaviour) { b.DecryptErr = away })
+	moved := fileOf(rule("secrets", aesgcm, kms("test", other.Endpoint())))
+	put(moved)
+	eventually(t, func() bool { return uses(e, moved) })
+	_, _, err := read(t, e, before)
+	require.ErrorIs(t, err, envelope.ErrUnavailable)
+}
+
+func TestAStartThatIsGivenUpLeavesNothingBehind(t *testing.T) {
+	p := faultplugin.New(t)
+	p.Set(hang)
+	plugin := serveCounted(t, p)
+	path, _ := place(t, fileOf(rule("secrets", kms("test", plugin.endpoint, patient))))
+	ctx, giveUp := context.WithCancel(t.Context())
+	failed := make(chan error)
+	go func() {
+		_, err := optionsFor(path).Start(ctx, "")
+		failed <- err
+	}()
+	eventually(t, func() bool { return p.Calls().Status > 0 })
+	giveUp()
+	err := <-failed
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "waiting for the KMS plugins of")
+	plugin.requireClosed(t)
+}
+
+func TestWithoutAutomaticReloadAChangeOfTheFileWaitsForARestart(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, put := place(t, configuration(p, "secrets"))
+	o := optionsFor(path)
+	o.AutomaticReload = false
+	clock := fakeTime(o)
+	e := start(t, o)
+	stop := follow(t, e)
+	put(fileOf(rule("secrets", aesgcm)))
+	clock.Step(time.Hour)
+	stop()
+	require.Nil(t, e.Status().Reload)
+	require.Equal(t, 1, len(e.Status().Providers))
 }
 
 func TestAFileThatCannotBeUsedEndsTheStartWithOneErrorThatHelps(t *testing.T) {

@@ -30,7 +30,7 @@ type room struct {
 // has all that is below it too. An arrow that is not here is either a
 // mistake or a change of the design, which CONTRIBUTING.md then has to follow.
 var rooms = map[string]room{
-	".": {uses: []string{"config", "healthz", "reload", "envelope", "transformer", "internal/metrics"}},
+	".": {uses: []string{"config", "healthz", "reload", "envelope", "transformer", "internal/metrics", "internal/outage"}},
 
 	"config": {uses: []string{"envelope", "envelope/kmsv1", "transformer", "internal/metrics", "internal/redact", "internal/stored"},
 		never: []string{"os", "net/http", "github.com/fsnotify/fsnotify"}},
@@ -55,6 +55,7 @@ var rooms = map[string]room{
 	"internal/metrics": {uses: []string{"internal/stored", "internal/tally"}},
 	"internal/erase":   {},
 	"internal/gcm":     {},
+	"internal/outage":  {uses: []string{"envelope", "reload"}, never: []string{"google.golang.org/grpc/..."}},
 	"internal/plugin":  {uses: []string{"internal/stored"}},
 	"internal/redact":  {},
 	"internal/stored":  {},
@@ -142,6 +143,8 @@ func mayKnow(folder, path string) bool {
 		return true
 	case path == "k8s.io/apiserver/pkg/storage/value":
 		return true
+	case folder == "internal/outage":
+		return true // it stands between an apiserver's storage and its resources
 	}
 	return folder == "internal/metrics" && strings.HasSuffix(path, "/metrics")
 }

@@ -91,7 +91,7 @@ func (o *Opener) learn(provider string, dek uint64, err error) {
 	} else {
 		o.failures[provider]++
 	}
-	if !away && !errors.Is(err, envelope.ErrUnknownKEK) {
+	if !away && !errors.Is(err, envelope.ErrUnknownKEK) && !errors.Is(err, envelope.ErrForeignDEK) {
 		err = nil // of the object, not of the DEK
 	}
 	if len(o.deks) < maxRemembered {

@@ -79,7 +79,7 @@ func TestOpeningCallsDecryptOnceForEachDEKAndNothingElse(t *testing.T) {
 }
 
 func TestADEKThatDoesNotUnwrapIsAskedForOnce(t *testing.T) {
-	for _, code := range []codes.Code{codes.PermissionDenied, codes.NotFound} {
+	for _, code := range []codes.Code{codes.PermissionDenied, codes.NotFound, codes.InvalidArgument} {
 		plugin := faultplugin.Start(t)
 		c := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()))
 		object := under(t, c, 1)[0]

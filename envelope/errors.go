@@ -23,6 +23,9 @@ var (
 	// ErrCorrupt: the value cannot be a stored object, or does not open under
 	// its own DEK for its etcd key. Trying again does not help.
 	ErrCorrupt = stored.ErrCorrupt
+	// ErrForeignDEK is an [ErrCorrupt]: the plugin answered InvalidArgument to the
+	// wrapped DEK, which is a part of the value.
+	ErrForeignDEK = plugin.ErrForeignDEK
 	// ErrClosed: the provider was closed; its configuration is no longer in use.
 	ErrClosed = plugin.ErrClosed
 )

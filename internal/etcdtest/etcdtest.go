@@ -1,11 +1,14 @@
 // Package etcdtest serves the reading half of etcd's API v3 from memory, with
 // revisions and compaction, over real gRPC on a unix socket or TLS: all that
 // package audit/etcd asks of an etcd, with faults that a real one has seldom.
+// Of the writing half it has what the storage of an apiserver sends. Its watches
+// tell of nothing, and it has no leases.
 //
 // It is for tests alone. apiserver/etcd runs the real one.
 package etcdtest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -67,6 +70,7 @@ func serve(t testing.TB, listener net.Listener, endpoint string, options ...grpc
 	s := &Server{endpoint: endpoint, revision: 1, history: map[string][]version{}, before: func(*pb.RangeRequest) error { return nil }, after: func(*pb.RangeResponse) {}}
 	server, served := grpc.NewServer(options...), make(chan struct{})
 	pb.RegisterKVServer(server, s)
+	pb.RegisterWatchServer(server, &watches{server: s})
 	go func() {
 		defer close(served)
 		_ = server.Serve(listener)
@@ -84,12 +88,25 @@ func (s *Server) Endpoint() string { return s.endpoint }
 // Store sets a key.
 func (s *Server) Store(key string, value []byte) { s.change(key, version{value: value}) }
 
+// Value is what a key is set to, if it is.
+func (s *Server) Value(key string) ([]byte, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, ok := s.at(key, s.revision)
+	return bytes.Clone(v.value), ok
+}
+
 // Delete removes a key.
 func (s *Server) Delete(key string) { s.change(key, version{deleted: true}) }
 
 func (s *Server) change(key string, v version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.changeTo(key, v)
+}
+
+// changeTo is called with mu held.
+func (s *Server) changeTo(key string, v version) {
 	s.revision++
 	v.revision = s.revision
 	if i, found := slices.BinarySearch(s.keys, key); !found {

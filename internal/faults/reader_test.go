@@ -29,7 +29,7 @@ var readingRows = []row{
 		id:     "decrypt-garbage",
 		seen:   "`not ready, answer since` once a read has failed, `kms_provider_problem{problem=\"answer\"} 1`, `transformation_operations_total{status=\"unknown-non-grpc\"} 1`",
 		goesOn: writesEnd + hotReads,
-		test:   decrypting(envelope.ErrCorrupt, envelope.BadAnswer, func(b *faultplugin.Behaviour) { b.Garbage = []byte("no key") }),
+		test:   decrypting(envelope.ErrUnavailable, envelope.BadAnswer, func(b *faultplugin.Behaviour) { b.Garbage = []byte("no key") }),
 	},
 	{
 		id:     "kek-unknown",

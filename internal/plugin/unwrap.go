@@ -19,9 +19,12 @@ import (
 var (
 	ErrUnavailable = errors.New("KMS plugin is unavailable")
 	ErrUnknownKEK  = errors.New("KMS plugin does not know the KEK")
+	// ErrForeignDEK is a stored.ErrCorrupt: the wrapped DEK is a part of the value.
+	ErrForeignDEK = fmt.Errorf("%w: the KMS plugin does not take its DEK for one that it has wrapped", stored.ErrCorrupt)
 )
 
-// ErrNoKey: the plugin answered Decrypt with what cannot be a DEK.
+// ErrNoKey: the plugin answered Decrypt with what cannot be a DEK. That is the
+// plugin's doing, and says nothing of the value.
 var ErrNoKey = errors.New("the plugin's answer is no key")
 
 // ErrHung: the plugin did not answer a moment ago, and was not asked again.
@@ -49,7 +52,7 @@ type Unwrapper[DEK any] struct{ calls singleflight.Group }
 // list waits for it once and not for each object.
 //
 // The error wraps what it means ([ErrUnavailable], [ErrUnknownKEK],
-// [stored.ErrCorrupt] or [ErrClosed]) and what it was: that of the call, with
+// [ErrForeignDEK] or [ErrClosed]) and what it was: that of the call, with
 // [ErrHung] if it was that of an earlier one, or that of ctx.
 func (u *Unwrapper[DEK]) Unwrap(ctx context.Context, f *Followed, c Call[DEK]) (dek DEK, err error) {
 	call := u.calls.DoChan(c.ID, func() (any, error) {
@@ -74,10 +77,10 @@ func failure(keyID string, err error) error {
 	switch {
 	case errors.Is(err, ErrClosed):
 		return fmt.Errorf("%w: the configuration that named it was replaced", err)
-	case errors.Is(err, ErrNoKey):
-		return fmt.Errorf("%w: for %s: %w", stored.ErrCorrupt, dekUnder(keyID), err)
 	case status.Code(err) == codes.NotFound:
 		return fmt.Errorf("%w: it did not unwrap %s: %w", ErrUnknownKEK, dekUnder(keyID), err)
+	case status.Code(err) == codes.InvalidArgument:
+		return fmt.Errorf("%w: it did not unwrap %s: %w", ErrForeignDEK, dekUnder(keyID), err)
 	}
 	return fmt.Errorf("%w: it did not unwrap %s; reads under DEKs seen before go on: %w", ErrUnavailable, dekUnder(keyID), err)
 }

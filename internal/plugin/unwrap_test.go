@@ -11,8 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/kube-atrest/atrest/internal/stored"
 )
 
 // decrypting is a call for a DEK that is never found and that takes a time.
@@ -79,8 +77,9 @@ func TestWhatAFailureMeans(t *testing.T) {
 	for err, want := range map[error]error{
 		status.Error(codes.NotFound, "x"):         ErrUnknownKEK,
 		status.Error(codes.PermissionDenied, "x"): ErrUnavailable,
-		ErrNoKey:  stored.ErrCorrupt,
-		ErrClosed: ErrClosed,
+		status.Error(codes.InvalidArgument, "x"):  ErrForeignDEK,
+		ErrNoKey:                                  ErrUnavailable,
+		ErrClosed:                                 ErrClosed,
 	} {
 		r := newRig(t)
 		var u Unwrapper[string]
