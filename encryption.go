@@ -31,7 +31,7 @@ type Encryption struct {
 	apiServerID string
 	process     string // names this one in its Status
 	logger      klog.Logger
-	clock       clock.WithTicker
+	clock       clock.WithTickerAndDelayedExecution
 	hash        string
 
 	set        *reload.Set                       // of *config.Transformers

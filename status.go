@@ -133,6 +133,14 @@ const AskPath = StatusPath + "/ask"
 // askTimeout bounds how long an answer waits for plugins that hang.
 const askTimeout = 10 * time.Second
 
+// ask has the plugins asked, and waits for those that answer in time.
+func (e *Encryption) ask(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer e.clock.AfterFunc(askTimeout, cancel).Stop()
+	e.inUse().Ask(ctx)
+}
+
 // ServeStatus answers requests for [StatusPath] with [Encryption.Status] as
 // JSON, and leaves all others to next. A POST to [AskPath] has every plugin asked
 // how it is before: what it says, such as a new key_id, is known then instead of
@@ -149,9 +157,7 @@ func (e *Encryption) ServeStatus(next http.Handler) http.Handler {
 				http.Error(w, "post to "+AskPath+" to have the KMS plugins asked, or get "+StatusPath, http.StatusMethodNotAllowed)
 				return
 			}
-			ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-			defer cancel()
-			e.inUse().Ask(ctx)
+			e.ask(r.Context())
 		default:
 			next.ServeHTTP(w, r)
 			return

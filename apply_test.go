@@ -1,0 +1,192 @@
+package atrest_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/client-go/rest"
+	basecompatibility "k8s.io/component-base/compatibility"
+
+	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/reload"
+)
+
+// secured is the config of an apiserver on a port of the loopback interface. A
+// user is called as the token is, and allowed says what it may.
+func secured(t *testing.T, allowed func(authorizer.Attributes) bool) *server.Config {
+	c := newServerConfig()
+	c.EffectiveVersion = basecompatibility.NewEffectiveVersionFromString("1.36", "", "")
+	c.ExternalAddress = "127.0.0.1:443"
+	secure := options.NewSecureServingOptions()
+	secure.BindAddress, secure.ServerCert.CertDirectory = net.IPv4(127, 0, 0, 1), t.TempDir()
+	var err error
+	secure.Listener, secure.BindPort, err = options.CreateListener("tcp", "127.0.0.1:0", net.ListenConfig{})
+	require.NoError(t, err)
+	require.NoError(t, secure.MaybeDefaultWithSelfSignedCerts("localhost", nil, []net.IP{secure.BindAddress}))
+	require.NoError(t, secure.WithLoopback().ApplyTo(&c.SecureServing, &c.LoopbackClientConfig))
+
+	c.Authentication.Authenticator = bearertoken.New(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		return &authenticator.Response{User: &user.DefaultInfo{Name: token}}, true, nil
+	}))
+	c.Authorization.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if allowed(a) {
+			return authorizer.DecisionAllow, "", nil
+		}
+		return authorizer.DecisionNoOpinion, "", nil
+	})
+	return c
+}
+
+// running is an apiserver with nothing in it but what ApplyTo adds.
+type running struct {
+	*server.GenericAPIServer
+	t      *testing.T
+	config *server.Config
+	stop   func() // begins its end, and returns
+}
+
+// runServer runs a server until the test ends.
+func runServer(t *testing.T, c *server.Config, o *atrest.Options) *running {
+	require.NoError(t, o.ApplyTo(c))
+	s, err := c.Complete(nil).New("test", server.NewEmptyDelegate())
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	prepared := s.PrepareRun()
+	go func() { ended <- prepared.RunWithContext(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+	return &running{s, t, c, stop}
+}
+
+// request is the code that a user gets; nobody has no token.
+func (r *running) request(user, method, path string) int {
+	to := rest.AnonymousClientConfig(r.config.LoopbackClientConfig)
+	to.BearerToken = user
+	client, err := rest.HTTPClientFor(to)
+	require.NoError(r.t, err)
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, to.Host+path, nil)
+	require.NoError(r.t, err)
+	resp, err := client.Do(req)
+	require.NoError(r.t, err)
+	require.NoError(r.t, resp.Body.Close())
+	return resp.StatusCode
+}
+
+// write stores something as the server does.
+func (r *running) write() error {
+	_, err := r.config.ResourceTransformers.TransformerForResource(secrets).TransformToStorage(context.Background(), nil, at)
+	return err
+}
+
+func TestWhatIsToldOfEncryptionIsForThoseWhoMay(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, _ := place(t, configuration(p, "secrets"))
+	s := runServer(t, secured(t, func(a authorizer.Attributes) bool {
+		switch a.GetUser().GetName() {
+		case "operator":
+			return !a.IsResourceRequest() && a.GetVerb() == "post" && a.GetPath() == "/debug/encryption/ask"
+		case "reader":
+			return !a.IsResourceRequest() && a.GetVerb() == "get"
+		}
+		return false
+	}), optionsFor(path))
+	for _, c := range []struct {
+		user, method, path string
+		code               int
+	}{
+		{"reader", "GET", atrest.StatusPath, http.StatusOK},
+		{"reader", "GET", "/readyz/kms-providers", http.StatusOK},
+		{"reader", "GET", "/healthz/kms-providers", http.StatusOK},
+		{"reader", "GET", "/livez/kms-providers", http.StatusNotFound}, // a restart mends no plugin
+		{"reader", "POST", atrest.AskPath, http.StatusForbidden},
+		{"reader", "GET", atrest.AskPath, http.StatusMethodNotAllowed},
+		{"reader", "GET", "/debug/encryptions", http.StatusNotFound},
+		{"operator", "POST", atrest.AskPath, http.StatusOK},
+		{"operator", "GET", atrest.StatusPath, http.StatusForbidden},
+		{"", "POST", atrest.AskPath, http.StatusUnauthorized},
+		{"", "GET", atrest.StatusPath, http.StatusUnauthorized},
+	} {
+		require.Equal(t, c.code, s.request(c.user, c.method, c.path), "%+v", c)
+	}
+}
+
+func TestEncryptionEndsWhenTheLastRequestHasBeenAnswered(t *testing.T) {
+	p := faultplugin.New(t)
+	plugin := serveCounted(t, p)
+	path, _ := place(t, fileOf(rule("secrets", kms("test", plugin.endpoint))))
+	s := runServer(t, secured(t, func(authorizer.Attributes) bool { return true }), optionsFor(path))
+	underWay, goOn, written := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	s.Handler.NonGoRestfulMux.HandleFunc("/slow", func(http.ResponseWriter, *http.Request) {
+		close(underWay)
+		<-goOn
+		written <- s.write()
+	})
+	answered := make(chan int, 1)
+	go func() { answered <- s.request("somebody", "GET", "/slow") }()
+	<-underWay
+	require.NoError(t, s.write())
+	s.stop()
+	<-s.config.ShutdownInitiatedNotify()
+	require.NoError(t, s.write(), "a request is under way")
+	close(goOn)
+	require.NoError(t, <-written)
+	require.Equal(t, http.StatusOK, <-answered)
+	eventually(t, func() bool { return s.write() != nil })
+	require.ErrorIs(t, s.write(), reload.ErrClosed)
+	plugin.requireClosed(t)
+}
+
+// A server whose hook cannot be added is not made: nothing of ours may be left.
+func TestWhatCannotBeLinkedLeavesNothingBehind(t *testing.T) {
+	p := faultplugin.New(t)
+	plugin := serveCounted(t, p)
+	path, _ := place(t, fileOf(rule("secrets", kms("test", plugin.endpoint))))
+	config := newServerConfig()
+	require.NoError(t, config.AddPostStartHook(atrest.HookName, func(server.PostStartHookContext) error { return nil }))
+	require.ErrorContains(t, optionsFor(path).ApplyTo(config), "encryption at rest: ")
+	plugin.requireClosed(t)
+	require.Nil(t, config.ResourceTransformers)
+}
+
+// shared gives the same options to whoever asks.
+type shared struct {
+	*storagebackend.ConfigForResource
+}
+
+func (s shared) GetRESTOptions(schema.GroupResource, runtime.Object) (generic.RESTOptions, error) {
+	return generic.RESTOptions{StorageConfig: s.ConfigForResource}, nil
+}
+
+func TestTheStorageOptionsOfAServerAreNotChangedInPlace(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, _ := place(t, configuration(p, "configmaps"))
+	e := start(t, optionsFor(path))
+	theirs := shared{storagebackend.NewDefaultConfig("/registry", nil).ForResource(secrets)}
+	ours, err := e.RESTOptions(theirs).GetRESTOptions(secrets, nil)
+	require.NoError(t, err)
+	require.Nil(t, theirs.Transformer)
+	require.Same(t, e.ResourceTransformers().TransformerForResource(secrets), ours.StorageConfig.Transformer)
+	require.Equal(t, "/registry", ours.StorageConfig.Prefix)
+
+	none, err := e.RESTOptions(shared{}).GetRESTOptions(secrets, nil)
+	require.NoError(t, err)
+	require.Nil(t, none.StorageConfig, "a resource that is not stored")
+}
