@@ -12,6 +12,7 @@ import (
 	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/internal/plugin"
 )
 
 var startRows = []row{
@@ -32,6 +33,12 @@ var startRows = []row{
 		seen:   "`KMS plugin is not healthy`, `KMS plugin is healthy`",
 		goesOn: writesEnd + hotReads,
 		test:   socketReplaced,
+	},
+	{
+		id:     "restarted",
+		seen:   "`kms-providers: ok`",
+		goesOn: "everything, after a short wait",
+		test:   restarted,
 	},
 	{
 		id:     "absent-at-start",
@@ -102,6 +109,34 @@ func socketReplaced(t *trial) {
 	p.Serve()
 	s.until(s.healthy, "the new socket is found")
 	s.mustRead(secrets, cold)
+	t.look(s)
+}
+
+// restarted is a plugin that is back before its absence counts: nobody fails, and
+// nobody is told.
+func restarted(t *trial) {
+	p := faultplugin.Start(t)
+	cold := elsewhere(t, 20, t.id, p)
+	s := start(t, fileOf(rule("secrets", kms(t.id, p))))
+	s.idle(healthyPoll)
+	p.Kill()
+	reads := make(chan error)
+	for _, value := range cold {
+		go func() { reads <- s.read(secrets, value) }()
+	}
+	s.until(func() bool { return s.clock.waitingAnew(plugin.Grace, plugin.Grace) }, "its absence is noticed")
+	require.True(t, s.healthy())
+	s.mustWrite(secrets)
+	asked := p.Calls().Status
+	p.Serve()
+	for range cold {
+		require.NoError(t, <-reads)
+	}
+	s.until(func() bool { return p.Calls().Status > asked && s.allPaused() }, "it was asked again")
+	s.clock.Step(2 * plugin.Grace)
+	require.True(t, s.healthy())
+	s.mustRead(secrets, s.mustWrite(secrets))
+	require.NotContains(t, s.log.String(), "is not healthy")
 	t.look(s)
 }
 

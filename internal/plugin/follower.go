@@ -93,12 +93,12 @@ func (f *follower) run(ctx context.Context) {
 
 // ask asks the plugin once.
 func (f *follower) ask(ctx context.Context, why reason) {
-	roles, role, keyID := f.roles.Load(), f.of.Role(), f.of.Load().KeyID
+	roles, role, before := f.roles.Load(), f.of.Role(), f.of.Load()
 	f.of.config.Ask(ctx, role)
 	if ctx.Err() != nil {
 		return
 	}
-	news := f.of.tell() || f.of.Load().KeyID != keyID
+	news := f.of.tell() || f.of.Load().isNewsAfter(before)
 	f.last, f.as = f.of.config.Clock.Now(), role
 	poll := time.Duration(0)
 	if due, ok := f.of.due(f.last, f.as); ok {

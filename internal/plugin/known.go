@@ -176,6 +176,12 @@ func (k *Known) decryptIsExcused() bool {
 	return r.Trouble != nil && r.KeyID != "" && k.KeyID != "" && r.KeyID != k.KeyID
 }
 
+// isNewsAfter reports whether Status told something else than before, also if
+// that does not count yet.
+func (k *Known) isNewsAfter(before *Known) bool {
+	return k.KeyID != before.KeyID || k.Status.class() != before.Status.class()
+}
+
 // DoubtsDecrypt reports whether Decrypt is in trouble that counts, though the
 // plugin is in reach.
 func (k *Known) DoubtsDecrypt() bool {
