@@ -103,7 +103,7 @@ func TestAHealthySecretOutlivesAnOutage(t *testing.T) {
 		status, retryAfter, text := d.send(t, request[0], request[1])
 		require.Equal(t, http.StatusServiceUnavailable, status, "%v: %s", request, text)
 		require.Equal(t, "1", retryAfter)
-		require.Contains(t, text, `kms provider \"old\": KMS plugin is unavailable`)
+		require.Contains(t, text, `provider \"old\": KMS plugin is unavailable`)
 	}
 	err := d.deleteAsCorrupt(t, "healthy")
 	require.True(t, apierrors.IsInvalid(err), "%v", err)

@@ -83,7 +83,7 @@ func (f *faulty) deadReader(t *testing.T) {
 		_, err := f.Kube.CoreV1().ConfigMaps(namespace).Get(t.Context(), name, metav1.GetOptions{})
 		return err
 	}
-	require.ErrorContains(t, read(), `provider name "old"`)
+	require.ErrorContains(t, read(), `provider "old"`)
 	requireStatus(t, f.Server, http.StatusOK, "/readyz")
 	reader := f.provider(t, "old")
 	require.Equal(t, []any{"read", "degraded", "unreachable"}, []any{reader.Role, reader.State, reader.Problem})
