@@ -101,7 +101,7 @@ func TestTheStateOfAPluginIsToldByItsNewName(t *testing.T) {
 	inUse.Tend(start)
 	require.EqualValues(t, 1, statesOf(t, two)[healthy])
 	require.Empty(t, statesOf(t, one))
-	inUse = swapped(t, inUse, fileOf(rule("secrets", kms(two, p))))
+	swapped(t, inUse, fileOf(rule("secrets", kms(two, p))))
 	require.EqualValues(t, 1, statesOf(t, two)[healthy], "what keeps its name keeps its state")
 }
 
