@@ -50,7 +50,7 @@ func frozen(t *testing.T, p *faultplugin.Plugin, timeout time.Duration) held {
 func eventually(t *testing.T, l held, problem envelope.Problem) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		if l.Load().Status.Trouble != nil && l.Health().Problem == "" {
+		if l.Known().Status.Trouble != nil && l.Health().Problem == "" {
 			l.clock.Step(plugin.Grace)
 		}
 		return l.Health().Problem == problem

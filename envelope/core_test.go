@@ -136,7 +136,7 @@ func TestAPluginThatDoesNotGiveADEKBackGetsNothingToWrite(t *testing.T) {
 					require.Equal(t, p.wrapped[0], secret, "one DEK however often it is tried")
 				}
 
-				require.NoError(t, r.Do(t.Context(), func(context.Context) { p.spoil = nil }))
+				require.NoError(t, r.followed.Do(t.Context(), func(context.Context) { p.spoil = nil }))
 				r.pass(DefaultUnhealthyPoll)
 				require.Empty(t, r.Health().Problem)
 				r.write("now")
@@ -248,13 +248,13 @@ func TestPrepareLeavesNoTrace(t *testing.T) {
 	plugin := newFaultyPlugin()
 	r, _ := onlooker(t, plugin)
 	r.read(object)
-	before, known := r.Health(), *r.Load()
+	before, known := r.Health(), *r.followed.Load()
 	for range 10000 {
 		require.NoError(t, r.Prepare(t.Context()))
 	}
 	require.Equal(t, before, r.Health())
-	require.Equal(t, known.Encrypt, r.Load().Encrypt)
-	require.Equal(t, known.Decrypt, r.Load().Decrypt)
+	require.Equal(t, known.Encrypt, r.followed.Load().Encrypt)
+	require.Equal(t, known.Decrypt, r.followed.Load().Decrypt)
 	_, encrypts, decrypts := plugin.calls()
 	require.Equal(t, []int{1, 2}, []int{encrypts, decrypts})
 	_, err := r.Seal(t.Context(), testPrefix, nil, testKey)
@@ -371,7 +371,7 @@ func TestAPendingDEKIsWipedOnceItIsBuilt(t *testing.T) {
 	m.drop()
 	require.Equal(t, [dekSize]byte{}, held.secret)
 	require.Nil(t, m.pending)
-	require.NoError(t, r.Do(t.Context(), func(context.Context) { require.Nil(t, r.maker.pending) }))
+	require.NoError(t, r.followed.Do(t.Context(), func(context.Context) { require.Nil(t, r.maker.pending) }))
 }
 
 // What the plugin unwrapped is wiped once it is a cipher.

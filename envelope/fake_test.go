@@ -145,7 +145,7 @@ func (r *rig) pass(d time.Duration) {
 	r.settle()
 	r.clock.Step(d)
 	r.settle()
-	if k := r.Load(); (k.Status.Trouble != nil || k.Encrypt.Trouble != nil) && r.Health().Problem == "" {
+	if k := r.followed.Load(); (k.Status.Trouble != nil || k.Encrypt.Trouble != nil) && r.Health().Problem == "" {
 		r.clock.Step(plugin.Grace)
 		r.settle()
 	}
@@ -156,7 +156,7 @@ func (r *rig) pass(d time.Duration) {
 func (r *rig) settle() {
 	r.t.Helper()
 	for range 2 {
-		require.NoError(r.t, r.Do(r.t.Context(), func(context.Context) {}))
+		require.NoError(r.t, r.followed.Do(r.t.Context(), func(context.Context) {}))
 	}
 }
 

@@ -16,7 +16,7 @@ type draft struct {
 	changes []func(plugin.Known) plugin.Known
 }
 
-func (p *Provider) draft() *draft { return &draft{Known: *p.Load()} }
+func (p *Provider) draft() *draft { return &draft{Known: *p.followed.Load()} }
 
 func (d *draft) learn(change func(plugin.Known) plugin.Known) {
 	d.Known = change(d.Known)
@@ -25,7 +25,7 @@ func (d *draft) learn(change func(plugin.Known) plugin.Known) {
 
 // publish makes known what a draft has learned.
 func (p *Provider) publish(d *draft) {
-	p.Learn(func(k plugin.Known) plugin.Known {
+	p.followed.Learn(func(k plugin.Known) plugin.Known {
 		for _, change := range d.changes {
 			k = change(k)
 		}
@@ -187,11 +187,11 @@ func (p *Provider) recheck(ctx context.Context, d *draft) {
 // follower, who asks the plugin.
 func (p *Provider) renew(ctx context.Context, used *writeDEK) error {
 	var t *plugin.Trouble
-	err := p.Do(ctx, func(ctx context.Context) {
+	err := p.followed.Do(ctx, func(ctx context.Context) {
 		if now := p.writer.now.Load(); now == nil || now.dek != used {
 			return
 		}
-		if t = p.ConditionFor(Writes).Trouble; t != nil {
+		if t = p.followed.ConditionFor(Writes).Trouble; t != nil {
 			return
 		}
 		d := p.draft()
@@ -213,14 +213,14 @@ func (p *Provider) renew(ctx context.Context, used *writeDEK) error {
 
 // beginToWrite takes what was made ready into use.
 func (p *Provider) beginToWrite() {
-	k := p.Load()
+	k := p.followed.Load()
 	healthy := k.Status.WellAt
 	if k.Status.Trouble != nil || k.DoubtsDecrypt() {
 		healthy = time.Time{}
 	}
 	if dek := p.writer.begin(p.knownKeyID(k), healthy); dek != nil {
 		p.use(dek)
-		p.Learn(proven(dek, p.opts.Clock.Now()))
+		p.followed.Learn(proven(dek, p.opts.Clock.Now()))
 	}
 }
 
@@ -232,21 +232,21 @@ func (p *Provider) beginToWrite() {
 func (p *Provider) Prepare(ctx context.Context) error {
 	p.preparing.Add(1)
 	defer p.preparing.Add(-1)
-	if p.Role() == Writes {
-		if err := p.Asked(ctx); err != nil {
+	if p.followed.Role() == Writes {
+		if err := p.followed.Asked(ctx); err != nil {
 			return err
 		}
 	}
-	if !p.Fresh() {
-		if err := p.Ask(ctx); err != nil {
+	if !p.followed.Fresh() {
+		if err := p.followed.Ask(ctx); err != nil {
 			return err
 		}
 	}
-	if p.Role() == Writes {
-		return p.Condition().Cause()
+	if p.followed.Role() == Writes {
+		return p.followed.Condition().Cause()
 	}
 	var t *plugin.Trouble
-	if err := p.Do(ctx, func(ctx context.Context) { t = p.makeSpare(ctx) }); err != nil {
+	if err := p.followed.Do(ctx, func(ctx context.Context) { t = p.makeSpare(ctx) }); err != nil {
 		return err
 	}
 	return t.Cause()
@@ -254,7 +254,7 @@ func (p *Provider) Prepare(ctx context.Context) error {
 
 // makeSpare makes a DEK ahead of when it is needed, if there is none.
 func (p *Provider) makeSpare(ctx context.Context) *plugin.Trouble {
-	k := p.Load()
+	k := p.followed.Load()
 	switch {
 	case k.Status.Trouble != nil:
 		return k.Status.Trouble

@@ -54,7 +54,7 @@ func (h *Health) Ready() bool { return h.Problem == "" || !h.Writes }
 
 // Health is what the provider knows of itself now.
 func (p *Provider) Health() Health {
-	k, c, role := p.Load(), p.Condition(), p.Role()
+	k, c, role := p.followed.Load(), p.followed.Condition(), p.followed.Role()
 	h := Health{
 		Writes: role == Writes, Since: c.Since, LastHealthy: k.Status.WellAt, KeyIDHash: HashKeyID(k.KeyID),
 		CachedDEKs: p.cache.len(),

@@ -34,9 +34,9 @@ const (
 // from the start, and written with once it has the role [Writes] (SetRole) and
 // its plugin has been found well.
 type Provider struct {
-	*plugin.Followed
-	plugin Plugin
-	opts   Options
+	followed *plugin.Followed
+	plugin   Plugin
+	opts     Options
 
 	cache   *cache
 	unwraps plugin.Unwrapper[*knownDEK]
@@ -55,7 +55,7 @@ func NewProvider(owned Plugin, opts Options) *Provider {
 	opts = opts.withDefaults()
 	p := &Provider{plugin: bounded{owned}, opts: opts, cache: newCache(opts.MaxDEKs)}
 	p.writer = writer{clock: opts.Clock, window: opts.WriteWindow}
-	p.Followed = plugin.Follow(plugin.Config{
+	p.followed = plugin.Follow(plugin.Config{
 		Clock: opts.Clock, Healthy: opts.HealthyPoll, Unhealthy: opts.UnhealthyPoll,
 		Window: opts.WriteWindow, Wake: owned.Wake(),
 		Ask:     p.ask,
@@ -70,18 +70,32 @@ func (p *Provider) close() {
 	_ = p.plugin.Close() // there is nobody left whom an error could concern
 }
 
+// Hold keeps the provider open until end is called. The last one to end closes
+// it: that waits for calls under way, which their timeout bounds. Ending twice is
+// harmless.
+func (p *Provider) Hold() (end func()) { return p.followed.Hold() }
+
+// Ask has the plugin asked how it is now, and waits for what comes of it. One
+// that was asked within the last second is not asked again: what is known has to
+// do. It fails when ctx ends, and with [ErrClosed].
+func (p *Provider) Ask(ctx context.Context) error { return p.followed.Ask(ctx) }
+
+// Asked waits until the plugin was asked in the provider's present role, whatever
+// came of it. It fails when ctx ends, and with [ErrClosed].
+func (p *Provider) Asked(ctx context.Context) error { return p.followed.Asked(ctx) }
+
 // SetRole says what the provider is used for from now on. One that begins to
 // write does so at once if it was made ready ([Provider.Prepare]) and its plugin
 // is well, else as soon as that is so. One that no longer writes refuses late
 // writes. It waits for nobody.
 func (p *Provider) SetRole(r Role) {
-	switch before := p.Role(); {
+	switch before := p.followed.Role(); {
 	case r == Writes && before != Writes:
 		p.beginToWrite()
 	case r != Writes && before == Writes:
 		p.writer.end()
 	}
-	p.Followed.SetRole(r)
+	p.followed.SetRole(r)
 }
 
 // Open decrypts the stored object in payload, for the etcd key in at. If the

@@ -172,7 +172,7 @@ func TestAReaderIsWellAgainByEvidence(t *testing.T) {
 		r.plugin.set(func(f *faultyPlugin) { f.decErr = err })
 		_, _, got := r.Open(t.Context(), payload, testKey)
 		require.ErrorIs(t, got, err)
-		require.NotNil(t, r.Load().Decrypt.Trouble)
+		require.NotNil(t, r.followed.Load().Decrypt.Trouble)
 		r.settle()
 		r.pass(DefaultHealthyPoll)
 		require.Equal(t, ends, r.Health().Problem == "", "%v", err)

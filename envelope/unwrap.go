@@ -42,7 +42,7 @@ func rawTail(payload []byte, o *stored.Object) []byte {
 // may outlast its caller, it has a copy of raw.
 func (p *Provider) unwrap(ctx context.Context, s *stored.DEKSource, raw []byte) (*knownDEK, error) {
 	raw = bytes.Clone(raw)
-	return p.unwraps.Unwrap(ctx, p.Followed, plugin.Call[*knownDEK]{
+	return p.unwraps.Unwrap(ctx, p.followed, plugin.Call[*knownDEK]{
 		ID: string(s.Tail()), KeyID: s.KeyID,
 		Find: func() (*knownDEK, bool) {
 			dek := p.cache.findSource(s, raw)

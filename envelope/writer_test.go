@@ -70,7 +70,7 @@ func TestABreakInTheConnectionIsLookedAtAtOnceAndCountsAfterTheGrace(t *testing.
 	r.plugin.die()
 	r.plugin.wake <- struct{}{}
 	r.settle()
-	require.Equal(t, Unreachable, r.Load().Status.Problem)
+	require.Equal(t, Unreachable, r.followed.Load().Status.Problem)
 	require.Empty(t, r.Health().Problem, "it may be a restart")
 	require.Equal(t, testStart.Add(DefaultWriteWindow), r.Health().WritesUntil)
 	r.clock.Step(plugin.Grace - 1)
