@@ -14,6 +14,7 @@
 // would tell it from its neighbour on the same host.
 //
 // The user needs the verb get for the nonResourceURLs /debug/encryption,
-// /metrics and /readyz/*, and for canaries the verbs create, patch and delete for
+// /metrics and /readyz/*, if it may also the verb post for
+// /debug/encryption/ask (see [AskingPlugins]), and for canaries the verbs create, patch and delete for
 // secrets and configmaps in one namespace.
 package fleet

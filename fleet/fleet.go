@@ -36,6 +36,7 @@ type Fleet struct {
 	members   []*member
 	clock     clock.PassiveClock
 	namespace string
+	fresh     bool // have the apiservers ask their plugins
 	// writes makes the canaries of one moment differ.
 	writes atomic.Int64
 
@@ -50,6 +51,8 @@ type member struct {
 	base    *url.URL
 	client  *http.Client
 	timeout time.Duration
+	// cannotAsk is that it cannot be told to ask its plugins.
+	cannotAsk atomic.Bool
 }
 
 // Option changes what a Fleet does.
@@ -60,6 +63,12 @@ type Option func(*Fleet)
 func CanariesIn(namespace string) Option {
 	return func(f *Fleet) { f.namespace = namespace }
 }
+
+// AskingPlugins has each apiserver of this project ask its plugins whenever it is
+// observed, so that it knows of a new key_id then, and not a minute later. It
+// takes the verb post for the nonResourceURL /debug/encryption/ask. An apiserver
+// that refuses it, or is older, tells what it knows, and is not tried again.
+func AskingPlugins() Option { return func(f *Fleet) { f.fresh = true } }
 
 // New is the fleet of members, which have names and addresses of their own. The
 // clock says when they answered.
@@ -167,7 +176,7 @@ func sameProcess(name, process string, answers ...map[string]rotation.Instance) 
 }
 
 func (f *Fleet) observe(ctx context.Context, m *member) rotation.Instance {
-	instance, err := m.ask(ctx, f.clock)
+	instance, err := m.ask(ctx, f.clock, f.fresh)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	last := f.last[m.name]

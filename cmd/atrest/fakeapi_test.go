@@ -50,6 +50,7 @@ type apiserver struct {
 	inUse     *config.Transformers
 	stamp     string // of what inUse was made from
 	holds     bool   // it does not follow
+	asks      bool   // it follows when it is had to ask its plugins, and only then
 	forbids   string // a method
 	refuses   string // the name of an object that cannot be updated
 	updates   string // an etcd key that somebody else writes before the next patch
@@ -58,7 +59,7 @@ type apiserver struct {
 	patches   int
 }
 
-// api NAME start CONFIG|away|holds|follows|forbids METHOD|refuses OBJECT|updates KEY|migrator works|ignores|fails|lies|
+// api NAME start CONFIG|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates KEY|migrator works|ignores|fails|lies|
 // counts|awaits N: an apiserver, to which the context NAME of $KUBECONFIG leads. The first one is that of the current
 // context. "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
@@ -81,6 +82,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 	change, ok := map[string]func(){
 		"holds":    func() { a.holds = true },
 		"follows":  func() { a.holds = false },
+		"asks":     func() { a.asks = true },
 		"forbids":  func() { a.forbids = rest[0] },
 		"refuses":  func() { a.refuses = rest[0] },
 		"updates":  func() { a.updates = rest[0] },
@@ -145,12 +147,12 @@ func (a *apiserver) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next, err := config.Build(c, nil, config.BuildOptions{})
+	next, err := config.Build(c, config.BuildOptions{})
 	if err != nil {
 		return err
 	}
-	_ = next.Ready(ctx) // if it is not, the status says so
-	next.Activate()
+	next.Commit(func() {})
+	_ = next.Prepare(ctx) // if it is not ready, the status says so
 	if a.inUse != nil {
 		a.inUse.Close()
 	}
@@ -177,14 +179,17 @@ func (a *apiserver) status() atrest.Status {
 func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := a.follow(r.Context()); err != nil {
-		fmt.Fprintln(os.Stderr, "the apiserver keeps its configuration:", err)
+	ask := a.asks && r.Method == http.MethodPost && r.URL.Path == atrest.AskPath
+	if a.asks == ask {
+		if err := a.follow(r.Context()); err != nil {
+			fmt.Fprintln(os.Stderr, "the apiserver keeps its configuration:", err)
+		}
 	}
 	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	switch {
 	case r.Method == a.forbids:
 		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "is not allowed")
-	case r.URL.Path == atrest.StatusPath:
+	case r.URL.Path == atrest.StatusPath, ask:
 		answer(w, http.StatusOK, a.status())
 	case path[0] == "apis" && len(path) > 1 && path[1] == "storagemigration.k8s.io":
 		a.migrations(w, r, path[2:])

@@ -40,7 +40,8 @@ key unseen. Objects are rewritten through --context, which may be a load balance
 The user needs get on the nonResourceURLs /debug/encryption, /metrics and
 /readyz/*; list, get and patch on what is encrypted; and, to see what an idle
 apiserver writes with, create, patch and delete on Secrets or ConfigMaps in the
-namespace of --canaries.
+namespace of --canaries. With post on the nonResourceURL /debug/encryption/ask a
+new key_id is known within seconds; without it, within a minute or so.
 
 Exit codes:
   0  finished, or the plan was printed
@@ -166,7 +167,7 @@ func (r *rotate) run(ctx context.Context, k kind) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, r.timeout, fmt.Errorf("%s are over", r.timeout))
 		defer cancel()
 	}
-	apiservers, err := r.fleet.open(&r.cluster, fleet.CanariesIn(r.canaries))
+	apiservers, err := r.fleet.open(&r.cluster, fleet.CanariesIn(r.canaries), fleet.AskingPlugins())
 	if err != nil {
 		return err
 	}
