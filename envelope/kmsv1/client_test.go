@@ -124,7 +124,7 @@ func frozen(t *testing.T, s *server, timeout time.Duration) *rig {
 	require.NoError(t, err)
 	r := &rig{t: t, clock: testingclock.NewFakeClock(testStart)}
 	r.held = hold(t, NewProvider(c, Options{Clock: r.clock, HealthyPoll: never, UnhealthyPoll: never}), envelope.Writes)
-	require.NoError(t, r.Asked(t.Context()))
+	require.NoError(t, r.followed.Asked(t.Context()))
 	return r
 }
 

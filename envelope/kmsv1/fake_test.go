@@ -182,7 +182,7 @@ func newRigOn(t testing.TB, plugin *faultyPlugin, change ...func(*Options)) *rig
 		c(&opts)
 	}
 	r.held = hold(t, NewProvider(plugin, opts), envelope.Writes)
-	require.NoError(t, r.Asked(t.Context()))
+	require.NoError(t, r.followed.Asked(t.Context()))
 	return r
 }
 

@@ -51,9 +51,9 @@ func TestClosingWaitsForCallsUnderWay(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { l.End(); close(ended) }()
 	require.Eventually(t, func() bool {
-		begun := l.Begin()
+		begun := l.followed.Begin()
 		if begun {
-			l.Done()
+			l.followed.Done()
 		}
 		return !begun
 	}, testWait, testTick)

@@ -44,7 +44,7 @@ func TestAProviderThatWasNotMadeReadyWaitsForItsProbe(t *testing.T) {
 	require.ErrorIs(t, err, envelope.ErrUnavailable, "that it unwraps other values is no proof")
 	require.False(t, ready(r))
 	close(r.plugin.decrypting)
-	require.NoError(t, r.Asked(t.Context()))
+	require.NoError(t, r.followed.Asked(t.Context()))
 	require.True(t, ready(r))
 	r.write("value")
 }
@@ -91,7 +91,7 @@ func TestWhatCannotBeMadeReadySaysWhyAndChangesNothing(t *testing.T) {
 			require.Empty(t, r.seen.changes)
 
 			r.SetRole(envelope.Writes)
-			require.NoError(t, r.Asked(t.Context()))
+			require.NoError(t, r.followed.Asked(t.Context()))
 			_, err := r.Seal(t.Context(), testPrefix, []byte("value"), testKey)
 			require.Error(t, err)
 			require.False(t, ready(r))

@@ -17,7 +17,7 @@ import (
 func (p *Provider) ask(ctx context.Context, role envelope.Role) {
 	switch role {
 	case envelope.Writes:
-		p.ping(ctx, p.Learn)
+		p.ping(ctx, p.followed.Learn)
 	case envelope.Reads:
 		p.recheck(ctx)
 	}
@@ -66,7 +66,7 @@ func (p *Provider) wrapAndUnwrap(ctx context.Context, sent []byte) *plugin.Troub
 // recheck has the plugin try again what Decrypt failed on, if that still counts.
 func (p *Provider) recheck(ctx context.Context) {
 	wrapped := p.suspect.Load()
-	if wrapped == nil || !p.Load().DoubtsDecrypt() {
+	if wrapped == nil || !p.followed.Load().DoubtsDecrypt() {
 		return
 	}
 	asked := p.opts.Clock.Now()
@@ -77,7 +77,7 @@ func (p *Provider) recheck(ctx context.Context) {
 	if plugin.OfTheValue(err) {
 		t = nil // it answers, and the value alone is the matter
 	}
-	p.Learn(func(k plugin.Known) plugin.Known { return k.AfterDecrypt("", t, asked, p.opts.Clock.Now()) })
+	p.followed.Learn(func(k plugin.Known) plugin.Known { return k.AfterDecrypt("", t, asked, p.opts.Clock.Now()) })
 }
 
 // wrap has the plugin wrap a secret.
@@ -98,15 +98,15 @@ func (p *Provider) wrap(ctx context.Context, secret []byte) ([]byte, *plugin.Tro
 // wrote learns what the Encrypt of a write came to, if that is news. A plugin that
 // does not unwrap what it wraps is not well by wrapping more.
 func (p *Provider) wrote(t *plugin.Trouble) {
-	if t == nil && (p.Load().Encrypt.Trouble == nil || p.kept.Load().Trouble != nil) {
+	if t == nil && (p.followed.Load().Encrypt.Trouble == nil || p.kept.Load().Trouble != nil) {
 		return
 	}
 	now := p.opts.Clock.Now()
-	p.Learn(func(k plugin.Known) plugin.Known {
+	p.followed.Learn(func(k plugin.Known) plugin.Known {
 		k.Encrypt = k.Encrypt.After(t, now, now)
 		return k
 	})
-	p.Look()
+	p.followed.Look()
 }
 
 // checkWrapped reports what keeps an answer of Encrypt from being stored.
@@ -125,26 +125,26 @@ func checkWrapped(wrapped []byte) error {
 // as its plugin was seen to wrap and unwrap. It waits for nobody.
 func (p *Provider) SetRole(r envelope.Role) {
 	if proven := p.proven.Swap(nil); proven != nil && r == envelope.Writes {
-		p.Learn(func(k plugin.Known) plugin.Known {
+		p.followed.Learn(func(k plugin.Known) plugin.Known {
 			k.Encrypt = k.Encrypt.After(nil, *proven, *proven)
 			return k.AfterDecrypt("", nil, *proven, *proven)
 		})
 	}
-	p.Followed.SetRole(r)
+	p.followed.SetRole(r)
 }
 
 // Prepare makes the provider ready to write, or says why it cannot be: its
 // plugin has to wrap and unwrap. Nothing changes of a provider that reads. It
 // fails when ctx ends, and with [envelope.ErrClosed].
 func (p *Provider) Prepare(ctx context.Context) error {
-	if p.Role() == envelope.Writes {
+	if p.followed.Role() == envelope.Writes {
 		return p.prepareWriter(ctx)
 	}
 	if at := p.proven.Load(); at != nil && p.opts.Clock.Since(*at) < p.opts.HealthyPoll {
 		return nil
 	}
 	var t *plugin.Trouble
-	err := p.Do(ctx, func(ctx context.Context) {
+	err := p.followed.Do(ctx, func(ctx context.Context) {
 		now := p.opts.Clock.Now()
 		if t = p.ping(ctx, forget); t == nil {
 			p.proven.Store(&now)
@@ -161,13 +161,13 @@ func (p *Provider) Prepare(ctx context.Context) error {
 func forget(func(plugin.Known) plugin.Known) {}
 
 func (p *Provider) prepareWriter(ctx context.Context) error {
-	if err := p.Asked(ctx); err != nil {
+	if err := p.followed.Asked(ctx); err != nil {
 		return err
 	}
-	if !p.Fresh() {
-		if err := p.Ask(ctx); err != nil {
+	if !p.followed.Fresh() {
+		if err := p.followed.Ask(ctx); err != nil {
 			return err
 		}
 	}
-	return p.Condition().Cause()
+	return p.followed.Condition().Cause()
 }

@@ -55,7 +55,7 @@ func TestAPluginThatIsNotInUseIsNotAsked(t *testing.T) {
 	require.Eventually(t, func() bool { return !r.clock.HasWaiters() }, testWait, testTick, "nobody waits to ask it")
 	r.clock.Step(never)
 	r.plugin.wake <- struct{}{}
-	require.NoError(t, r.Do(t.Context(), func(context.Context) {}))
+	require.NoError(t, r.followed.Do(t.Context(), func(context.Context) {}))
 	r.requireCalls(1, 1)
 }
 
@@ -158,7 +158,7 @@ func TestProbedWaitsForTheFirstProbe(t *testing.T) {
 	l := hold(t, NewProvider(plugin, Options{}), envelope.Writes)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, l.Asked(ctx), context.Canceled)
+	require.ErrorIs(t, l.followed.Asked(ctx), context.Canceled)
 	require.Equal(t, envelope.Unreachable, l.Health().Problem, "not asked yet is not healthy")
 	l.End() // ends the probe under way
 	require.True(t, plugin.closed)

@@ -25,9 +25,9 @@ import (
 // from the start, and written with while it has the role [envelope.Writes].
 type Provider struct {
 	redact.As
-	*plugin.Followed
-	plugin Plugin
-	opts   Options
+	followed *plugin.Followed
+	plugin   Plugin
+	opts     Options
 
 	cache   *cache
 	unwraps plugin.Unwrapper[*dek]
@@ -48,7 +48,7 @@ func NewProvider(owned Plugin, opts Options) *Provider {
 	opts = opts.withDefaults()
 	p := &Provider{As: "KMS v1 provider", plugin: bounded{owned}, opts: opts, cache: newCache(opts.CacheSize)}
 	p.kept.Store(&plugin.Record{})
-	p.Followed = plugin.Follow(plugin.Config{
+	p.followed = plugin.Follow(plugin.Config{
 		Clock: opts.Clock, Healthy: opts.HealthyPoll, Unhealthy: opts.UnhealthyPoll,
 		OnlyWriters: true, Wake: owned.Wake(),
 		Ask:     p.ask,
@@ -57,6 +57,16 @@ func NewProvider(owned Plugin, opts Options) *Provider {
 	})
 	return p
 }
+
+// Hold keeps the provider open until end is called. The last one to end closes
+// it: that waits for calls under way, which their timeout bounds. Ending twice is
+// harmless.
+func (p *Provider) Hold() (end func()) { return p.followed.Hold() }
+
+// Ask has the plugin probed now, if it is written with, and waits for what comes
+// of it. One that was probed within the last second is not probed again. It fails
+// when ctx ends, and with [envelope.ErrClosed].
+func (p *Provider) Ask(ctx context.Context) error { return p.followed.Ask(ctx) }
 
 // Open decrypts the record in payload, for the etcd key in at. It is stale
 // when it is AES-CBC, see the package. It fails with [envelope.ErrCorrupt], or
@@ -105,7 +115,7 @@ func (p *Provider) noteCBC(at value.Context) {
 // may outlast its caller, it has its own copy of what is wrapped.
 func (p *Provider) unwrap(ctx context.Context, wrapped []byte) (*dek, error) {
 	own := bytes.Clone(wrapped)
-	return p.unwraps.Unwrap(ctx, p.Followed, plugin.Call[*dek]{
+	return p.unwraps.Unwrap(ctx, p.followed, plugin.Call[*dek]{
 		ID: string(own),
 		Find: func() (*dek, bool) {
 			d := p.cache.find(own)
@@ -156,13 +166,13 @@ func (p *Provider) remember(wrapped []byte, d *dek) {
 // write, or when the plugin was last seen not to unwrap what it wraps. plaintext
 // is neither changed nor kept.
 func (p *Provider) Seal(ctx context.Context, prefix string, plaintext []byte, at value.Context) ([]byte, error) {
-	if p.Role() != envelope.Writes {
+	if p.followed.Role() != envelope.Writes {
 		return nil, fmt.Errorf("%w: it is configured to read only", envelope.ErrWritesStopped)
 	}
-	if !p.Begin() {
+	if !p.followed.Begin() {
 		return nil, fmt.Errorf("%w: the configuration that named it was replaced", envelope.ErrClosed)
 	}
-	defer p.Done()
+	defer p.followed.Done()
 	if err := p.lost(); err != nil {
 		return nil, err
 	}
@@ -188,7 +198,7 @@ func (p *Provider) lost() error {
 	switch cause := kept.Cause(); {
 	case kept.WellAt.IsZero():
 		if cause == nil {
-			cause = p.Condition().Cause()
+			cause = p.followed.Condition().Cause()
 		}
 		return fmt.Errorf("%w: the plugin was not yet seen to unwrap what it wraps: %w", envelope.ErrUnavailable, cause)
 	case cause != nil && !kept.LostContact():
@@ -235,8 +245,8 @@ func (p *Provider) DropAged() {
 // without its plugin, so WritesUntil is LastHealthy when there is a problem and
 // zero when there is none. There is no key_id and no write DEK.
 func (p *Provider) Health() envelope.Health {
-	k, c := p.Load(), p.Condition()
-	h := envelope.Health{Writes: p.Role() == envelope.Writes, Since: c.Since, CachedDEKs: p.cache.len()}
+	k, c := p.followed.Load(), p.followed.Condition()
+	h := envelope.Health{Writes: p.followed.Role() == envelope.Writes, Since: c.Since, CachedDEKs: p.cache.len()}
 	if c.Trouble != nil {
 		h.Problem, h.Err = c.Problem, c.Err
 	}

@@ -229,7 +229,7 @@ func TestAReaderIsWellAgainWhenThePluginIs(t *testing.T) {
 		require.Eventually(t, func() bool { return l.Health().Problem == "" }, testWait, testTick)
 		_, decrypts := plugin.calls()
 		r.clock.Step(never)
-		require.NoError(t, l.Do(t.Context(), func(context.Context) {}))
+		require.NoError(t, l.followed.Do(t.Context(), func(context.Context) {}))
 		_, after := plugin.calls()
 		require.Equal(t, decrypts, after, "then nobody asks any more")
 	}

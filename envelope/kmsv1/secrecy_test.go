@@ -79,7 +79,7 @@ func (k *keeper) Decrypt(_ context.Context, wrapped []byte) ([]byte, error) {
 func TestADEKIsOverwrittenOnceItsCipherIsMade(t *testing.T) {
 	k := &keeper{faultyPlugin: newFaultyPlugin(), gave: bytes.Repeat([]byte{1}, dekSize)}
 	l := hold(t, NewProvider(k, Options{CacheSize: -1}), envelope.Writes)
-	require.NoError(t, l.Asked(t.Context()))
+	require.NoError(t, l.followed.Asked(t.Context()))
 	out, err := l.Seal(t.Context(), "", []byte("value"), testKey)
 	require.NoError(t, err)
 	require.Equal(t, make([]byte, dekSize), k.given)
