@@ -123,8 +123,10 @@ func TestRotateInProcessNeedsNoStatusToTakeEffect(t *testing.T) {
 func TestEncryptUsesTheKeyThatStatusAnnounced(t *testing.T) {
 	s := serve(t)
 	announced := s.status().KeyId
+	sealed := s.encrypt()
 	_, err := s.file.Rotate(t.Context())
 	require.NoError(t, err)
+	s.requireReads(sealed)
 	require.Equal(t, announced, s.encrypt().KeyId, "an apiserver would throw a DEK under any other key_id away")
 }
 

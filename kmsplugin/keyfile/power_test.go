@@ -10,7 +10,6 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 
@@ -164,44 +163,6 @@ func TestAFileThatDoesNotReachTheDiskIsReadWithAndWrapsNothing(t *testing.T) {
 			require.Equal(t, kmsplugin.Healthy, status.Healthz, "the remedy helps")
 		})
 	}
-}
-
-func TestARotationThatFailedIsAnErrorOfThePlugin(t *testing.T) {
-	newest := func(t *testing.T, p *Plugin) string {
-		status, err := p.Status(t.Context())
-		require.NoError(t, err)
-		return status.KeyID
-	}
-	t.Run("no randomness", func(t *testing.T) {
-		file, _ := onWeakDisk(t)
-		before, err := file.Create(t.Context())
-		require.NoError(t, err)
-		plugin, err := file.Open()
-		require.NoError(t, err)
-		file.random = iotest.ErrReader(errBroken)
-		info, err := plugin.Rotate(t.Context())
-		require.ErrorIs(t, err, errBroken)
-		require.Zero(t, info)
-		require.Equal(t, before.KeyID, newest(t, plugin))
-	})
-	t.Run("no look at the new file", func(t *testing.T) {
-		file, disk := onWeakDisk(t)
-		before, err := file.Create(t.Context())
-		require.NoError(t, err)
-		plugin, err := file.Open()
-		require.NoError(t, err)
-		renamed := false
-		disk.before = func(step string) error {
-			renamed = renamed || step == "rename"
-			if renamed && step == "open kek.json" {
-				return errBroken
-			}
-			return nil
-		}
-		_, err = plugin.Rotate(t.Context())
-		require.ErrorIs(t, err, errBroken)
-		require.Equal(t, before.KeyID, newest(t, plugin), "what wraps is what it was")
-	})
 }
 
 func TestANewKeyNeedsAllItsRandomness(t *testing.T) {
