@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -30,6 +31,7 @@ type scripted struct {
 	dialled []envelope.Endpoint
 	closed  int
 	fails   error
+	keyID   string // that Status names
 }
 
 // masked is an answer to Encrypt without a fault.
@@ -38,12 +40,12 @@ func masked(dek []byte) envelope.Wrapped {
 }
 
 func newScripted() *scripted {
-	return &scripted{clock: testingclock.NewFakeClock(time.Unix(0, 0)), encrypt: masked}
+	return &scripted{clock: testingclock.NewFakeClock(time.Unix(0, 0)), encrypt: masked, keyID: "1"}
 }
 
 func (s *scripted) Status(context.Context) (envelope.Status, error) {
 	s.clock.Step(time.Second)
-	return envelope.Status{Version: "v2", Healthz: "ok", KeyID: "1"}, s.fails
+	return envelope.Status{Version: "v2", Healthz: "ok", KeyID: s.keyID}, s.fails
 }
 
 func (s *scripted) Encrypt(_ context.Context, dek []byte) (envelope.Wrapped, error) {
@@ -178,4 +180,37 @@ func TestAPluginOfKMSv1IsDialledToo(t *testing.T) {
 	r := one(t, parse(t, kms("v1", "old", "unix:///nobody/is/here.sock")))
 	require.Equal(t, "encrypt", r.Failure.Step)
 	require.Equal(t, envelope.Unreachable, r.Failure.Problem)
+}
+
+// Of several plugins: those that name no key_id share none, and a third is
+// compared as the second is.
+func TestPluginsThatShareAKEKAreFoundWhereverTheyStand(t *testing.T) {
+	keyIDs := []string{"", "1", "", "1", "2", "1", "2"}
+	var providers []string
+	for i := range keyIDs {
+		providers = append(providers, kms("v2", fmt.Sprintf("p%d", i), fmt.Sprintf("unix:///%d.sock", i)))
+	}
+	results := preflight.Check(t.Context(), parse(t, providers...), preflight.Options{
+		Dial: func(e envelope.Endpoint, _ time.Duration, _ envelope.Recorder) (envelope.Plugin, error) {
+			s := newScripted()
+			s.keyID = keyIDs[e[len("unix:///")]-'0']
+			return s, nil
+		},
+	})
+	for i, want := range []string{"", "", "", `"p1"`, "", `"p1"`, `"p4"`} {
+		all := strings.Join(results[i].Warnings, "; ")
+		require.Equal(t, want != "", strings.Contains(all, "it has the key_id of"), "p%d: %s", i, all)
+		require.Contains(t, all, want)
+	}
+}
+
+func TestKeyIDsOfAPluginThatIsNotDialledAreAnError(t *testing.T) {
+	c := parse(t, kms("v2", "vault", "unix:///vault.sock"))
+	hashes, err := preflight.KeyIDs(t.Context(), c, preflight.Options{
+		Dial: func(envelope.Endpoint, time.Duration, envelope.Recorder) (envelope.Plugin, error) {
+			return nil, errors.New("no such socket")
+		},
+	})
+	require.ErrorContains(t, err, "no such socket")
+	require.Empty(t, hashes)
 }
