@@ -34,8 +34,9 @@ type Options struct {
 	KMS envelope.Options
 }
 
-// NewOptions gives the defaults: no file, and writing in mode counter.
-func NewOptions() *Options { return &Options{DEKSource: string(envelope.Counter)} }
+// NewOptions gives the defaults: no file, and writing in mode counter, or in
+// mode seed under GODEBUG=fips140=only.
+func NewOptions() *Options { return &Options{DEKSource: string(envelope.WriteModes()[0])} }
 
 // AddFlags adds the three flags to fs. A set that has kube-apiserver's two of
 // them already, from EtcdOptions.AddFlags, keeps one of each: the values now go

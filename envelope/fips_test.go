@@ -8,6 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// counted skips what is about counted nonces where the runtime refuses them.
+func counted(t testing.TB) {
+	t.Helper()
+	if err := CheckWriteMode(Counter); err != nil {
+		t.Skip(err)
+	}
+}
+
 // The runtime's mode cannot be changed while it runs, so the test runs itself.
 func TestUnderFIPS140OnlySeedWritesAndBothAreRead(t *testing.T) {
 	const inside = "ATREST_TEST_FIPS140_ONLY"
