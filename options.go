@@ -50,7 +50,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	own.StringVar(&o.DEKSource, flagDEKSource, o.DEKSource,
 		"How values are written with KMS v2. 'counter': one data encryption key for each key_id of the plugin, with a counted nonce; the fastest. "+
 			"'seed': a key expanded for each value, as kube-apiserver writes; for machines that are snapshotted and resumed, "+
-			"and for GODEBUG=fips140=only. What either wrote is always read.")
+			"and the default under GODEBUG=fips140=only. What either wrote is always read.")
 	own.VisitAll(func(f *pflag.Flag) {
 		if theirs := fs.Lookup(f.Name); theirs != nil {
 			theirs.Value, theirs.DefValue, theirs.Usage = f.Value, f.DefValue, f.Usage

@@ -14,7 +14,6 @@ import (
 	"github.com/kube-atrest/atrest/apiserver/etcd"
 	"github.com/kube-atrest/atrest/apiserver/internal/local"
 	"github.com/kube-atrest/atrest/apiserver/server"
-	"github.com/kube-atrest/atrest/envelope"
 )
 
 // statusPoll is how often the apiserver asks the plugin here. It is a minute by default, and watching a minute
@@ -127,7 +126,6 @@ func (s *stage) serverOptions(listener net.Listener) (*server.Options, error) {
 	}
 	o := server.NewOptions()
 	o.SecureServing.Listener = listener
-	o.Encryption.DEKSource = string(envelope.WriteModes()[0])
 	o.Encryption.KMS.HealthyPoll, o.Encryption.KMS.UnhealthyPoll = statusPoll, statusPoll
 	return o, o.Parse(append(flags,
 		"--encryption-provider-config="+s.folder.config(),
