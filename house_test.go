@@ -64,6 +64,7 @@ var rooms = map[string]room{
 	"internal/etcdtest":    {},
 	"internal/faultplugin": {},
 	"internal/interop":     {},
+	"internal/unenforced":  {},
 
 	"kmsplugin/...": {uses: []string{"kmsplugin/..."}, never: []string{"k8s.io/apiserver/..."}},
 	"bench/...":     {uses: []string{"..."}},

@@ -34,8 +34,9 @@ type Options struct {
 	KMS envelope.Options
 }
 
-// NewOptions gives the defaults: no file, and writing in mode counter.
-func NewOptions() *Options { return &Options{DEKSource: string(envelope.Counter)} }
+// NewOptions gives the defaults: no file, and writing in mode counter, or in
+// mode seed under GODEBUG=fips140=only.
+func NewOptions() *Options { return &Options{DEKSource: string(envelope.WriteModes()[0])} }
 
 // AddFlags adds the three flags to fs. A set that has kube-apiserver's two of
 // them already, from EtcdOptions.AddFlags, keeps one of each: the values now go
@@ -49,7 +50,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	own.StringVar(&o.DEKSource, flagDEKSource, o.DEKSource,
 		"How values are written with KMS v2. 'counter': one data encryption key for each key_id of the plugin, with a counted nonce; the fastest. "+
 			"'seed': a key expanded for each value, as kube-apiserver writes; for machines that are snapshotted and resumed, "+
-			"and for GODEBUG=fips140=only. What either wrote is always read.")
+			"and the default under GODEBUG=fips140=only. What either wrote is always read.")
 	own.VisitAll(func(f *pflag.Flag) {
 		if theirs := fs.Lookup(f.Name); theirs != nil {
 			theirs.Value, theirs.DefValue, theirs.Usage = f.Value, f.DefValue, f.Usage

@@ -53,7 +53,8 @@ func TestObjectsAreCountedByResourceAndForm(t *testing.T) {
 	require.Equal(t, int64(10), secrets.Objects)
 	require.Len(t, secrets.Forms, 2)
 	sealed, plain := secrets.Forms[0], secrets.Forms[1]
-	require.Equal(t, audit.Form{Kind: config.KMSv2, Name: "vault", KeyIDHash: envelope.HashKeyID("1"), DEKSource: audit.DEK}, sealed.Form)
+	source := map[envelope.WriteMode]audit.DEKSource{envelope.Counter: audit.DEK, envelope.Seed: audit.Seed}[envelope.WriteModes()[0]]
+	require.Equal(t, audit.Form{Kind: config.KMSv2, Name: "vault", KeyIDHash: envelope.HashKeyID("1"), DEKSource: source}, sealed.Form)
 	require.Equal(t, int64(7), sealed.Objects)
 	require.Equal(t, int64(2), sealed.DEKs, "one for each apiserver")
 	require.Equal(t, audit.Form{Kind: audit.Plaintext}, plain.Form)

@@ -21,6 +21,7 @@ func kmsAt(name, socket string) string {
 
 func TestDiffSaysWhatAFileMeans(t *testing.T) {
 	const otherKey = "aesgcm: {keys: [{name: k1, secret: ZmVkY2JhOTg3NjU0MzIxMA==}]}"
+	const twoKeys = "aesgcm: {keys: [{name: k1, secret: MDEyMzQ1Njc4OWFiY2RlZg==}, {name: k2, secret: ZmVkY2JhOTg3NjU0MzIxMA==}]}"
 	old := parsed(t, rule("secrets", kmsAt("a", "a"), identity), rule("configmaps", gcmKey), rule("'*.apps'", gcmKey))
 	for name, c := range map[string]struct {
 		next *config.Configuration
@@ -32,6 +33,10 @@ func TestDiffSaysWhatAFileMeans(t *testing.T) {
 		"a reader comes": {
 			parsed(t, rule("secrets", kmsAt("a", "a"), kmsAt("b", "b"), identity), rule("configmaps", gcmKey), rule("'*.apps'", gcmKey)),
 			[]string{`secrets: also read with kms v2 "b"`},
+		},
+		"a key comes after the one that writes": {
+			parsed(t, rule("secrets", kmsAt("a", "a"), identity), rule("configmaps", twoKeys), rule("'*.apps'", gcmKey)),
+			[]string{`configmaps: also read with aesgcm key "k2"`},
 		},
 		"the writer changes and identity goes": {
 			parsed(t, rule("secrets", kmsAt("b", "b"), kmsAt("a", "a")), rule("configmaps", gcmKey), rule("'*.apps'", gcmKey)),

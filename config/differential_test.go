@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kube-atrest/atrest/internal/stored"
+	"github.com/kube-atrest/atrest/internal/unenforced"
 )
 
 // rounds of 100 draws each, every draw a good and a wild file.
@@ -90,7 +91,7 @@ func TestGeneratedFilesResolveAsKubeAPIServers(t *testing.T) {
 
 func requireSameWriter(t rapid.TB, theirs *encryptionconfig.EncryptionConfiguration, ours *Configuration, resource schema.GroupResource) {
 	t.Helper()
-	transformer := encryptionconfig.StaticTransformers(theirs.Transformers).TransformerForResource(resource)
+	transformer := unenforced.Resources(encryptionconfig.StaticTransformers(theirs.Transformers)).TransformerForResource(resource)
 	written, err := transformer.TransformToStorage(context.Background(), []byte("{}"), value.DefaultContext("path"))
 	require.NoError(t, err)
 

@@ -147,6 +147,7 @@ func TestRules(t *testing.T) {
 		{"JSON field twice", `{"apiVersion": "v1", "kind": "EncryptionConfig", "resources": [{"resources": ["pods"], "providers": [{"identity": {}, "identity": {}}]}]}`,
 			`strict decoding error: duplicate field "resources[0].providers[0].identity"`},
 		{"number for a secret", aescbc + "[{name: a, secret: 123456}]}}]\n", `cannot be decoded: json: cannot unmarshal number into Go struct field Key.resources.providers.aescbc.keys.secret of type string: put the value in quotes`},
+		{"no unit", kms + "{apiVersion: v2, name: a, endpoint: 'unix:///x', timeout: 3parsecs}}]\n", `time: invalid duration "3parsecs": write the timeout of a kms provider as in 3s or 500ms`},
 		{"no duration", kms + "{apiVersion: v2, name: a, endpoint: 'unix:///x', timeout: soon}}]\n", `time: invalid duration "soon": write the timeout of a kms provider as in 3s or 500ms`},
 		{"bool for a name", aescbc + "[{name: yes, secret: " + good16 + "}]}}]\n", `cannot unmarshal bool into Go struct field Key.resources.providers.aescbc.keys.name of type string: put the value in quotes`},
 		{"no list", entry + "secrets" + identity, `cannot unmarshal string into Go struct field ResourceConfiguration.resources.resources of type []string: make it a list`},

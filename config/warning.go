@@ -117,9 +117,8 @@ func endpointWarnings(p *Provider) []Warning {
 	case p.kms.Address == "":
 		message = "has no path after unix://, so no plugin can be reached: " + endpointForm
 	case u.Host != "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		meant := "unix:///" + strings.TrimPrefix(p.kms.Address, "/")
 		message = fmt.Sprintf("means %q, as for kube-apiserver: only the path after the host counts; "+
-			"write %s, or with all of the path after unix:// and three slashes", shorten(p.kms.Address, maxValue), shorten(meant, maxValue))
+			"write %s, or with all of the path after unix:// and three slashes", shorten(p.kms.Address, maxValue), shorten(p.kms.URL(), maxValue))
 	default:
 		return nil
 	}

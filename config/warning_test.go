@@ -26,6 +26,25 @@ func TestWarnings(t *testing.T) {
 	}, c.Warnings())
 }
 
+// The first of a name is the one that is tried first.
+func TestEachKeyOfATakenNameIsWarnedOf(t *testing.T) {
+	key := func(name string) string { return "{name: " + name + ", secret: " + strings.Repeat("A", 43) + "=}" }
+	c, err := Parse([]byte(head+"resources: [{resources: [secrets], providers: [{aesgcm: {keys: ["+
+		strings.Join([]string{key("a"), key("b"), key("a"), key("b"), key("a")}, ", ")+"]}}]}]"), Options{})
+	require.NoError(t, err)
+	var said []string
+	for _, w := range c.Warnings() {
+		require.Equal(t, DuplicateKeyName, w.Kind)
+		said = append(said, w.Path+" "+w.Message[:strings.Index(w.Message, " too")])
+	}
+	const at = "resources[0].providers[0].aesgcm.keys"
+	require.Equal(t, []string{
+		at + `[2].name the name "a" is that of keys[0]`,
+		at + `[3].name the name "b" is that of keys[1]`,
+		at + `[4].name the name "a" is that of keys[0]`,
+	}, said)
+}
+
 func TestIdentityAloneIsNoWarning(t *testing.T) {
 	for _, warning := range parse(t, "testdata/valid/wildcards.yaml", Options{}).Warnings() {
 		require.Equal(t, NotBoundToKey, warning.Kind, warning)
@@ -53,6 +72,8 @@ func TestEndpoints(t *testing.T) {
 		{"unix:///run/a%20b.sock", "/run/a b.sock", ""},
 		{"unix://tmp/x.sock", "/x.sock", "write unix:///x.sock, or"},
 		{"unix://tmp/@x", "@x", "write unix:///@x, or"},
+		{"unix://tmp/a%3Fb%23c%25.sock", "/a?b#c%.sock", "write unix:///a%3Fb%23c%25.sock, or"},
+		{"unix://tmp/a%20b.sock", "/a b.sock", "write unix:///a%20b.sock, or"},
 		{"unix:///run/a.sock?b", "/run/a.sock", "write unix:///run/a.sock"},
 		{"unix:///run/a.sock#b", "/run/a.sock", "write unix:///run/a.sock"},
 		{"unix://", "", "has no path after unix://, so no plugin can be reached"},

@@ -3,6 +3,7 @@
 package envelope
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,9 @@ func TestTheHotPathAllocatesItsResultAndNothingElse(t *testing.T) {
 	plaintext := make([]byte, 1<<10)
 	var testKey value.Context = bytesContext("/registry/secrets/default/golden")
 	for mode, limits := range map[WriteMode][2]float64{Counter: {1, 1}, Seed: {4, 4}} {
+		if !slices.Contains(WriteModes(), mode) {
+			continue
+		}
 		r := newRig(t, func(o *Options) { o.Mode = mode; o.Clock = nil })
 		var out []byte
 		var err error

@@ -33,7 +33,7 @@ func BenchmarkKiB(b *testing.B) {
 			aead.Open(nil, nonce, sealed, at.AuthenticatedData())
 		}
 	})
-	for _, mode := range []WriteMode{Counter, Seed} {
+	for _, mode := range WriteModes() {
 		l := lease(NewProvider(newFaultyPlugin(), Options{Mode: mode}), Writes)
 		defer l.End()
 		require.NoError(b, l.Asked(b.Context()))

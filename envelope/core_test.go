@@ -117,7 +117,7 @@ func TestAPluginThatDoesNotGiveADEKBackGetsNothingToWrite(t *testing.T) {
 		"knows no KEK": func([]byte, error) ([]byte, error) { return nil, status.Error(codes.NotFound, "gone") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, mode := range []WriteMode{Counter, Seed} {
+			for _, mode := range WriteModes() {
 				p := &spoiling{newFaultyPlugin(), spoil}
 				clock := testingclock.NewFakeClock(testStart)
 				r := &rig{t: t, plugin: p.faultyPlugin, clock: clock}
@@ -351,6 +351,9 @@ func TestARandomSourceThatFails(t *testing.T) {
 		"in the fixed part, says no more": bytes.NewReader(make([]byte, dekSize+1)),
 	} {
 		t.Run(name, func(t *testing.T) {
+			if strings.Contains(name, "fixed part") {
+				counted(t)
+			}
 			r := newRigOn(t, newFaultyPlugin(), func(o *Options) { o.Random = random })
 			require.Equal(t, Failed, r.Health().Problem)
 			r.writeFails()
@@ -358,7 +361,7 @@ func TestARandomSourceThatFails(t *testing.T) {
 			require.NotEmpty(t, r.Health().Problem)
 		})
 	}
-	sealing := io.MultiReader(bytes.NewReader(make([]byte, dekSize+infoSize)), iotest.ErrReader(failed))
+	sealing := io.MultiReader(bytes.NewReader(make([]byte, dekSize+infoSize-1)), iotest.ErrReader(failed))
 	r := newRigOn(t, newFaultyPlugin(), func(o *Options) { o.Random, o.Mode = sealing, Seed })
 	_, err := r.Seal(t.Context(), testPrefix, []byte("x"), testKey)
 	require.ErrorIs(t, err, failed)

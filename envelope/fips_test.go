@@ -6,7 +6,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2"
 )
+
+// counted skips what is about counted nonces where the runtime refuses them.
+func counted(t testing.TB) {
+	t.Helper()
+	if err := CheckWriteMode(Counter); err != nil {
+		t.Skip(err)
+	}
+}
 
 // The runtime's mode cannot be changed while it runs, so the test runs itself.
 func TestUnderFIPS140OnlySeedWritesAndBothAreRead(t *testing.T) {
@@ -25,4 +34,17 @@ func TestUnderFIPS140OnlySeedWritesAndBothAreRead(t *testing.T) {
 	require.Equal(t, "value", got)
 	require.False(t, stale)
 	TestGoldenRecords(t)
+	// kube-apiserver's own transformer writes nothing there.
+	plugin := newFaultyPlugin()
+	tr, enc, key, err := kmsv2.GenerateTransformer(t.Context(), "uid", serviceOf{plugin}, true)
+	require.NoError(t, err)
+	kube := kmsv2.NewEnvelopeTransformer(serviceOf{plugin}, "test", func() (kmsv2.State, error) {
+		return kmsv2.State{
+			Transformer: tr, EncryptedObjectKeyID: enc.KeyID, EncryptedObjectEncryptedDEKSource: enc.EncryptedDEKSource,
+			EncryptedObjectEncryptedDEKSourceType: enc.EncryptedDEKSourceType, UID: "uid",
+			ExpirationTimestamp: testStart.AddDate(100, 0, 0), CacheKey: key,
+		}, nil
+	}, "apiserver")
+	_, err = kube.TransformToStorage(t.Context(), []byte("value"), testKey)
+	require.ErrorContains(t, err, "FIPS 140-only mode")
 }

@@ -102,7 +102,7 @@ func (p *Provider) wrap(ctx context.Context, pending *pendingDEK, keyID string) 
 	if err != nil {
 		return plugin.TroubleOf("encrypt", err)
 	}
-	if wrapped.reveals(pending.secret[:]) {
+	if wrapped.Reveals(pending.secret[:]) {
 		return plugin.Troublef(BadAnswer, "encrypt: the plugin gave the DEK back in the clear")
 	}
 	source, err := stored.NewDEKSource(p.opts.Mode.sourceType(), wrapped.KeyID, wrapped.Ciphertext, wrapped.Annotations)
@@ -117,8 +117,8 @@ func (p *Provider) wrap(ctx context.Context, pending *pendingDEK, keyID string) 
 	return nil
 }
 
-// reveals reports whether a DEK stands anywhere in the answer in the clear.
-func (w *Wrapped) reveals(dek []byte) bool {
+// Reveals reports whether a DEK stands anywhere in the answer in the clear.
+func (w *Wrapped) Reveals(dek []byte) bool {
 	if bytes.Contains(w.Ciphertext, dek) || bytes.Contains([]byte(w.KeyID), dek) {
 		return true
 	}

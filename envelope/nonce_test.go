@@ -22,6 +22,7 @@ func nonceOf(t testing.TB, payload []byte) []byte {
 // Millions of values from many goroutines: a nonce that came twice under one
 // key would give away the plaintexts and the key of the authentication.
 func TestNoNonceComesTwice(t *testing.T) {
+	counted(t)
 	const writers, each = 16, 150_000
 	r := newRig(t)
 	counts := make([][]uint64, writers)
@@ -71,7 +72,7 @@ func TestNoncesEndRatherThanWrap(t *testing.T) {
 // Concurrent writers run a DEK out again and again: every value is sealed, none
 // under a nonce that its DEK used before, and no DEK seals more than it may.
 func TestAUsedUpDEKIsReplaced(t *testing.T) {
-	for _, mode := range []WriteMode{Counter, Seed} {
+	for _, mode := range WriteModes() {
 		t.Run(string(mode), func(t *testing.T) {
 			const max, writers, each = 50, 8, 400
 			r := newRig(t, func(o *Options) { o.MaxWrites, o.Mode = max, mode })

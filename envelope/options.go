@@ -18,7 +18,7 @@ const (
 
 // Options are how a provider works. The zero value of every field is its default.
 type Options struct {
-	// Mode is how values are sealed; default [Counter].
+	// Mode is how values are sealed; default the first of [WriteModes].
 	Mode WriteMode
 	// WriteWindow is how long writing goes on after Status was last healthy.
 	WriteWindow time.Duration
@@ -42,7 +42,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.Mode = cmp.Or(o.Mode, Counter)
+	o.Mode = cmp.Or(o.Mode, WriteModes()[0])
 	o.WriteWindow = cmp.Or(o.WriteWindow, DefaultWriteWindow)
 	o.HealthyPoll = cmp.Or(o.HealthyPoll, DefaultHealthyPoll)
 	o.UnhealthyPoll = cmp.Or(o.UnhealthyPoll, DefaultUnhealthyPoll)

@@ -3,10 +3,12 @@ package envelope
 import (
 	"bytes"
 	"context"
+	"crypto/fips140"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/kms/pkg/service"
 
 	"github.com/kube-atrest/atrest/internal/stored"
+	"github.com/kube-atrest/atrest/internal/unenforced"
 )
 
 // reader is a provider that only reads, on a healthy base64 plugin.
@@ -83,15 +86,18 @@ func (s serviceOf) Decrypt(ctx context.Context, _ string, r *service.DecryptRequ
 
 // theirs is kube-apiserver's own KMS v2 transformer over a plugin.
 func theirs(t *testing.T, plugin *faultyPlugin, seed bool) value.Transformer {
-	tr, enc, key, err := kmsv2.GenerateTransformer(t.Context(), "uid", serviceOf{plugin}, seed)
-	require.NoError(t, err)
-	return kmsv2.NewEnvelopeTransformer(serviceOf{plugin}, "test", func() (kmsv2.State, error) {
-		return kmsv2.State{
+	var state kmsv2.State
+	fips140.WithoutEnforcement(func() {
+		tr, enc, key, err := kmsv2.GenerateTransformer(t.Context(), "uid", serviceOf{plugin}, seed)
+		require.NoError(t, err)
+		state = kmsv2.State{
 			Transformer: tr, EncryptedObjectKeyID: enc.KeyID, EncryptedObjectEncryptedDEKSource: enc.EncryptedDEKSource,
 			EncryptedObjectEncryptedDEKSourceType: enc.EncryptedDEKSourceType, EncryptedObjectAnnotations: enc.Annotations,
 			UID: "uid", ExpirationTimestamp: testStart.AddDate(100, 0, 0), CacheKey: key,
-		}, nil
-	}, "apiserver")
+		}
+	})
+	return unenforced.Transformer(kmsv2.NewEnvelopeTransformer(serviceOf{plugin}, "test",
+		func() (kmsv2.State, error) { return state, nil }, "apiserver"))
 }
 
 func annotations(n int) map[string][]byte {
@@ -104,7 +110,7 @@ func annotations(n int) map[string][]byte {
 
 // What either writes the other reads, in both modes.
 func TestKubeAPIServerReadsWhatIsWrittenHereAndTheOtherWayRound(t *testing.T) {
-	for _, mode := range []WriteMode{Counter, Seed} {
+	for _, mode := range WriteModes() {
 		for n := range 4 {
 			t.Run(fmt.Sprintf("%s with %d annotations", mode, n), func(t *testing.T) {
 				plugin := newFaultyPlugin()
@@ -220,7 +226,7 @@ func flip(b []byte, i int) []byte {
 }
 
 func TestWhateverThePluginUnwrapsNothingPanics(t *testing.T) {
-	for _, mode := range []WriteMode{Counter, Seed} {
+	for _, mode := range WriteModes() {
 		payload := newRig(t, func(o *Options) { o.Mode = mode }).write("value")
 		for _, n := range []int{0, 1, 16, 24, 31, 32, 33, 64, 4096} {
 			p := &garbagePlugin{faultyPlugin: newFaultyPlugin(), answer: make([]byte, n)}
@@ -249,7 +255,7 @@ func (p *garbagePlugin) Decrypt(context.Context, Wrapped) ([]byte, error) {
 // A plugin that once answers with another key costs no more than the reads of
 // that time.
 func TestAWrongKeyIsNotKept(t *testing.T) {
-	for _, mode := range []WriteMode{Counter, Seed} {
+	for _, mode := range WriteModes() {
 		payload := newRig(t, func(o *Options) { o.Mode = mode }).write("value")
 		plugin := &garbagePlugin{newFaultyPlugin(), make([]byte, dekSize)}
 		l := lease(NewProvider(plugin, Options{}), Reads)
@@ -286,7 +292,7 @@ func TestADamagedValueDoesNotCostAKeyThatIsInUse(t *testing.T) {
 
 // Every damage of a record is an error, whatever the plugin makes of it.
 func TestEveryDamageIsNoticed(t *testing.T) {
-	for _, mode := range []WriteMode{Counter, Seed} {
+	for _, mode := range WriteModes() {
 		r := newRig(t, func(o *Options) { o.Mode = mode })
 		payload := r.write("value")
 		l, _ := reader(t)
@@ -335,8 +341,10 @@ type bytesContext []byte
 func (c bytesContext) AuthenticatedData() []byte { return c }
 
 func TestCheckWriteMode(t *testing.T) {
-	require.NoError(t, CheckWriteMode(Counter))
+	require.Equal(t, fips140.Enforced(), CheckWriteMode(Counter) != nil)
 	require.NoError(t, CheckWriteMode(Seed))
+	require.Equal(t, fips140.Enforced(), !slices.Contains(WriteModes(), Counter))
+	require.Contains(t, WriteModes(), Seed)
 	require.ErrorContains(t, CheckWriteMode("both"), `use "counter" or "seed"`)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/kube-atrest/atrest/internal/erase"
 	"github.com/kube-atrest/atrest/internal/gcm"
@@ -46,6 +47,12 @@ func CheckWriteMode(m WriteMode) error {
 		return nil
 	}
 	return fmt.Errorf("unknown write mode %q: use %q or %q", m, Counter, Seed)
+}
+
+// WriteModes are the modes in which this process can write, the default first:
+// Counter and Seed, or Seed alone where the runtime refuses a counted nonce.
+func WriteModes() []WriteMode {
+	return slices.DeleteFunc([]WriteMode{Counter, Seed}, func(m WriteMode) bool { return CheckWriteMode(m) != nil })
 }
 
 type zeros struct{}

@@ -32,6 +32,9 @@ func TestStalenessBesideKubeAPIServers(t *testing.T) {
 		"another key_id and modes": {Counter, Seed, "2", true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if c.written == Counter || c.writes == Counter {
+				counted(t)
+			}
 			payload := newRig(t, func(o *Options) { o.Mode = c.written }).write("value")
 			plugin := newFaultyPlugin()
 			plugin.status.KeyID = c.keyID
@@ -95,7 +98,7 @@ func TestWhatWorksInEachState(t *testing.T) {
 		}, true, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, mode := range []WriteMode{Counter, Seed} {
+			for _, mode := range WriteModes() {
 				r := newRig(t, func(o *Options) { o.Mode = mode })
 				own := r.write("value")
 				c.reach(r)
@@ -184,7 +187,7 @@ func TestWhatALookAtThePluginDoesToTheDEK(t *testing.T) {
 		"another version":                    {then: func(f *faultyPlugin) { f.status.Version = "v2beta1" }, problem: BadVersion},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, mode := range []WriteMode{Counter, Seed} {
+			for _, mode := range WriteModes() {
 				plugin := newFaultyPlugin()
 				if c.before != nil {
 					plugin.set(c.before)
@@ -219,7 +222,7 @@ func healthy(keyID string) func(*faultyPlugin) {
 
 // The seed that kube-apiserver makes is wrapped as it is; so is what is made here.
 func TestWhatIsWrappedIsTheKeyOfTheMode(t *testing.T) {
-	for _, mode := range []WriteMode{Counter, Seed} {
+	for _, mode := range WriteModes() {
 		r := newRig(t, func(o *Options) { o.Mode = mode })
 		object, err := stored.Parse(r.write("value"))
 		require.NoError(t, err)

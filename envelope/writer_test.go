@@ -239,7 +239,7 @@ func TestUsageByKeyID(t *testing.T) {
 
 // What a test cannot see in the output of fmt must not be there in any verb.
 func TestNothingThatHoldsAKeyPrintsIt(t *testing.T) {
-	for _, mode := range []WriteMode{Counter, Seed} {
+	for _, mode := range WriteModes() {
 		r := newRig(t, func(o *Options) { o.Mode = mode })
 		r.read(r.write("x"))
 		dek := r.plugin.wrapped[0]

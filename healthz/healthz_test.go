@@ -51,6 +51,19 @@ func TestReady(t *testing.T) {
 	}
 }
 
+func TestOneThatIsNotReadyIsEnoughWhereverItStands(t *testing.T) {
+	for _, providers := range [][]healthz.Provider{
+		{broken(writer())},
+		{writer(), broken(writer())},
+		{broken(writer()), writer()},
+		{reader(), writer(), broken(reader()), broken(writer()), writer()},
+	} {
+		code, body := get(t, providers...)
+		require.Equal(t, 500, code, body)
+		require.Contains(t, body, "not ready, unreachable since")
+	}
+}
+
 func TestTheTextNamesTheProviderTheCauseSinceWhenAndWhatIsLeft(t *testing.T) {
 	code, body := get(t, broken(writer()), reader())
 	require.Equal(t, 500, code)

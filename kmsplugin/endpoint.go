@@ -12,15 +12,16 @@ import (
 const maxSocketName = len(syscall.RawSockaddrUnix{}.Path) - 1
 
 // parseEndpoint returns what package net calls the socket: an absolute path,
-// or "@name" for an abstract one.
+// or "@name" for an abstract one. The path is decoded once, as by an apiserver.
 //
 // It is stricter than apiservers, which drop the host part of unix://tmp/x.sock
 // and dial /x.sock: each side would then wait for the other on its own socket.
 func parseEndpoint(endpoint string) (string, error) {
 	const form = "write unix:///path/to/plugin.sock or unix:///@name"
+	const escapes = "in a name write % as %25, ? as %3F and # as %23"
 	parsed, err := url.Parse(endpoint)
 	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, form)
+		return "", fmt.Errorf("%w: %s; %s", err, form, escapes)
 	}
 	path := parsed.Path
 	switch {
@@ -31,7 +32,7 @@ func parseEndpoint(endpoint string) (string, error) {
 	case !strings.HasPrefix(path, "/"):
 		return "", fmt.Errorf("path is not absolute: %s", form)
 	case parsed.RawQuery != "" || parsed.ForceQuery || strings.Contains(endpoint, "#"):
-		return "", fmt.Errorf("a query or a fragment means nothing here: write ? as %%3F and # as %%23, or %s", form)
+		return "", fmt.Errorf("a query or a fragment means nothing here: %s; %s", form, escapes)
 	case strings.ContainsRune(path, 0):
 		return "", fmt.Errorf("a socket's name has no NUL byte: %s", form)
 	}

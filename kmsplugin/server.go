@@ -61,7 +61,10 @@ type Server struct {
 // connect and wait for [Server.Serve], which must follow.
 //
 // The endpoint is unix:///path or, on Linux, unix:///@name for an abstract
-// socket. A socket file has mode 0600, so only its owner and root may connect;
+// socket. It is a URL, whose path is decoded once: what an EncryptionConfiguration
+// calls unix:///run/a%3Fb.sock is the file /run/a?b.sock. kube-apiserver's own
+// client dials any such name but one that has a %, once decoded, without two
+// hexadecimal digits behind it. A socket file has mode 0600, so only its owner and root may connect;
 // an abstract socket admits the same two by the peer's credentials. The parent
 // folder must exist. A socket file that nobody listens on, as a crash leaves
 // it, is replaced; a live one is an error that wraps [ErrSocketInUse]; anything

@@ -11,8 +11,10 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2"
 	kmsapi "k8s.io/kms/apis/v2"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
@@ -263,16 +265,67 @@ func TestEndpoints(t *testing.T) {
 }
 
 func TestAnEscapedPathIsTheFileItNames(t *testing.T) {
-	folder := plugintest.Folder(t)
-	server, err := kmsplugin.Listen(t.Context(), "unix://"+folder+"/a%20b%3F.sock", well)
-	require.NoError(t, err)
-	require.FileExists(t, folder+"/a b?.sock")
-	require.Equal(t, "unix://"+folder+"/a%20b%3F.sock", server.Endpoint())
+	for escaped, test := range map[string]struct {
+		name   string
+		refuse string // what kube-apiserver's own client says
+	}{
+		"a.sock":       {name: "a.sock"},
+		"a%3Fb.sock":   {name: "a?b.sock"},
+		"a%23b.sock":   {name: "a#b.sock"},
+		"a%3fb.sock":   {name: "a?b.sock"},
+		"a%20b.sock":   {name: "a b.sock"},
+		"a b.sock":     {name: "a b.sock"},
+		"a%2541b.sock": {name: "a%41b.sock"},
+		"%C3%A4.sock":  {name: "ä.sock"},
+		"a+b&c=d.sock": {name: "a+b&c=d.sock"},
+		"a%25.sock":    {name: "a%.sock", refuse: `invalid URL escape "%.s"`},
+		"a%25zz.sock":  {name: "a%zz.sock", refuse: `invalid URL escape "%zz"`},
+	} {
+		t.Run(escaped, func(t *testing.T) {
+			folder := plugintest.Folder(t)
+			endpoint := "unix://" + folder + "/" + escaped
+			server, err := kmsplugin.Listen(t.Context(), endpoint, well)
+			require.NoError(t, err)
+			require.Equal(t, endpoint, server.Endpoint())
+			info, err := os.Lstat(filepath.Join(folder, test.name))
+			require.NoError(t, err)
+			require.Equal(t, fs.ModeSocket, info.Mode().Type())
+			ended, end := context.WithCancel(t.Context())
+			end()
+			require.NoError(t, server.Serve(ended))
+			left, err := os.ReadDir(folder)
+			require.NoError(t, err)
+			require.Empty(t, left)
 
-	ended, end := context.WithCancel(t.Context())
-	end()
-	require.NoError(t, server.Serve(ended))
-	require.NoFileExists(t, folder+"/a b?.sock")
+			plugintest.Serve(t, endpoint, well)
+			requireServes(t, endpoint)
+			theirs, err := kmsv2.NewGRPCService(t.Context(), endpoint, "plugin", time.Minute)
+			if test.refuse != "" {
+				require.ErrorContains(t, err, test.refuse)
+				return
+			}
+			require.NoError(t, err)
+			answer, err := theirs.Status(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, "key-1", answer.KeyID)
+		})
+	}
+}
+
+// What is said when a name cannot be read as a URL has to name the very file.
+func TestTheAdviceOnEndpointsHolds(t *testing.T) {
+	escape := strings.NewReplacer("%", "%25", "?", "%3F", "#", "%23")
+	for _, name := range []string{"a?b.sock", "a#b.sock", "a%b.sock", "a%zz.sock", "?#%.sock"} {
+		folder := plugintest.Folder(t)
+		_, err := kmsplugin.Listen(t.Context(), "unix://"+folder+"/"+name, well)
+		require.ErrorContains(t, err, "in a name write % as %25, ? as %3F and # as %23")
+		endpoint := "unix://" + folder + "/" + escape.Replace(name)
+		plugintest.Serve(t, endpoint, well)
+		info, err := os.Lstat(filepath.Join(folder, name))
+		require.NoError(t, err)
+		require.Equal(t, fs.ModeSocket, info.Mode().Type())
+		requireServes(t, endpoint)
+	}
 }
 
 func TestAServerNeedsAService(t *testing.T) {

@@ -35,7 +35,7 @@ func failed(step string, problem envelope.Problem, err error) *Failure {
 }
 
 func callFailed(step string, err error) *Failure {
-	return failed(step, internalplugin.ProblemOf(err), err)
+	return failed(step, internalplugin.ProblemOf(err), internalplugin.Cut(err))
 }
 
 // checkV2 asks a plugin of KMS v2 for all that an apiserver will.
@@ -98,7 +98,7 @@ func answerFailure(w envelope.Wrapped, s envelope.Status, dek []byte, err error)
 	if err != nil {
 		return callFailed("encrypt", err)
 	}
-	if bytes.Contains(w.Ciphertext, dek) {
+	if w.Reveals(dek) {
 		return failed("encrypt", envelope.BadAnswer, errors.New("it gave the DEK back in the clear"))
 	}
 	if _, err := stored.NewDEKSource(stored.SourceDEK, w.KeyID, w.Ciphertext, w.Annotations); err != nil {

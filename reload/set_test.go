@@ -239,7 +239,7 @@ func TestRequestThatBeganBeforeTheSwapEndsWell(t *testing.T) {
 func TestOnlyTheLastReplacedGenerationLingers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := &fakeGeneration{name: "one"}, &fakeGeneration{name: "two"}
-		s, _ := newSet(one)
+		s, clock := newSet(one)
 		s.Swap(two)
 		s.Swap(&fakeGeneration{name: "three"})
 		synctest.Wait()
@@ -250,6 +250,7 @@ func TestOnlyTheLastReplacedGenerationLingers(t *testing.T) {
 
 		s.Close()
 		require.EqualValues(t, 1, two.closed.Load(), "closing does not wait for the time to pass")
+		require.False(t, clock.HasWaiters(), "no timer goes on")
 	})
 }
 
@@ -361,10 +362,15 @@ func TestPanicInsideAnOperationDoesNotKeepTheGenerationOpen(t *testing.T) {
 func TestIdleHandleForgetsTheReplacedGeneration(t *testing.T) {
 	s, _ := newSet(&fakeGeneration{name: "one"})
 	defer s.Close()
-	idle := s.TransformerForResource(secrets).(*handle)
+	var idle []*handle
+	for _, resource := range []schema.GroupResource{secrets, configMaps, {Resource: "pods"}} {
+		idle = append(idle, s.TransformerForResource(resource).(*handle))
+	}
 	two := &fakeGeneration{name: "two"}
 	s.Swap(two)
-	require.Same(t, two, idle.bound.Load().Generation)
+	for _, h := range idle {
+		require.Same(t, two, h.bound.Load().Generation, h.resource)
+	}
 }
 
 func TestLateOperationDoesNotBindAHandleBack(t *testing.T) {

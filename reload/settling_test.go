@@ -103,3 +103,11 @@ func TestFileThatIsWrittenAgainIsNotStill(t *testing.T) {
 	require.EqualValues(t, 40, s.saw(lookAt(path), false, start.Add(80)), "another file")
 	require.EqualValues(t, 0, s.saw(lookAt(path), false, start.Add(120)))
 }
+
+// A content holds keys. What is needed of the last look is what identifies it.
+func TestNothingOfTheContentIsKept(t *testing.T) {
+	s := settling{announced: 40, unannounced: 1000, patience: 10_000}
+	s.saw(look{hash: "a", content: []byte("keys")}, true, start)
+	require.Nil(t, s.last.content)
+	require.Equal(t, "a", s.last.hash)
+}

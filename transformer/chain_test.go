@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -103,18 +104,20 @@ func TestNoProviderSaysWhatIsMissingAndWhatToDo(t *testing.T) {
 		reader value.Read
 		data   string
 		says   string
+		remedy string
 	}{
-		{chain, "k8s:enc:aesgcm:v1:old:payload", `stored with aesgcm, key "old"`},
-		{chain, "k8s:enc:kms:v2:cloud:payload", `stored with kms v2, provider "cloud"`},
-		{chain, "k8s:enc:aescbc:v1:", `stored with aescbc, without a readable key name`},
-		{chain, "k8s:enc:rot13:v9:key:payload-that-is-not-repeated", `in an unknown format, beginning "k8s:enc:rot13:v9:key:payload-tha"...`},
-		{plainless, `{"secret":"open"}`, `stored as plaintext`},
-		{plainless, "", `stored as plaintext`},
+		{chain, "k8s:enc:aesgcm:v1:old:payload", `stored with aesgcm, key "old"`, "add that provider and key back"},
+		{chain, "k8s:enc:kms:v2:cloud:payload", `stored with kms v2, provider "cloud"`, "add that provider and key back"},
+		{chain, "k8s:enc:aescbc:v1:", `stored with aescbc, without a readable key name`, "add that provider and key back"},
+		{chain, "k8s:enc:rot13:v9:key:payload-that-is-not-repeated", `in an unknown format, beginning "k8s:enc:rot13:v9:key:payload-tha"...`, "add that provider and key back"},
+		{plainless, `{"secret":"open"}`, `stored as plaintext`, "add identity"},
+		{plainless, "", `stored as plaintext`, "add identity"},
 	} {
 		_, _, err := tc.reader.TransformFromStorage(ctx, []byte(tc.data), here)
 		require.ErrorIs(t, err, transformer.ErrNoProvider)
 		require.NotErrorIs(t, err, transformer.ErrCorrupt)
 		require.ErrorContains(t, err, tc.says)
+		require.ErrorContains(t, err, tc.remedy)
 		require.ErrorContains(t, err, "no matching prefix found", "what people grep for")
 		require.ErrorContains(t, err, `secrets at "/registry/secrets/default/golden"`)
 		require.ErrorContains(t, err, `["k8s:enc:aesgcm:v1:new:"`)
@@ -174,6 +177,8 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 	_, _, err = chainOf(failing...).TransformFromStorage(ctx, underPlugin, here)
 	require.Less(t, len(err.Error()), 1<<10)
+	require.ErrorContains(t, err, "cause 7; ")
+	require.NotContains(t, err.Error(), "cause 8")
 }
 
 func TestChainOfNothingRefusesEverything(t *testing.T) {
@@ -185,7 +190,8 @@ func TestChainOfNothingRefusesEverything(t *testing.T) {
 }
 
 func TestOneRecordPerOperation(t *testing.T) {
-	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	own := uuid.NewString() // metrics are the process's, and a test may run twice in one
+	widgets := schema.GroupResource{Group: own, Resource: "widgets"}
 	newer, older := one(stored.AESGCM, "key", keyOf(2, 32)), one(stored.AESGCM, "key", keyOf(1, 32))
 	chain := transformer.NewChain(widgets, entries(t, newer, older, provider{}))
 	old := write(t, ours(t, older), []byte("v"))
@@ -202,11 +208,11 @@ func TestOneRecordPerOperation(t *testing.T) {
 		"from_storage identity OK":                         1,
 		"from_storage k8s:enc:aesgcm:v1: unknown-non-grpc": 1,
 		"from_storage unknown unknown-non-grpc":            1,
-	}, operationsOf(t, "widgets.example.com"))
+	}, operationsOf(t, "widgets."+own))
 
-	plain := schema.GroupResource{Resource: "plainthings"}
+	plain := schema.GroupResource{Group: own, Resource: "plainthings"}
 	write(t, transformer.NewChain(plain, entries(t, provider{})), []byte("v"))
-	require.Equal(t, map[string]float64{"to_storage identity OK": 1}, operationsOf(t, "plainthings"))
+	require.Equal(t, map[string]float64{"to_storage identity OK": 1}, operationsOf(t, "plainthings."+own))
 }
 
 func operationsOf(t *testing.T, resource string) map[string]float64 {

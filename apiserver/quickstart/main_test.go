@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"crypto/fips140"
 	"io"
 	"net"
 	"os"
@@ -46,9 +47,20 @@ func TestEveryStepHoldsAndNothingIsLeftBehind(t *testing.T) {
 	}
 	require.Contains(t, output, "k8s:enc:kms:v2:key-file:")
 	require.Contains(t, output, "Everything held.")
+	require.Equal(t, fips140.Enforced(), strings.Contains(output, "FIPS 140-3"))
 	require.NotContains(t, output, "\x1b", "colours are for terminals")
 	require.Empty(t, r.errors.String())
 	require.Empty(t, r.leftovers(t))
+}
+
+func TestEveryStepHoldsInFIPS140OnlyMode(t *testing.T) {
+	t.Parallel()
+	r := startIn(t, []string{"GODEBUG=fips140=only"}, inALog, "--exit")
+	require.Zero(t, r.wait(t))
+	output := r.output.String()
+	require.Contains(t, output, "values are written with seeds")
+	require.Contains(t, output, "Everything held.")
+	require.Empty(t, r.errors.String())
 }
 
 func TestASecondRunTakesUpTheDataOfTheFirst(t *testing.T) {
@@ -185,10 +197,16 @@ type process struct {
 
 func start(t *testing.T, program string, args ...string) *process {
 	t.Helper()
+	return startIn(t, nil, program, args...)
+}
+
+// startIn starts it with more in its environment.
+func startIn(t *testing.T, environment []string, program string, args ...string) *process {
+	t.Helper()
 	command, err := harness.Command(t.Context(), program, args...)
 	require.NoError(t, err)
 	r := &process{output: &bytes.Buffer{}, errors: &bytes.Buffer{}, temp: harness.SocketDir(t)}
-	command.Env = append(command.Env, "TMPDIR="+r.temp)
+	command.Env = append(append(command.Env, "TMPDIR="+r.temp), environment...)
 	command.Stderr = r.errors
 	stdout, err := command.StdoutPipe()
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/fips140"
 	"errors"
 	"fmt"
 	"net/http"
@@ -53,11 +54,15 @@ func showStart(ctx context.Context, s *stage) ([]detail, error) {
 	if !s.folder.kept() {
 		data += " (removed at the end, --data keeps one)"
 	}
-	return []detail{
+	details := []detail{
 		{"apiserver", s.cluster.Config().Host},
 		{"kubeconfig", s.cluster.Kubeconfig()},
 		{"data, logs", data},
-	}, nil
+	}
+	if fips140.Enforced() {
+		details = append(details, detail{"FIPS 140-3", "enforced, but for etcd, which is another process elsewhere; values are written with seeds"})
+	}
+	return details, nil
 }
 
 // showEarlier reads every Secret that is there, from etcd rather than from the apiserver's watch cache.

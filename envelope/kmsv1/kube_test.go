@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/cipher"
+	"crypto/fips140"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -47,7 +48,9 @@ func (e eitherMode) TransformFromStorage(ctx context.Context, data []byte, at va
 }
 
 func asOf125(block cipher.Block) (value.Transformer, error) {
-	gcm, err := kubeaes.NewGCMTransformer(block)
+	var gcm value.Transformer
+	var err error
+	fips140.WithoutEnforcement(func() { gcm, err = kubeaes.NewGCMTransformer(block) })
 	return eitherMode{gcm, kubeaes.NewCBCTransformer(block)}, err
 }
 

@@ -3,6 +3,7 @@ package gcm
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/fips140"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,7 +13,8 @@ import (
 func TestOwnRandomNonceGCMMatchesTheRuntimes(t *testing.T) {
 	block, err := aes.NewCipher(make([]byte, 32))
 	require.NoError(t, err)
-	plain, err := cipher.NewGCM(block)
+	var plain cipher.AEAD
+	fips140.WithoutEnforcement(func() { plain, err = cipher.NewGCM(block) })
 	require.NoError(t, err)
 	own := randomNonce{plain}
 	runtimes, err := cipher.NewGCMWithRandomNonce(block)
@@ -45,6 +47,19 @@ func TestUnknownBlockCiphersGetTheOwnGCM(t *testing.T) {
 	block, err := aes.NewCipher(make([]byte, 32))
 	require.NoError(t, err)
 	aead, err := RandomNonce(wrapped{block})
+	if fips140.Enforced() {
+		require.Error(t, err, "it cannot be told to be AES")
+		return
+	}
 	require.NoError(t, err)
 	require.IsType(t, randomNonce{}, aead)
+}
+
+func TestOnlyTheFIPSModeRefusesAGivenNonce(t *testing.T) {
+	block, err := aes.NewCipher(make([]byte, 32))
+	require.NoError(t, err)
+	_, err = GivenNonce(block)
+	require.Equal(t, fips140.Enforced(), err != nil, "%v", err)
+	_, err = RandomNonce(block)
+	require.NoError(t, err)
 }

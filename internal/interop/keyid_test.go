@@ -83,7 +83,7 @@ func (r *running) keyIDOf(name string) string {
 // The contract of updates that change nothing, step by step as kube-apiserver's
 // own tests have it.
 func TestAnUpdateThatChangesNothingWritesOncePerKeyID(t *testing.T) {
-	for _, mode := range []envelope.WriteMode{envelope.Counter, envelope.Seed} {
+	for _, mode := range envelope.WriteModes() {
 		r := run(t, mode)
 		require.NoError(t, r.create("/a"))
 		require.False(t, r.touch("/a"), "the key_id is the same")
@@ -120,7 +120,7 @@ func TestAnUpdateThatChangesNothingWritesOncePerKeyID(t *testing.T) {
 // Every object written under one key_id has one wrapped DEK, and the counters
 // of their nonces are contiguous.
 func TestManyObjectsShareOneDEK(t *testing.T) {
-	for _, mode := range []envelope.WriteMode{envelope.Counter, envelope.Seed} {
+	for _, mode := range envelope.WriteModes() {
 		r := run(t, mode)
 		sources := map[string]bool{}
 		counters := map[byte]bool{}

@@ -195,7 +195,7 @@ func TestWhoRewritesWhoseValues(t *testing.T) {
 // The two settle when the key_id changes under a server that runs, too; the
 // other one is a kube-apiserver that has not seen it yet, and one that has.
 func TestAFleetSettlesAfterTheKeyIDChangedInAServerThatRuns(t *testing.T) {
-	for _, mode := range []envelope.WriteMode{envelope.Counter, envelope.Seed} {
+	for _, mode := range envelope.WriteModes() {
 		r := run(t, mode)
 		content := fileOf(kmsV2("fleet", r.plugin.Endpoint()))
 		before := theirSeed.start(t, content)

@@ -10,15 +10,20 @@ import (
 	"syscall"
 )
 
+// errNotDurable: the system could not say that a file is on the disk. It may
+// well say so when asked again, having dropped what it could not write.
+var errNotDurable = errors.New("it may not be on the disk to stay")
+
 // readFile returns the bytes of a key file that nobody but its owner, this
 // process's user, can read, and what identifies them on the disk.
 //
-// It returns only once the folder entry is durable: the process that renamed
-// the file there may still be waiting for that, and a key that wraps something
-// before a power cut must be there after it.
-func readFile(path string) ([]byte, os.FileInfo, error) {
+// It returns them only once they and the folder entry are durable: a key that
+// wraps something before a power cut must be there after it. Whoever copied the
+// file there will not have seen to that, and the process that renamed it there
+// may still be waiting. With errNotDurable comes what was read.
+func readFile(files fileSystem, path string) ([]byte, os.FileInfo, error) {
 	// Without O_NONBLOCK a pipe in the file's place would block for ever.
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	file, err := files.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
 		return nil, nil, fmt.Errorf("%w: it is a symbolic link, which a rotation would replace by a file: name the file itself", ErrExposed)
 	}
@@ -40,7 +45,11 @@ func readFile(path string) ([]byte, os.FileInfo, error) {
 	if len(data) > MaxFileSize {
 		return nil, nil, fmt.Errorf("%w: it is larger than %d bytes", ErrDamaged, MaxFileSize)
 	}
-	return data, info, syncFolder(path)
+	// After the read: what is written between the two is seen as a change of info.
+	if err := errors.Join(file.Sync(), syncFolder(files, path)); err != nil {
+		return data, info, fmt.Errorf("%w: %w: look at the disk, then put a fresh copy of the file in its place", errNotDurable, err)
+	}
+	return data, info, nil
 }
 
 func checkAccess(path string, info os.FileInfo) error {
@@ -63,7 +72,7 @@ func ownerOf(info os.FileInfo) int {
 	return -1
 }
 
-// isSame tells whether two looks at a path saw the same bytes under the same
+// isSame reports whether two looks at a path saw the same bytes under the same
 // owner and mode. A rotation makes a new and longer file; a chmod or a chown
 // has to be noticed too.
 func isSame(a, b os.FileInfo) bool {
@@ -78,40 +87,40 @@ func temporary(path string) string {
 }
 
 // writeTemporary makes data durable under the temporary name, with mode 0600.
-func writeTemporary(path string, data []byte) error {
+func writeTemporary(files fileSystem, path string, data []byte) error {
 	name := temporary(path)
-	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := files.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := files.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = file.Write(data)
 	if err = errors.Join(err, file.Chmod(0o600), file.Sync(), file.Close()); err != nil {
-		return errors.Join(err, os.Remove(name))
+		return errors.Join(err, files.Remove(name))
 	}
 	return nil
 }
 
 // publishNew puts the temporary file at path, where nothing may be: unlike a
 // rename, a link never replaces.
-func publishNew(path string) error {
-	err := os.Link(temporary(path), path)
-	return errors.Join(err, os.Remove(temporary(path)), syncFolder(path))
+func publishNew(files fileSystem, path string) error {
+	err := files.Link(temporary(path), path)
+	return errors.Join(err, files.Remove(temporary(path)), syncFolder(files, path))
 }
 
 // publishNext puts the temporary file in the place of the one at path.
-func publishNext(path string) error {
-	if err := os.Rename(temporary(path), path); err != nil {
-		return errors.Join(err, os.Remove(temporary(path)))
+func publishNext(files fileSystem, path string) error {
+	if err := files.Rename(temporary(path), path); err != nil {
+		return errors.Join(err, files.Remove(temporary(path)))
 	}
-	return syncFolder(path)
+	return syncFolder(files, path)
 }
 
 // syncFolder makes the entries of the folder of path durable.
-func syncFolder(path string) error {
-	folder, err := os.Open(filepath.Dir(path))
+func syncFolder(files fileSystem, path string) error {
+	folder, err := files.OpenFile(filepath.Dir(path), os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}

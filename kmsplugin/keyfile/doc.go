@@ -16,7 +16,8 @@
 //     made anew: 128 random bits are part of it. It says nothing about the key.
 //   - A version once made stays readable. Nothing here removes one.
 //   - The file is replaced as a whole or not at all, and no key wraps anything
-//     before it is on the disk to stay.
+//     before it is on the disk to stay (fsync(2) of the file and of its folder),
+//     whoever put the file there.
 //   - A file that others can read or that was damaged is refused, never
 //     repaired and never overwritten.
 //

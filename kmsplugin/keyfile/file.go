@@ -55,11 +55,12 @@ type File struct {
 	path   string
 	clock  clock.Clock
 	random io.Reader
+	files  fileSystem
 }
 
 // At names the key file at path; it does not look at it.
 func At(path string, options ...Option) *File {
-	f := &File{path: path, clock: clock.RealClock{}, random: rand.Reader}
+	f := &File{path: path, clock: clock.RealClock{}, random: rand.Reader, files: osFiles{}}
 	for _, option := range options {
 		option(f)
 	}
@@ -112,20 +113,21 @@ func (f *File) List() ([]KeyInfo, error) {
 	return ring.infos(), nil
 }
 
+// load reads the file. With errNotDurable comes what was read.
 func (f *File) load() (*keyring, os.FileInfo, error) {
-	data, info, err := readFile(f.path)
-	if err != nil {
+	data, info, err := readFile(f.files, f.path)
+	if err != nil && !errors.Is(err, errNotDurable) {
 		return nil, nil, err
 	}
-	keys, err := decode(data)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w; restore it from a copy, nothing here overwrites it", ErrDamaged, err)
+	keys, damage := decode(data)
+	if damage != nil {
+		return nil, nil, fmt.Errorf("%w: %w; restore it from a copy, nothing here overwrites it", ErrDamaged, damage)
 	}
-	return newKeyring(keys), info, nil
+	return newKeyring(keys), info, err
 }
 
 // extend writes keys and a new one, and publishes the result.
-func (f *File) extend(keys []key, publish func(path string) error) (KeyInfo, error) {
+func (f *File) extend(keys []key, publish func(files fileSystem, path string) error) (KeyInfo, error) {
 	if len(keys) >= MaxVersions {
 		return KeyInfo{}, fmt.Errorf("%w: it has %d versions: serve a new file under another provider name and migrate to it", ErrFull, len(keys))
 	}
@@ -138,10 +140,10 @@ func (f *File) extend(keys []key, publish func(path string) error) (KeyInfo, err
 	if err != nil {
 		return KeyInfo{}, err
 	}
-	if err := writeTemporary(f.path, data); err != nil {
+	if err := writeTemporary(f.files, f.path, data); err != nil {
 		return KeyInfo{}, err
 	}
-	if err := publish(f.path); err != nil {
+	if err := publish(f.files, f.path); err != nil {
 		return KeyInfo{}, err
 	}
 	return ring.infos()[len(keys)], nil

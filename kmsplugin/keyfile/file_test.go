@@ -275,6 +275,15 @@ func TestAWriterGivesUpWithItsContext(t *testing.T) {
 	require.NoError(t, err, "reading needs no lock")
 }
 
+func TestADateThatTheFileCannotHoldChangesNothing(t *testing.T) {
+	random := bytes.NewReader(make([]byte, 64)) // a second option beside the clock
+	clock := clocktesting.NewFakeClock(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
+	file := keyfile.At(filepath.Join(t.TempDir(), "kek.json"), keyfile.WithRandom(random), keyfile.WithClock(clock))
+	_, err := file.Create(t.Context())
+	require.ErrorContains(t, err, "clock")
+	require.NoFileExists(t, file.Path())
+}
+
 func TestAFullFileSaysSo(t *testing.T) {
 	// The very file, as 10,000 rotations would make it: too slow to make so.
 	file := keyfile.At(filepath.Join(t.TempDir(), "kek.json"))

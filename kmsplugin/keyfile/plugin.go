@@ -22,8 +22,8 @@ var _ kmsplugin.Service = (*Plugin)(nil)
 // two looks nothing depends on the disk, and Encrypt uses the very key that
 // Status announced.
 //
-// If the file goes missing, is damaged, becomes readable to others or lacks a
-// version it had, then Status says so instead of [kmsplugin.Healthy] and
+// If the file goes missing, is damaged, becomes readable to others, lacks a
+// version it had or does not reach the disk, then Status says so instead of [kmsplugin.Healthy] and
 // Encrypt refuses, since a key that may not be there tomorrow must not wrap
 // anything today. Decrypt goes on with the keys in memory.
 //
@@ -37,19 +37,27 @@ type Plugin struct {
 // A state is what the last look saw. It is read-only.
 type state struct {
 	ring    *keyring
-	seen    os.FileInfo // what ring was read from
+	seen    os.FileInfo // the last file that could be read, whether or not ring is of it
 	problem error       // why the file cannot be relied on now, or nil
 }
 
+// holdsFor reports whether another read of the file that seen identifies would
+// tell nothing new. One that could not be made durable stays so: a second
+// attempt may succeed without the bytes that the first one lost.
+func (s *state) holdsFor(seen os.FileInfo) bool {
+	return isSame(seen, s.seen) && (s.problem == nil || errors.Is(s.problem, errNotDurable))
+}
+
 // Open reads the file and returns the Service on it. The file must exist
-// ([File.Create]), be private and be sound.
+// ([File.Create]), be private and be sound. If it cannot be made durable, as on
+// a disk that takes no more writes, it is read with, and wraps nothing.
 func (f *File) Open() (*Plugin, error) {
 	ring, seen, err := f.load()
-	if err != nil {
-		return nil, f.explain(err)
+	if err = f.explain(err); err != nil && !errors.Is(err, errNotDurable) {
+		return nil, err
 	}
 	p := &Plugin{file: f}
-	p.state.Store(&state{ring: ring, seen: seen})
+	p.state.Store(&state{ring: ring, seen: seen, problem: err})
 	return p, nil
 }
 
@@ -131,7 +139,7 @@ func (p *Plugin) look(ctx context.Context) *state {
 	p.looking.Lock()
 	defer p.looking.Unlock()
 	current := p.state.Load()
-	if seen, err := os.Lstat(p.file.path); err == nil && current.problem == nil && isSame(seen, current.seen) {
+	if seen, err := os.Lstat(p.file.path); err == nil && current.holdsFor(seen) {
 		return current
 	}
 	next := current.after(p.file.load())
@@ -144,6 +152,9 @@ func (p *Plugin) look(ctx context.Context) *state {
 // after is the state that follows s once the file was read again. Keys once
 // served are never given up for a file that lacks them.
 func (s *state) after(ring *keyring, seen os.FileInfo, err error) *state {
+	if errors.Is(err, errNotDurable) {
+		return &state{ring: s.ring, seen: seen, problem: err}
+	}
 	if err != nil {
 		return &state{ring: s.ring, seen: s.seen, problem: err}
 	}

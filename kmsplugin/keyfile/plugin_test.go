@@ -123,8 +123,10 @@ func TestRotateInProcessNeedsNoStatusToTakeEffect(t *testing.T) {
 func TestEncryptUsesTheKeyThatStatusAnnounced(t *testing.T) {
 	s := serve(t)
 	announced := s.status().KeyId
+	sealed := s.encrypt()
 	_, err := s.file.Rotate(t.Context())
 	require.NoError(t, err)
+	s.requireReads(sealed)
 	require.Equal(t, announced, s.encrypt().KeyId, "an apiserver would throw a DEK under any other key_id away")
 }
 
@@ -354,6 +356,17 @@ func replaceByNew(path string) error {
 		}
 	}
 	return nil
+}
+
+func TestAnotherFileOfTheSameSizeAndTimeIsNoticed(t *testing.T) {
+	s := serve(t)
+	other, _ := created(t)
+	seen, err := os.Stat(s.file.Path())
+	require.NoError(t, err)
+	require.Len(t, content(t, other), int(seen.Size()))
+	require.NoError(t, os.Chtimes(other.Path(), seen.ModTime(), seen.ModTime()))
+	require.NoError(t, os.Rename(other.Path(), s.file.Path()))
+	require.Contains(t, s.status().Healthz, "no longer has every version")
 }
 
 func TestAnOlderCopyIsNoticed(t *testing.T) {

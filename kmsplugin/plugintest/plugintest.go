@@ -6,8 +6,10 @@ package plugintest
 import (
 	"context"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -61,8 +63,10 @@ func Serve(t testing.TB, endpoint string, service kmsplugin.Service, options ...
 // It fails at once while nothing listens there.
 func Dial(t testing.TB, endpoint string) kmsapi.KeyManagementServiceClient {
 	t.Helper()
-	name := endpoint[len("unix://"):]
-	if len(name) > 1 && name[1] == '@' {
+	parsed, err := url.Parse(endpoint)
+	require.NoError(t, err)
+	name := parsed.Path
+	if strings.HasPrefix(name, "/@") {
 		name = name[1:]
 	}
 	connection, err := grpc.NewClient("passthrough:///plugin",
