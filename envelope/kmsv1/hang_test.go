@@ -1,6 +1,7 @@
 package kmsv1
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ func TestAListOverAPluginThatHangsWaitsForItOnce(t *testing.T) {
 		payloads = append(payloads, writer.write("value"))
 	}
 	r := standing(t)
+	goOn := r.occupy()
 	r.plugin.decErr = status.Error(codes.DeadlineExceeded, "no answer")
 	r.plugin.takes = func() { r.clock.Step(timeout) }
 	for i, payload := range payloads {
@@ -32,11 +34,31 @@ func TestAListOverAPluginThatHangsWaitsForItOnce(t *testing.T) {
 			require.ErrorIs(t, err, plugin.ErrHung)
 		}
 	}
+	r.requireCalls(0, 1)
+
+	// It is asked on the side, and a sign of life ends it.
 	r.plugin.set(func(p *faultyPlugin) { p.decErr, p.takes = nil, nil })
-	r.clock.Step(envelope.DefaultUnhealthyPoll)
+	goOn()
 	for _, payload := range payloads {
 		require.Eventually(t, func() bool { return verdictOf(r.Open(t.Context(), payload, testKey)).opened }, testWait, testTick)
 	}
+}
+
+// occupy gives the follower something to do until goOn is called, so that the
+// plugin is asked by nobody else.
+func (r *rig) occupy() (goOn func()) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	go func() {
+		_ = r.followed.Do(context.Background(), func(ctx context.Context) {
+			close(begun)
+			select {
+			case <-end:
+			case <-ctx.Done():
+			}
+		})
+	}()
+	<-begun
+	return func() { close(end) }
 }
 
 func TestAnErrorOfThePluginIsCut(t *testing.T) {

@@ -277,6 +277,17 @@ func TestAWriteFailsWithThePlugin(t *testing.T) {
 	require.Zero(t, r.Health().CachedDEKs)
 }
 
+// What becomes of a write is known at once, long before the next poll.
+func TestAWriteTellsHowThePluginIs(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.HealthyPoll, o.UnhealthyPoll = never, never })
+	r.plugin.set(func(p *faultyPlugin) { p.encErr = status.Error(codes.PermissionDenied, "no") })
+	_, err := r.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	require.ErrorContains(t, err, "no")
+	require.Equal(t, envelope.Denied, r.Health().Problem)
+	r.plugin.live()
+	require.Eventually(t, func() bool { r.write("value"); return ready(r) }, testWait, testTick)
+}
+
 func TestAnswersThatCannotBeStoredAreRefused(t *testing.T) {
 	for name, wrap := range map[string]func([]byte) []byte{
 		"nothing":              func([]byte) []byte { return nil },
