@@ -3,23 +3,24 @@ package config
 import (
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/kube-atrest/atrest/transformer"
 )
 
 // localUse counts what was read with a key of the file, or as plaintext.
 type localUse struct {
 	means
-	reads *atomic.Uint64
+	reads *transformer.Reads
 	// Of the one who tends the transformers.
 	told     uint64
 	lastRead time.Time
 }
 
 // localUse is the counter of reads with m, which goes on from the file before.
-func (t *Transformers) localUse(m means, previous *Transformers) *atomic.Uint64 {
+func (t *Transformers) localUse(m means, previous *Transformers) *transformer.Reads {
 	for _, from := range []*Transformers{t, previous} {
 		if from == nil {
 			continue
@@ -33,7 +34,7 @@ func (t *Transformers) localUse(m means, previous *Transformers) *atomic.Uint64 
 		}
 		return from.locals[i].reads
 	}
-	u := &localUse{means: m, reads: &atomic.Uint64{}}
+	u := &localUse{means: m, reads: &transformer.Reads{}}
 	t.locals = append(t.locals, u)
 	return u.reads
 }

@@ -86,7 +86,7 @@ func (p *Provider) openWith(dek *knownDEK, w *permit, data []byte, at value.Cont
 	if !dek.proven.Load() {
 		dek.proven.Store(true)
 	}
-	dek.use.reads.Add(tally.Pick())
+	dek.use.reads.Add(tally.SpotOf(at))
 	return plaintext, w != nil && w.dek.keyID != dek.keyID, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -184,8 +185,11 @@ func TestChainOfNothingRefusesEverything(t *testing.T) {
 	require.ErrorIs(t, err, transformer.ErrNoProvider)
 }
 
+var runs atomic.Int64
+
 func TestOneRecordPerOperation(t *testing.T) {
-	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	run := runs.Add(1) // the metrics are the process's
+	widgets := schema.GroupResource{Group: "example.com", Resource: fmt.Sprint("widgets", run)}
 	newer, older := one(stored.AESGCM, "key", keyOf(2, 32)), one(stored.AESGCM, "key", keyOf(1, 32))
 	chain := transformer.NewChain(widgets, entries(t, newer, older, provider{}))
 	old := write(t, ours(t, older), []byte("v"))
@@ -202,11 +206,11 @@ func TestOneRecordPerOperation(t *testing.T) {
 		"from_storage identity OK":                         1,
 		"from_storage k8s:enc:aesgcm:v1: unknown-non-grpc": 1,
 		"from_storage unknown unknown-non-grpc":            1,
-	}, operationsOf(t, "widgets.example.com"))
+	}, operationsOf(t, widgets.String()))
 
-	plain := schema.GroupResource{Resource: "plainthings"}
+	plain := schema.GroupResource{Resource: fmt.Sprint("plainthings", run)}
 	write(t, transformer.NewChain(plain, entries(t, provider{})), []byte("v"))
-	require.Equal(t, map[string]float64{"to_storage identity OK": 1}, operationsOf(t, "plainthings"))
+	require.Equal(t, map[string]float64{"to_storage identity OK": 1}, operationsOf(t, plain.String()))
 }
 
 func operationsOf(t *testing.T, resource string) map[string]float64 {
