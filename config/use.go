@@ -3,23 +3,24 @@ package config
 import (
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/kube-atrest/atrest/transformer"
 )
 
 // localUse counts what was read with a key of the file, or as plaintext.
 type localUse struct {
 	means
-	reads *atomic.Uint64
+	reads *transformer.Reads
 	// Of the one who tends the transformers.
 	told     uint64
 	lastRead time.Time
 }
 
 // localUse is the counter of reads with m, which goes on from the file before.
-func (b builder) localUse(m means) *atomic.Uint64 {
+func (b builder) localUse(m means) *transformer.Reads {
 	t := b.Transformers
 	for _, from := range append([]*Transformers{t}, b.before...) {
 		i := slices.IndexFunc(from.locals, func(u *localUse) bool { return u.equal(m) })
@@ -31,7 +32,7 @@ func (b builder) localUse(m means) *atomic.Uint64 {
 		}
 		return from.locals[i].reads
 	}
-	u := &localUse{means: m, reads: &atomic.Uint64{}}
+	u := &localUse{means: m, reads: &transformer.Reads{}}
 	t.locals = append(t.locals, u)
 	return u.reads
 }

@@ -42,23 +42,25 @@ const shards = 256
 
 // cache holds the unwrapped DEKs of one provider, found by the encoded tail of
 // a stored object. It is bounded and does not expire: an outage of the plugin
-// must never cost a key that is in use. When it is full, the entry goes that was
-// used least recently, where time is counted in new entries. What it holds
-// depends on the number of DEKs, never on the number of objects.
+// must never cost a key that is in use. An entry goes only for another, when
+// the cache is full, and which does is the business of its residents. What it
+// holds depends on the number of DEKs, never on the number of objects.
 //
 // Look-ups take no lock and allocate nothing: they read shards that are never
 // changed, only replaced. Safe for concurrent use.
 type cache struct {
 	seed   maphash.Seed
-	max    int
 	shards [shards]atomic.Pointer[[]*entry]
 	age    atomic.Uint64 // how many entries were ever added
 
-	mu  sync.Mutex // held to change anything: all, age and the shards
-	all []*entry
+	mu        sync.Mutex // held to change anything: residents, age and the shards
+	residents residents
 }
 
-func newCache(max int) *cache { return &cache{seed: maphash.MakeSeed(), max: max} }
+// newCache makes a cache of max entries; there is always room for one.
+func newCache(max_ int) *cache {
+	return &cache{seed: maphash.MakeSeed(), residents: residents{max: max(max_, 1)}}
+}
 
 // find gives the DEK of an encoded source, nil when it is not known.
 func (c *cache) find(tail []byte) *knownDEK {
@@ -87,25 +89,10 @@ func (c *cache) add(tail []byte, dek *knownDEK) {
 	}
 	e := &entry{hash: maphash.Bytes(c.seed, tail), tail: slices.Clone(tail), dek: dek}
 	e.used.Store(c.age.Add(1))
-	if len(c.all) < c.max {
-		c.all = append(c.all, e)
-	} else {
-		c.replaceIdlest(e)
+	if gone := c.residents.admit(e); gone != nil {
+		c.unlist(gone)
 	}
 	c.edit(e.hash, func(s []*entry) []*entry { return append(s, e) })
-}
-
-// replaceIdlest puts e in the place of the entry that was not used for longest.
-// It looks at all of them, which is little beside the call that e came from.
-func (c *cache) replaceIdlest(e *entry) {
-	idlest := 0
-	for i, x := range c.all {
-		if x.used.Load() < c.all[idlest].used.Load() {
-			idlest = i
-		}
-	}
-	c.unlist(c.all[idlest])
-	c.all[idlest] = e
 }
 
 // unlist takes e out of its shard.
@@ -119,15 +106,11 @@ func (c *cache) unlist(e *entry) {
 func (c *cache) drop(wanted func(*knownDEK) bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	had := len(c.all)
-	c.all = slices.DeleteFunc(c.all, func(e *entry) bool {
-		gone := wanted(e.dek)
-		if gone {
-			c.unlist(e)
-		}
-		return gone
-	})
-	return len(c.all) < had
+	gone := c.residents.evict(func(e *entry) bool { return wanted(e.dek) })
+	for _, e := range gone {
+		c.unlist(e)
+	}
+	return len(gone) > 0
 }
 
 // edit replaces the shard of hash by an edited copy.
@@ -144,8 +127,8 @@ func (c *cache) edit(hash uint64, change func([]*entry) []*entry) {
 func (c *cache) deks() map[*knownDEK]struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	deks := make(map[*knownDEK]struct{}, len(c.all))
-	for _, e := range c.all {
+	deks := make(map[*knownDEK]struct{}, c.residents.len())
+	for _, e := range c.residents.all() {
 		deks[e.dek] = struct{}{}
 	}
 	return deks
@@ -155,7 +138,7 @@ func (c *cache) deks() map[*knownDEK]struct{} {
 func (c *cache) len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.all)
+	return c.residents.len()
 }
 
 // maxAliases is the number of annotations up to which other encodings are remembered:

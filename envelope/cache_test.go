@@ -3,10 +3,12 @@ package envelope
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	testingclock "k8s.io/utils/clock/testing"
 
@@ -26,13 +28,17 @@ func TestCacheKeepsWhatIsUsed(t *testing.T) {
 		require.LessOrEqual(t, c.len(), 10)
 	}
 	require.Nil(t, c.find(tail(0)))
+	require.Equal(t, 10, inShards(c), "what was evicted is gone from the shards too")
+}
+
+func inShards(c *cache) int {
 	entries := 0
 	for i := range c.shards {
 		if s := c.shards[i].Load(); s != nil {
 			entries += len(*s)
 		}
 	}
-	require.Equal(t, 10, entries, "what was evicted is gone from the shards too")
+	return entries
 }
 
 func TestCacheUnderConcurrentUse(t *testing.T) {
@@ -43,13 +49,54 @@ func TestCacheUnderConcurrentUse(t *testing.T) {
 			for i := range 2000 {
 				c.add(tail(i%200), &knownDEK{keyID: fmt.Sprint(i % 200)})
 				if dek := c.find(tail(i % 97)); dek != nil {
-					require.Equal(t, fmt.Sprint(i%97), dek.keyID)
+					assert.Equal(t, fmt.Sprint(i%97), dek.keyID)
 				}
 			}
 		})
 	}
 	wg.Wait()
 	require.Equal(t, 50, c.len())
+}
+
+// What is dropped meanwhile is found or not, and what stays is found.
+func TestDroppingBesideLookUps(t *testing.T) {
+	const n, aged = 200, 100
+	c := newCache(n)
+	for i := aged; i < n; i++ {
+		c.add(tail(i), &knownDEK{keyID: fmt.Sprint(i)})
+	}
+	isAged := func(d *knownDEK) bool { return !d.since.IsZero() }
+	var wg sync.WaitGroup
+	for w := range 2 {
+		wg.Go(func() {
+			for range 300 {
+				for i := w; i < aged; i += 2 {
+					c.add(tail(i), &knownDEK{keyID: fmt.Sprint(i), since: testStart})
+				}
+				c.drop(isAged)
+			}
+		})
+		wg.Go(func() {
+			for i := range 50_000 {
+				dek := c.find(tail(i % n))
+				if i%n >= aged && dek == nil || dek != nil && dek.keyID != fmt.Sprint(i%n) {
+					t.Errorf("found %v for %d", dek, i%n)
+					return
+				}
+			}
+		})
+		wg.Go(func() {
+			for range 300 {
+				assert.GreaterOrEqual(t, c.len(), n-aged)
+				assert.GreaterOrEqual(t, len(c.deks()), n-aged)
+			}
+		})
+	}
+	wg.Wait()
+	c.drop(isAged)
+	require.False(t, c.drop(isAged), "none is left")
+	require.Equal(t, n-aged, c.len())
+	require.Equal(t, n-aged, inShards(c), "what was dropped is gone from the shards too")
 }
 
 // Each part of a DEK source tells one DEK from another: plugins may answer with
@@ -92,6 +139,26 @@ func TestCacheRemembersOtherOrdersButNotOtherFields(t *testing.T) {
 		c.findSource(&s, append(s.Tail(), fmt.Sprintf("\x7a\x02%02d", i)...))
 	}
 	require.Equal(t, 2, c.len())
+}
+
+// Of many annotations there are too many orders to remember.
+func TestCacheRemembersTheOrdersOfFewAnnotationsOnly(t *testing.T) {
+	for n, aliases := range map[int]int{maxAliases: 1, maxAliases + 1: 0} {
+		s := stored.DEKSource{KeyID: "1", EncryptedDEK: []byte("dek")}
+		for i := range n {
+			s.Annotations = append(s.Annotations, stored.Annotation{Key: fmt.Sprintf("%d.a", i), Value: []byte("v")})
+		}
+		raw := s.Tail()
+		slices.Reverse(raw) // as long, and not the same
+		c := newCache(100)
+		c.addSource(&s, raw, &knownDEK{})
+		require.Equal(t, 1+aliases, c.len(), "%d annotations, as it is added", n)
+
+		c = newCache(100)
+		c.addSource(&s, nil, &knownDEK{})
+		require.NotNil(t, c.findSource(&s, raw))
+		require.Equal(t, 1+aliases, c.len(), "%d annotations, as it is found", n)
+	}
 }
 
 // Memory must depend on the number of DEKs alone.
@@ -142,4 +209,57 @@ func TestTheWriteDEKDoesNotAge(t *testing.T) {
 	r.plugin.die()
 	r.read(payload)
 	r.read(r.write("value"))
+}
+
+// The tender drops, counts and reports while values are written and read.
+func TestHousekeepingBesideReadsAndWrites(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.MaxDEKAge, o.MaxDEKs = time.Millisecond, 4 })
+	var payloads [][]byte
+	for i := range 8 {
+		other := newRig(t)
+		payloads = append(payloads, other.write(fmt.Sprint(i)))
+	}
+	done := make(chan struct{})
+	var using, tending sync.WaitGroup
+	for range 4 {
+		using.Go(func() {
+			for i := range 500 {
+				out, _, err := r.Open(t.Context(), payloads[i%8], testKey)
+				if assert.NoError(t, err) {
+					assert.Equal(t, fmt.Sprint(i%8), string(out))
+				}
+				_, err = r.Seal(t.Context(), testPrefix, out, testKey)
+				assert.NoError(t, err)
+			}
+		})
+	}
+	var use Use
+	last := map[string]Use{}
+	count := func() {
+		now := r.Usage()
+		for keyID, u := range now {
+			since := u.Since(last[keyID])
+			use.Reads += since.Reads
+			use.Writes += since.Writes
+		}
+		last = now
+	}
+	tending.Go(func() {
+		for {
+			r.clock.Step(time.Millisecond)
+			r.DropAged()
+			count()
+			assert.LessOrEqual(t, r.Health().CachedDEKs, 4)
+			select {
+			case <-done:
+				return
+			default:
+			}
+		}
+	})
+	using.Wait()
+	close(done)
+	tending.Wait()
+	count()
+	require.Equal(t, Use{Reads: 2000, Writes: 2000}, use)
 }

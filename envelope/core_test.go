@@ -461,34 +461,3 @@ func TestAKeyIDWithoutADEKIsForgotten(t *testing.T) {
 	require.EqualValues(t, 1, total)
 	require.Equal(t, Use{Reads: 3}, Use{Reads: 3}.Since(Use{Reads: 5}), "it began anew")
 }
-
-// Housekeeping beside reads and writes, for the race detector.
-func TestHousekeepingBesideReadsAndWrites(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.MaxDEKs, o.MaxDEKAge, o.MaxWrites = 8, time.Nanosecond, 64 })
-	payloads := [][]byte{}
-	for range 16 {
-		payloads = append(payloads, newRig(t).write("v"))
-	}
-	done := make(chan struct{})
-	for i := range 3 {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			for n := range 500 {
-				switch i {
-				case 0:
-					_, _, _ = r.Open(t.Context(), payloads[n%len(payloads)], testKey)
-				case 1:
-					_, _ = r.Seal(t.Context(), testPrefix, []byte("v"), testKey)
-				case 2:
-					r.clock.Step(time.Millisecond)
-					r.DropAged()
-					r.Usage()
-					r.Health()
-				}
-			}
-		}()
-	}
-	for range 3 {
-		<-done
-	}
-}

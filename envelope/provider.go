@@ -131,7 +131,7 @@ func (p *Provider) openWith(dek *knownDEK, w *writing, data []byte, at value.Con
 	if !dek.proven.Load() {
 		dek.proven.Store(true)
 	}
-	dek.use.reads.Add(tally.Pick())
+	dek.use.reads.Add(tally.SpotOf(at))
 	return plaintext, w.outdates(dek.keyID), nil
 }
 

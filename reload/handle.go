@@ -8,12 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/kube-atrest/atrest/internal/tally"
 )
 
 // handle is the transformer of one resource in whichever generation is
 // current. An operation costs it two loads of one pointer, a compare and two
-// additions to a counter that is seldom shared: no lock, no look-up, no
-// allocation.
+// additions to a counter that another processor seldom has: no lock, no look-up,
+// no allocation.
 type handle struct {
 	set      *Set
 	resource schema.GroupResource
@@ -44,17 +46,30 @@ func (h *handle) bindTo(g *generation) *binding {
 }
 
 // enter counts an operation into the current generation.
-func (h *handle) enter() (*binding, *slot) {
+func (h *handle) enter(v *tally.Visit) (*binding, *slot) {
 	for {
 		g := h.set.current.Load()
-		s := g.enter()
-		// If it is still current after it was counted, then its draining
-		// begins later and sees the count.
-		if h.set.current.Load() == g {
+		if s := h.set.enter(g, v); s != nil {
 			return h.bindTo(g), s
 		}
-		g.leave(s)
 	}
+}
+
+// enter counts an operation into g if it is current. If it still is after it was
+// counted, then its draining begins later and sees the count.
+func (s *Set) enter(g *generation, v *tally.Visit) *slot {
+	slot := g.enter(v)
+	if s.current.Load() == g {
+		return slot
+	}
+	g.leave(slot)
+	return nil
+}
+
+// end ends an operation inside the generation.
+func (g *generation) end(v *tally.Visit, s *slot) {
+	g.leave(s)
+	v.End()
 }
 
 // TransformFromStorage reads with the current generation.
@@ -71,9 +86,10 @@ func (h *handle) TransformFromStorage(ctx context.Context, data []byte, dataCtx 
 }
 
 func (h *handle) read(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, *generation, error) {
-	b, s := h.enter()
-	defer b.leave(s)
-	out, stale, err := b.transformer.TransformFromStorage(ctx, data, dataCtx)
+	v := tally.Begin(dataCtx)
+	b, s := h.enter(v)
+	defer b.end(v, s)
+	out, stale, err := b.transformer.TransformFromStorage(ctx, data, v)
 	return out, stale, b.generation, err
 }
 
@@ -88,9 +104,10 @@ func (h *handle) TransformToStorage(ctx context.Context, data []byte, dataCtx va
 }
 
 func (h *handle) write(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, *generation, error) {
-	b, s := h.enter()
-	defer b.leave(s)
-	out, err := b.transformer.TransformToStorage(ctx, data, dataCtx)
+	v := tally.Begin(dataCtx)
+	b, s := h.enter(v)
+	defer b.end(v, s)
+	out, err := b.transformer.TransformToStorage(ctx, data, v)
 	return out, b.generation, err
 }
 
@@ -114,12 +131,13 @@ func (h *handle) readBefore(ctx context.Context, data []byte, dataCtx value.Cont
 	if before == nil || !h.set.options.Unreadable(failed.err) || !beganBefore(ctx, failed.used.since) {
 		return nil, false, failed.err
 	}
-	s := before.enter()
-	defer before.leave(s)
+	v := tally.Begin(dataCtx)
+	s := before.enter(v)
+	defer before.end(v, s)
 	if failed.used.before.Load() != before {
 		return nil, false, failed.err // it may be closed already
 	}
-	out, _, err := before.transformerFor(h.resource).TransformFromStorage(ctx, data, dataCtx)
+	out, _, err := before.transformerFor(h.resource).TransformFromStorage(ctx, data, v)
 	if err != nil {
 		return nil, false, failed.err
 	}

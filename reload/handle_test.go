@@ -1,12 +1,18 @@
 package reload
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kube-atrest/atrest/internal/tally"
 )
 
 // Between the moment when an operation finds out which generation is current
@@ -40,4 +46,72 @@ func TestNoOperationIsInAGenerationThatWasFoundEmpty(t *testing.T) {
 	for i := range closed {
 		require.Zero(t, closed[i].late.Load(), "of generation %d", i)
 	}
+}
+
+// countHandles is how many handles are remembered.
+func (s *Set) countHandles() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.handles)
+}
+
+func TestHandlesThatNobodyHoldsAreForgotten(t *testing.T) {
+	s, _ := newSet(&fakeGeneration{name: "one"})
+	defer s.Close()
+	held := s.TransformerForResource(secrets)
+	for i := range 1000 {
+		write(t, s, schema.GroupResource{Group: "example.com", Resource: fmt.Sprint("r", i)})
+	}
+	s.Swap(&fakeGeneration{name: "two"})
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return s.countHandles() == 1
+	}, 10*time.Second, time.Millisecond)
+	require.Same(t, held, s.TransformerForResource(secrets))
+	require.Equal(t, "two:v", write(t, s, schema.GroupResource{Group: "example.com", Resource: "r1"}), "it came back")
+}
+
+// The cleanup of a handle may come when its resource has another one.
+func TestAHandleIsNotForgottenForAnEarlierOne(t *testing.T) {
+	s, _ := newSet(&fakeGeneration{name: "one"})
+	defer s.Close()
+	held := s.TransformerForResource(secrets)
+	s.forget(secrets)
+	require.Same(t, held, s.TransformerForResource(secrets))
+}
+
+// Whoever loaded the current generation may come to be counted when that was
+// replaced, drained and closed.
+func TestAReplacedGenerationIsEnteredNoMore(t *testing.T) {
+	s := NewSet(&fakeGeneration{name: "one"}, SetOptions{Clock: clocktesting.NewFakeClock(start), Linger: -1})
+	defer s.Close()
+	v := tally.Begin(etcdKey)
+	defer v.End()
+	one := s.current.Load()
+	inside := s.enter(one, v)
+	require.NotNil(t, inside)
+	s.Swap(&fakeGeneration{name: "two"})
+	require.Nil(t, s.enter(one, v))
+	require.False(t, one.empty(), "the one inside still is")
+	one.leave(inside)
+	require.True(t, one.empty())
+}
+
+// Two processors that count in the same slot would wait for each other as long
+// as they do.
+func TestOfTwoInASlotOneMovesOn(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	f := newInflight()
+	require.Len(t, f.slots, 4)
+	first, second := tally.Begin(etcdKey), tally.Begin(etcdKey)
+	for second.Spot()%4 != first.Spot()%4 {
+		second.Move()
+	}
+	slots := []*slot{f.enter(first), f.enter(second)}
+	require.Same(t, slots[0], slots[1])
+	require.NotEqual(t, first.Spot()%4, second.Spot()%4)
+	f.leave(slots[0])
+	f.leave(slots[1])
+	require.True(t, f.empty(), "each leaves where it entered")
+	require.NotSame(t, f.enter(first), f.enter(second))
 }

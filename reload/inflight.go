@@ -1,16 +1,15 @@
 package reload
 
 import (
-	"math/bits"
-	"math/rand/v2"
-	"runtime"
 	"sync/atomic"
 
 	"k8s.io/utils/clock"
+
+	"github.com/kube-atrest/atrest/internal/tally"
 )
 
 // inflight counts the operations inside one generation. The count is spread
-// over slots, and an operation takes any of them, so that processors seldom
+// over slots, and an operation takes that of its spot, so that processors do not
 // wait for each other's cache line.
 type inflight struct {
 	slots    []slot
@@ -23,31 +22,32 @@ type slot struct {
 	_          [120]byte // processors fetch lines of 64 bytes in pairs
 }
 
-// slotsPerProcessor keeps two operations out of the same slot, mostly.
-const slotsPerProcessor = 4
-
 func newInflight() *inflight {
-	atLeast := uint(slotsPerProcessor * runtime.GOMAXPROCS(0))
 	return &inflight{
-		slots: make([]slot, 1<<bits.Len(atLeast-1)), // a power of two, so that a mask picks one
+		slots: make([]slot, tally.Lines()),
 		left:  make(chan struct{}, 1),
 	}
 }
 
-// enter counts an operation in. The randomness only spreads the load, so it
-// need not be handed in; the runtime keeps it per processor, without a lock.
-func (f *inflight) enter() *slot {
-	s := &f.slots[int(rand.Uint32())&(len(f.slots)-1)]
-	s.operations.Add(1)
+// enter counts a visit in.
+func (f *inflight) enter(v *tally.Visit) *slot {
+	s := &f.slots[int(v.Spot())&(len(f.slots)-1)]
+	if s.operations.Add(1) > 1 {
+		v.Move() // two processors would go on waiting for each other
+	}
 	return s
 }
 
 func (f *inflight) leave(s *slot) {
 	if s.operations.Add(-1) == 0 && f.draining.Load() {
-		select {
-		case f.left <- struct{}{}:
-		default:
-		}
+		f.tell()
+	}
+}
+
+func (f *inflight) tell() {
+	select {
+	case f.left <- struct{}{}:
+	default:
 	}
 }
 

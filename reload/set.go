@@ -3,9 +3,11 @@ package reload
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -83,7 +85,7 @@ type Set struct {
 	current atomic.Pointer[generation]
 
 	mu       sync.Mutex // guards the below, and that swaps come one by one
-	handles  map[schema.GroupResource]*handle
+	handles  map[schema.GroupResource]weak.Pointer[handle]
 	closed   bool
 	retiring sync.WaitGroup
 }
@@ -105,7 +107,7 @@ type generation struct {
 func NewSet(first Generation, options SetOptions) *Set {
 	s := &Set{
 		options: options.withDefaults(),
-		handles: map[schema.GroupResource]*handle{},
+		handles: map[schema.GroupResource]weak.Pointer[handle]{},
 	}
 	s.current.Store(s.newGeneration(first))
 	return s
@@ -121,18 +123,30 @@ func (s *Set) newGeneration(g Generation) *generation {
 }
 
 // TransformerForResource returns the handle of a resource, which uses the
-// current generation at each operation. It is the same for every call and may
-// be called at any time, also for resources that no generation has named yet.
+// current generation at each operation. It is the same for every call as long as
+// somebody holds it, and may be called at any time, also for resources that no
+// generation has named yet. Nothing is kept of a handle that is let go: servers
+// have custom resources that come and go.
 func (s *Set) TransformerForResource(resource schema.GroupResource) value.Transformer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h, ok := s.handles[resource]
-	if !ok {
-		h = &handle{set: s, resource: resource}
-		h.bindTo(s.current.Load())
-		s.handles[resource] = h
+	if h := s.handles[resource].Value(); h != nil {
+		return h
 	}
+	h := &handle{set: s, resource: resource}
+	h.bindTo(s.current.Load())
+	s.handles[resource] = weak.Make(h)
+	runtime.AddCleanup(h, s.forget, resource)
 	return h
+}
+
+// forget forgets the handle of a resource, unless there is another by now.
+func (s *Set) forget(resource schema.GroupResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.handles[resource].Value() == nil {
+		delete(s.handles, resource)
+	}
 }
 
 // Current returns the current generation; after Close, the last one. It is for
@@ -178,8 +192,10 @@ func (s *Set) install(g *generation) {
 	close(old.replaced)
 	// A handle that is not used after the swap must not keep the old
 	// generation, with its keys, in memory.
-	for _, h := range s.handles {
-		h.bindTo(g)
+	for _, handle := range s.handles {
+		if h := handle.Value(); h != nil {
+			h.bindTo(g)
+		}
 	}
 	s.retiring.Go(func() { s.retire(old, g) })
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/kube-atrest/atrest/internal/metrics"
+	"github.com/kube-atrest/atrest/internal/tally"
 )
 
 // Entry is a provider and where a chain uses it.
@@ -24,8 +24,15 @@ type Entry struct {
 	// Provider seals and opens the payload.
 	Provider Provider
 	// Reads counts the values that the entry opened, if it is set.
-	Reads *atomic.Uint64
+	Reads *Reads
 }
+
+// Reads is a count of values that were opened. The zero value is one at zero.
+// Safe for concurrent use.
+type Reads struct{ count tally.Counter }
+
+// Load is the count so far, which never is less than it was before.
+func (r *Reads) Load() uint64 { return r.count.Load() }
 
 // Chain is the transformer of one resource. It writes with its first entry and
 // reads with any: the entries whose prefix a value has are tried in order until
@@ -37,7 +44,7 @@ type Entry struct {
 // its input. Errors name the resource, the etcd key and the key or provider the
 // value was stored with, never a byte of the value.
 type Chain struct {
-	resource schema.GroupResource
+	resource *schema.GroupResource
 	links    []link
 	write    *metrics.Operation
 	unknown  *metrics.Operation
@@ -50,7 +57,15 @@ type link struct {
 	prefix   string
 	provider Provider
 	read     *metrics.Operation
-	reads    *atomic.Uint64
+	reads    *Reads
+}
+
+// opened counts a read begun at start.
+func (l *link) opened(at tally.Spot, start metrics.Moment) {
+	l.read.Record(at, start, nil)
+	if l.reads != nil {
+		l.reads.count.Add(at)
+	}
 }
 
 func (l *link) matches(data []byte) bool {
@@ -61,20 +76,20 @@ func (l *link) matches(data []byte) bool {
 // no entries refuses every read and write with [ErrNoProvider].
 func NewChain(resource schema.GroupResource, entries []Entry) *Chain {
 	c := &Chain{
-		resource: resource,
+		resource: &resource,
 		links:    make([]link, len(entries)),
-		unknown:  metrics.NewOperation(resource, metrics.FromStorage, metrics.PrefixUnknown),
+		unknown:  metrics.NewOperation(&resource, metrics.FromStorage, metrics.PrefixUnknown),
 	}
 	for i, e := range entries {
 		c.links[i] = link{
 			prefix:   e.Prefix,
 			provider: e.Provider,
 			reads:    e.Reads,
-			read:     metrics.NewOperation(resource, metrics.FromStorage, e.Label),
+			read:     metrics.NewOperation(&resource, metrics.FromStorage, e.Label),
 		}
 	}
 	if len(entries) > 0 {
-		c.write = metrics.NewOperation(resource, metrics.ToStorage, entries[0].Label)
+		c.write = metrics.NewOperation(&resource, metrics.ToStorage, entries[0].Label)
 	}
 	return c
 }
@@ -87,7 +102,7 @@ func (c *Chain) TransformToStorage(ctx context.Context, data []byte, at value.Co
 	start := metrics.Now()
 	first := &c.links[0]
 	out, err := first.provider.Seal(ctx, first.prefix, data, at)
-	c.write.Record(start, err)
+	c.write.Record(tally.SpotOf(at), start, err)
 	if err != nil {
 		return nil, c.sealError(first.name(), at, err)
 	}
@@ -108,10 +123,7 @@ func (c *Chain) TransformFromStorage(ctx context.Context, data []byte, at value.
 		}
 		out, stale, err := l.provider.Open(ctx, data[len(l.prefix):], at)
 		if err == nil {
-			l.read.Record(start, nil)
-			if l.reads != nil {
-				l.reads.Add(1)
-			}
+			l.opened(tally.SpotOf(at), start)
 			return out, stale || i != 0, nil
 		}
 		if l.prefix == "" {
@@ -129,11 +141,11 @@ func (c *Chain) TransformFromStorage(ctx context.Context, data []byte, at value.
 func (c *Chain) readError(start metrics.Moment, data []byte, at value.Context, tried *link, causes []error) error {
 	if tried == nil {
 		err := c.noProviderError(data, at)
-		c.unknown.Record(start, err)
+		c.unknown.Record(tally.SpotOf(at), start, err)
 		return err
 	}
 	err := c.openError(data, at, causes)
-	tried.read.Record(start, err)
+	tried.read.Record(tally.SpotOf(at), start, err)
 	return err
 }
 

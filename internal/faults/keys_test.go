@@ -20,7 +20,7 @@ var keyRows = []row{
 	{
 		id:     "key-evicted",
 		seen:   "`not ready, unreachable since`, `\"cachedDEKs\":2`, `dek_source_cache_size{} 2`",
-		goesOn: writesEnd + "reads of the `KMS.MaxDEKs` keys that were used last",
+		goesOn: writesEnd + "reads of the `KMS.MaxDEKs` keys in memory, which has those that were used since the last 1/64 of so many came",
 		test:   keyEvicted,
 	},
 	{
@@ -57,6 +57,8 @@ func keyAged(t *trial) {
 // tendEvery is how often keys of the maximum age are looked for.
 const tendEvery = 5 * time.Second
 
+// keyEvicted reads under one key more than are kept. When the third comes, the
+// second is the one that was used since the last.
 func keyEvicted(t *trial) {
 	p := faultplugin.Start(t)
 	values := elsewhere(t, 3, t.id, p)

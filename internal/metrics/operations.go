@@ -8,7 +8,9 @@ package metrics
 
 import (
 	"errors"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -77,74 +79,47 @@ var transformations = sync.OnceValue(func() (m struct {
 	return m
 })
 
-// Operation counts and times one kind of transformation of one resource. All
-// who count the same share one, so that it costs a server memory once. Safe for
-// concurrent use.
-type Operation struct {
-	kind
-	succeeded *tally.Counter
-	latency   *tally.Histogram // of the direction and prefix: not by resource
-}
-
 // kind is what an Operation counts.
 type kind struct {
-	resource, prefix string
-	direction        Direction
+	resource  *schema.GroupResource
+	direction Direction
+	prefix    string
 }
 
-// The operations of this process, by what they count. What they have counted
-// goes into the registry by [Flush].
-var operations struct {
-	sync.Mutex
-	byKind  map[kind]*Operation
-	latency map[kind]*tally.Histogram // without a resource
+// Operation counts and times one kind of transformation of one resource. One
+// that never succeeded holds no counts, and nothing is kept of one that is let
+// go: servers have resources that come and go. Safe for concurrent use.
+type Operation struct {
+	kind
+	counts atomic.Pointer[counts] // nil before the first success
 }
 
-// NewOperation gives the Operation of a resource, a direction and the stored
+// NewOperation gives an Operation of a resource, a direction and the stored
 // prefix of a provider ([PrefixIdentity] and [PrefixUnknown] stand for none).
-func NewOperation(resource schema.GroupResource, d Direction, prefix string) *Operation {
-	operations.Lock()
-	defer operations.Unlock()
-	if operations.byKind == nil {
-		operations.byKind, operations.latency = map[kind]*Operation{}, map[kind]*tally.Histogram{}
-	}
-	k := kind{resource: resource.String(), direction: d, prefix: prefix}
-	o, ok := operations.byKind[k]
-	if !ok {
-		o = &Operation{kind: k, succeeded: tally.NewCounter(), latency: latencyOf(kind{direction: d, prefix: prefix})}
-		operations.byKind[k] = o
-	}
-	return o
+// Several of the same are added up. The resource may be shared, and not change.
+func NewOperation(resource *schema.GroupResource, d Direction, prefix string) *Operation {
+	return &Operation{kind: kind{resource: resource, direction: d, prefix: prefix}}
 }
 
-func latencyOf(k kind) *tally.Histogram {
-	h, ok := operations.latency[k]
-	if !ok {
-		h = tally.NewHistogram()
-		operations.latency[k] = h
+// Record counts, at a spot, an operation begun at start that ended now. Only
+// successes are timed, as in kube-apiserver.
+func (o *Operation) Record(at tally.Spot, start Moment, err error) {
+	if err != nil {
+		o.kind.total(codeOf(err)).Inc()
+		return
 	}
-	return h
+	c := o.counts.Load()
+	if c == nil {
+		c = o.begin()
+	}
+	c.succeeded.Add(at)
+	c.latency.Observe(at, time.Duration(Now()-start))
+	runtime.KeepAlive(o) // until it has counted: see Flush
 }
 
-// Flush brings what the operations of this process have counted into the
-// registry. It is for calling every few seconds.
-func Flush() {
-	operations.Lock()
-	defer operations.Unlock()
-	m := transformations()
-	for k, o := range operations.byKind {
-		if n := o.succeeded.Take(); n > 0 {
-			m.operations.WithLabelValues(k.resource, string(k.direction), k.prefix, "OK").Add(float64(n))
-		}
-	}
-	for k, h := range operations.latency {
-		h.Take(func(n uint64, mean time.Duration) {
-			child := m.latency.WithLabelValues(string(k.direction), k.prefix)
-			for range n {
-				child.Observe(mean.Seconds())
-			}
-		})
-	}
+// total is the number of operations that ended with a status, in the registry.
+func (k kind) total(status string) metrics.CounterMetric {
+	return transformations().operations.WithLabelValues(k.resource.String(), string(k.direction), k.prefix, status)
 }
 
 // Moment is a reading of the monotonic clock. Reading that alone takes half the
@@ -155,18 +130,6 @@ var epoch = time.Now()
 
 // Now is the present moment.
 func Now() Moment { return Moment(time.Since(epoch)) }
-
-// Record counts an operation begun at start that ended now. Only successes
-// are timed, as in kube-apiserver.
-func (o *Operation) Record(start Moment, err error) {
-	if err != nil {
-		transformations().operations.WithLabelValues(o.resource, string(o.direction), o.prefix, codeOf(err)).Inc()
-		return
-	}
-	at := tally.Pick()
-	o.succeeded.Add(at)
-	o.latency.Observe(at, time.Duration(Now()-start))
-}
 
 // codeOf is the label status: the gRPC code that a plugin answered with,
 // however deep err wraps it, or kube-apiserver's word for everything else.
