@@ -44,7 +44,7 @@ func Build(c *Configuration, previous *Transformers, o BuildOptions) (*Transform
 	if o.DialV1 == nil {
 		o.DialV1 = kmsv1.Dial
 	}
-	t := &Transformers{configuration: c, entries: map[*Provider][]transformer.Entry{}}
+	t := &Transformers{configuration: c, entries: map[*Provider][]transformer.Entry{}, warming: make(chan struct{}, WarmAtOnce)}
 	for _, p := range c.Providers() {
 		entries, err := t.build(p, previous, o)
 		if err != nil {

@@ -18,6 +18,7 @@ type Transformers struct {
 	entries       map[*Provider][]transformer.Entry
 	plugins       []*pluginUse // in the order of their first mention
 	locals        []*localUse
+	warming       chan struct{} // holds a token for each DEK that is unwrapped ahead of its readers
 	retire, close sync.Once
 }
 
