@@ -36,10 +36,7 @@ func sealedDEK(value []byte) ([]byte, bool) {
 	if !ok {
 		return nil, false
 	}
-	_, payload, ok := bytes.Cut(named, []byte(":"))
-	if !ok {
-		return nil, false
-	}
+	_, payload, _ := bytes.Cut(named, []byte(":"))
 	_, sealed, ok := stored.Split(payload)
 	return sealed, ok
 }

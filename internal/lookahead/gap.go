@@ -64,7 +64,7 @@ func (p probe) parts(read page, fresh int) []gap {
 	if n := len(read.objects); n > 0 {
 		right.after, right.count, right.size = read.objects[n-1].key, read.count-int64(n), read.size()/int64(n)
 	}
-	if p.depth > 0 && left.count < p.count/few {
+	if left.count < p.count/few {
 		right.branch = p.depth
 	}
 	both := []gap{left, right}

@@ -1,8 +1,10 @@
 package lookahead
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -77,10 +79,10 @@ func TestAPageThatIsTooMuchIsReadAsOneObject(t *testing.T) {
 
 func TestAnObjectThatIsTooMuchIsPassedOver(t *testing.T) {
 	server, _ := objectsOf(numbered(100), func(i int) int { return i }).serve(t)
-	server.Store(prefix+"default/secret-000050", sealed(10_000, 3<<20))
+	server.Store(prefix+"default/secret-000050", sealed(10_000, maxAnswer))
 	require.NotContains(t, found(t, server), 10_000)
 
-	server.Store(prefix+"a", sealed(10_000, 3<<20))
+	server.Store(prefix+"a", sealed(10_000, maxAnswer))
 	require.Empty(t, found(t, server), "nothing is known of what is behind the first")
 }
 
@@ -119,6 +121,41 @@ func TestObjectsThatGoMeanwhileAreNotMissed(t *testing.T) {
 		return nil
 	})
 	require.NotEmpty(t, found(t, server))
+	require.Less(t, len(server.Requests()), 1000, "nor looked for again and again")
+}
+
+func TestASmallResourceIsReadInFewPages(t *testing.T) {
+	server, _ := objectsOf(numbered(100), func(i int) int { return i }).serve(t)
+	require.Len(t, found(t, server), 100)
+	require.Less(t, len(server.Requests()), 35)
+}
+
+// meeting answers when as many reads are under way as are to meet.
+type meeting struct {
+	*shelf
+	missing sync.WaitGroup
+}
+
+func (m *meeting) read(ctx context.Context, from, before string, limit int) (page, error) {
+	m.missing.Done()
+	m.missing.Wait()
+	return m.shelf.read(ctx, from, before, limit)
+}
+
+func TestPagesAreReadSomeAtATime(t *testing.T) {
+	store := &meeting{shelf: &shelf{objects: objectsOf(numbered(5000), func(i int) int { return i })}}
+	s := newSearch(store, 1<<20, new(atomic.Int64))
+	for i := range 2 * abreast {
+		s.gaps = append(s.gaps, gap{after: store.keys[600*i], before: store.keys[600*i+500], count: 499, size: store.bytes(), limit: minPage})
+	}
+	probes := s.heaviest()
+	require.Len(t, probes, abreast)
+	store.missing.Add(abreast)
+	answers, err := s.readAll(t.Context(), probes)
+	require.NoError(t, err)
+	for _, a := range answers {
+		require.Len(t, a.objects, minPage)
+	}
 }
 
 func TestNoMoreDEKsAreFoundThanAreKept(t *testing.T) {
@@ -136,6 +173,7 @@ func TestWhatAResourceMayCost(t *testing.T) {
 	spare.Store(1000)
 	b := budget{spare: &spare}
 	require.Equal(t, int64(12_000/share+1000), b.left(12_000))
+	require.Equal(t, int64(1000), spare.Load(), "which is for all, and not used")
 	require.Equal(t, int64(mostBytes+1000), b.left(1<<50))
 
 	b.spend(1500)

@@ -1,6 +1,7 @@
 package lookahead
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -119,7 +120,7 @@ func (s *Scout) look(t Target) (unwrapped int, cost budget, err error) {
 	defer etcd.close()
 	search := newSearch(etcd, s.options.MostDEKs, &s.spare)
 	unwrapped = s.options.Warm(ctx, search.values(ctx, t.Prefix, following(t.Prefix)))
-	return unwrapped, search.budget, search.err
+	return unwrapped, search.budget, cmp.Or(context.Cause(ctx), search.err)
 }
 
 // bounded gives a context that ends when the time for a resource is over, or with

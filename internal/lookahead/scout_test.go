@@ -175,17 +175,22 @@ func TestWhatFailsIsLogged(t *testing.T) {
 }
 
 func TestASearchEndsWithWhoeverTakesItsValues(t *testing.T) {
-	server, _ := objectsOf(numbered(2000), func(i int) int { return i }).serve(t)
-	f := scout(t, Options{Warm: func(_ context.Context, values iter.Seq[[]byte]) int {
-		for range values {
-			return 1
-		}
-		return 0
-	}})
-	f.Look(target(server))
-	f.ended.Wait()
-	require.Len(t, server.Requests(), 1)
-	require.Contains(t, f.logged(), "unwrapped=1 ")
+	for _, enough := range []int{1, 2, 10, 50} {
+		server, _ := objectsOf(numbered(2000), func(i int) int { return i }).serve(t)
+		f := scout(t, Options{Warm: func(_ context.Context, values iter.Seq[[]byte]) int {
+			n := 0
+			for range values {
+				if n++; n == enough {
+					break
+				}
+			}
+			return n
+		}})
+		f.Look(target(server))
+		f.ended.Wait()
+		require.Contains(t, f.logged(), fmt.Sprintf("unwrapped=%d ", enough))
+		require.LessOrEqual(t, len(server.Requests()), 10+enough)
+	}
 }
 
 func TestTheEtcdIsReachedAsTheAPIServerReachesIt(t *testing.T) {

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -74,12 +75,12 @@ func (s *search) values(ctx context.Context, from, before string) iter.Seq[[]byt
 	return func(yield func([]byte) bool) {
 		probes := []probe{{gap: gap{before: before, limit: 1}, from: from}}
 		for len(probes) > 0 {
-			pages, err := s.readAll(ctx, probes)
+			answers, err := s.readAll(ctx, probes)
 			if s.err = err; err != nil {
 				return
 			}
-			for i, p := range pages {
-				if !s.take(probes[i], p, yield) {
+			for i, read := range answers {
+				if !s.take(probes[i], read, yield) {
 					return
 				}
 			}
@@ -96,21 +97,18 @@ type answer struct {
 
 // readAll reads pages at once.
 func (s *search) readAll(ctx context.Context, probes []probe) ([]answer, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	answers := make([]answer, len(probes))
-	var reads sync.WaitGroup
+	reads, ctx := errgroup.WithContext(ctx)
 	for i, p := range probes {
-		reads.Go(func() {
-			var err error
+		reads.Go(func() (err error) {
 			answers[i].page, err = s.store.read(ctx, p.from, p.before, p.limit)
-			if answers[i].tooMuch = errors.Is(err, errTooMuch); err != nil && !answers[i].tooMuch {
-				cancel(err)
+			if answers[i].tooMuch = errors.Is(err, errTooMuch); answers[i].tooMuch {
+				return nil
 			}
+			return err
 		})
 	}
-	reads.Wait()
-	return answers, context.Cause(ctx)
+	return answers, reads.Wait()
 }
 
 // take yields what is new in a page, and notes what is left to be read around it.

@@ -58,6 +58,7 @@ var layouts = map[string]struct {
 	"200 DEKs anywhere":                          {func(r *rand.Rand, _ int) int { return r.IntN(200) }, 0.99},
 	"200 DEKs, each of neighbours":               {func(_ *rand.Rand, i int) int { return i / 500 }, 0.95},
 	"2,000 DEKs anywhere":                        {func(r *rand.Rand, _ int) int { return r.IntN(2000) }, 0.97},
+	"2,000 DEKs, each of neighbours":             {func(_ *rand.Rand, i int) int { return i / 50 }, 0.45}, // a page finds one
 	"4,500 DEKs anywhere":                        {func(r *rand.Rand, _ int) int { return r.IntN(4500) }, 0.82},
 	"one DEK":                                    {func(*rand.Rand, int) int { return 0 }, 1},
 	"one DEK, and 200 in the last tenth":         {lastTenth(func(r *rand.Rand, _ int) int { return r.IntN(200) }), 0.97},
