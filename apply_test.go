@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/apiserver/pkg/server/options"
+	etcd3metrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/client-go/rest"
@@ -85,6 +86,10 @@ func TestAServerLooksAhead(t *testing.T) {
 			path, _ := place(t, configuration(p, "secrets"))
 			etcd := sealedIn(t, path, starts)
 			config := newServerConfig()
+			// EtcdOptions has the metrics of the process ask this etcd from now on.
+			t.Cleanup(func() {
+				etcd3metrics.SetStorageMonitorGetter(func() ([]etcd3metrics.Monitor, error) { return nil, nil })
+			})
 			link(t, config, optionsFor(path), storageOf(etcd))
 			newServer(t, config)
 			require.Zero(t, p.Calls().Decrypt)

@@ -55,6 +55,7 @@ func (g gap) probe() probe {
 
 // parts are what is left of the gap: before the page, and behind it.
 func (p probe) parts(read page, fresh int) []gap {
+	p.learn(fresh)
 	left, right := p.gap, p.gap
 	left.before, left.count = p.from, p.count-read.count
 	if p.from == next(p.after) {
@@ -67,14 +68,10 @@ func (p probe) parts(read page, fresh int) []gap {
 	if left.count < p.count/few {
 		right.branch = p.depth
 	}
-	both := []gap{left, right}
-	for i := range both {
-		both[i].learn(fresh)
-	}
-	return slices.DeleteFunc(both, func(g gap) bool { return g.count <= 0 })
+	return slices.DeleteFunc([]gap{left, right}, func(g gap) bool { return g.count <= 0 })
 }
 
-// learn has the next pages be as large as this one was of use.
+// learn has the next page be as large as one was of use.
 func (g *gap) learn(fresh int) {
 	g.limit = min(max(2*fresh, minPage), maxPage)
 	g.dry++
