@@ -34,6 +34,7 @@ func (o *Options) ApplyTo(c *server.Config) error {
 		return fmt.Errorf("encryption at rest: %w", err)
 	}
 	c.ResourceTransformers = e.ResourceTransformers()
+	e.decorateStorage(c)
 	c.AddHealthzChecks(e.HealthChecker())
 	c.AddReadyzChecks(e.HealthChecker())
 	e.InstallStatus(c)
@@ -42,6 +43,19 @@ func (o *Options) ApplyTo(c *server.Config) error {
 		e.Close()
 	}()
 	return nil
+}
+
+// decorateStorage has the server made from c get its storage through e. It is
+// done when the server is made: by then EtcdOptions.ApplyTo has set the storage
+// options, and nobody has asked for any yet.
+func (e *Encryption) decorateStorage(c *server.Config) {
+	build := c.BuildHandlerChainFunc
+	c.BuildHandlerChainFunc = func(api http.Handler, c *server.Config) http.Handler {
+		if c.RESTOptionsGetter != nil {
+			c.RESTOptionsGetter = e.RESTOptions(c.RESTOptionsGetter)
+		}
+		return build(api, c)
+	}
 }
 
 // InstallStatus serves [StatusPath] on the server made from c, behind its
@@ -68,10 +82,11 @@ func (e *Encryption) PostStartHook(hook server.PostStartHookContext) error {
 
 // RESTOptions wraps the storage options of a server so that its resources are
 // stored through e, whatever transformers inner would have given them. For each
-// resource that may be under KMS v2 it also looks through etcd, once and in the
-// background, and has the DEKs unwrapped that the server is about to need.
-// While a KMS plugin is away clients are told to try again (status 503), and
-// nothing is deleted as corrupt because of that.
+// resource that may be under KMS v2 it also looks ahead, once and in the
+// background: it reads a small part of its objects in etcd, and has the DEKs that
+// the server is about to need unwrapped. While a KMS plugin is away clients are
+// told to try again (status 503), and nothing is deleted as corrupt because of
+// that. [Options.ApplyTo] does all of this by itself.
 func (e *Encryption) RESTOptions(inner generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return restOptions{RESTOptionsGetter: outage.RESTOptions(inner), encryption: e}
 }
@@ -89,6 +104,6 @@ func (r restOptions) GetRESTOptions(resource schema.GroupResource, example runti
 	storage := *options.StorageConfig // shared with whoever else asks inner
 	storage.Transformer = r.encryption.set.TransformerForResource(resource)
 	options.StorageConfig = &storage
-	r.encryption.warmResource(resource, options)
+	r.encryption.lookAhead(resource, options)
 	return options, nil
 }

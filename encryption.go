@@ -19,6 +19,7 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/healthz"
+	"github.com/kube-atrest/atrest/internal/lookahead"
 	"github.com/kube-atrest/atrest/internal/metrics"
 	"github.com/kube-atrest/atrest/reload"
 	"github.com/kube-atrest/atrest/transformer"
@@ -39,8 +40,7 @@ type Encryption struct {
 	loopback   atomic.Pointer[rest.Config]       // nil before the server runs
 	ctx        context.Context                   // ends with Close
 	stop       context.CancelFunc
-	warming    chan struct{} // holds a token for each resource that is looked through
-	warmed     sync.Map      // the prefixes in etcd that were, or are about to be
+	ahead      *lookahead.Scout
 	ended      sync.WaitGroup
 	close      sync.Once
 
@@ -96,7 +96,7 @@ func (e *Encryption) begin(first *config.Transformers) {
 	metrics.Reload{APIServerID: e.apiServerID}.Started(e.hash)
 	e.warn(first.Configuration())
 
-	e.warming = make(chan struct{}, warmResources)
+	e.ahead = e.newScout()
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.ended.Go(func() { e.tend(e.ctx) })
 }
@@ -180,6 +180,7 @@ func (e *Encryption) tend(ctx context.Context) {
 func (e *Encryption) Close() {
 	e.close.Do(func() {
 		e.stop()
+		e.ahead.Close()
 		e.ended.Wait()
 		e.set.Close()
 	})

@@ -22,7 +22,7 @@ import (
 
 // logged starts with a log that can be read.
 func logged(t *testing.T, o *atrest.Options) (*atrest.Encryption, func() string) {
-	logger := ktesting.NewLogger(ignore{t}, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	logger := ktesting.NewLogger(ignore{t}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(1)))
 	e, err := o.Start(klog.NewContext(t.Context(), logger), "test-apiserver")
 	require.NoError(t, err)
 	t.Cleanup(e.Close)

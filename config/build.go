@@ -45,7 +45,7 @@ func Build(c *Configuration, o BuildOptions, before ...*Transformers) (*Transfor
 	if o.DialV1 == nil {
 		o.DialV1 = kmsv1.Dial
 	}
-	t := &Transformers{configuration: c, entries: map[*Provider][]transformer.Entry{}}
+	t := &Transformers{configuration: c, entries: map[*Provider][]transformer.Entry{}, warming: make(chan struct{}, WarmAtOnce)}
 	b := builder{Transformers: t, options: o, before: slices.DeleteFunc(slices.Clone(before), func(t *Transformers) bool { return t == nil })}
 	if len(before) > 0 {
 		t.replaces = before[0]

@@ -20,6 +20,7 @@ type Transformers struct {
 	plugins       []*pluginUse // in the order of their first mention
 	locals        []*localUse
 	replaces      *Transformers // those in use, until these are; nil for the first
+	warming       chan struct{} // holds a token for each DEK that is unwrapped ahead of its readers
 	close         sync.Once
 }
 

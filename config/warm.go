@@ -14,7 +14,8 @@ import (
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
-// WarmAtOnce is how many DEKs are unwrapped at once, of all plugins together.
+// WarmAtOnce is how many DEKs are unwrapped at once by [Transformers.Warm], of all
+// plugins and for all callers together.
 const WarmAtOnce = 32
 
 // Warm has the DEKs of stored values unwrapped ahead of those who read them one
@@ -25,7 +26,6 @@ const WarmAtOnce = 32
 func (t *Transformers) Warm(ctx context.Context, values iter.Seq[[]byte]) int {
 	asked := map[uint64]struct{}{}
 	seed := maphash.MakeSeed()
-	free := make(chan struct{}, WarmAtOnce)
 	var under sync.WaitGroup
 	defer under.Wait()
 	for value := range values {
@@ -44,12 +44,12 @@ func (t *Transformers) Warm(ctx context.Context, values iter.Seq[[]byte]) int {
 		}
 		asked[id] = struct{}{}
 		select {
-		case free <- struct{}{}:
+		case t.warming <- struct{}{}:
 		case <-ctx.Done():
 			return len(asked)
 		}
 		under.Go(func() {
-			defer func() { <-free }()
+			defer func() { <-t.warming }()
 			_ = unwrap(ctx) // its reader asks again, and is told
 		})
 	}

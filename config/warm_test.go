@@ -46,38 +46,70 @@ func TestDEKsAreUnwrappedManyAtATimeAheadOfTheirReaders(t *testing.T) {
 	const deks, each = 3 * config.WarmAtOnce, 5
 	p := faultplugin.Start(t)
 	content := fileOf(rule("secrets", kms("a", p), gcmKey, identity))
-	var values [][]byte
-	for range deks { // each start of a server has a DEK of its own
+	values := writtenUnder(t, content, deks, each)
+	values = append(values, []byte("plain"), []byte("k8s:enc:kms:v2:a:damaged"), []byte("k8s:enc:kms:v2:unknown:\n\x01x"), nil)
+	server, m := metAt(t, content, config.WarmAtOnce)
+	require.True(t, server.ReadsKMS(secrets))
+	require.False(t, server.ReadsKMS(configmaps))
+
+	require.Equal(t, deks, server.Warm(t.Context(), slices.Values(values)))
+	require.Equal(t, int32(config.WarmAtOnce), m.most.Load(), "the bound holds")
+	require.Equal(t, 2*deks, p.Calls().Decrypt, "each was proven once when it was made")
+	for _, v := range values[:deks*each] {
+		plain, _ := read(t, server, secrets, v)
+		require.Equal(t, "v", plain)
+	}
+	require.Equal(t, 2*deks, p.Calls().Decrypt, "the readers ask for nothing")
+	require.Zero(t, server.Warm(t.Context(), slices.Values(values)))
+}
+
+// The resources of a server that starts are looked through side by side.
+func TestTheBoundOfUnwrapsIsThatOfAllCallers(t *testing.T) {
+	p := faultplugin.Start(t)
+	content := fileOf(rule("secrets", kms("a", p)))
+	values := writtenUnder(t, content, config.WarmAtOnce+20, 1)
+	server, m := metAt(t, content, config.WarmAtOnce+1)
+	first := make(chan int)
+	go func() { first <- server.Warm(t.Context(), slices.Values(values[20:])) }()
+	require.Eventually(t, func() bool { return m.present.Load() == config.WarmAtOnce }, 30*time.Second, time.Millisecond)
+
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, v := range values[:20] { // each could have taken a place, if there were one
+		server.Warm(over, slices.Values([][]byte{v}))
+	}
+	require.Equal(t, int32(config.WarmAtOnce), m.most.Load())
+	close(m.full)
+	require.Equal(t, config.WarmAtOnce, <-first)
+}
+
+// writtenUnder are values under so many DEKs, so many under each: each start of a
+// server has a DEK of its own.
+func writtenUnder(t *testing.T, content string, deks, each int) (values [][]byte) {
+	for range deks {
 		server := begun(t, content)
 		for range each {
 			values = append(values, write(t, server, secrets, "v"))
 		}
 		server.Close()
 	}
-	values = append(values, []byte("plain"), []byte("k8s:enc:kms:v2:a:damaged"), []byte("k8s:enc:kms:v2:unknown:\n\x01x"), nil)
+	return values
+}
 
+// metAt builds a server whose plugin unwraps only when so many calls have met.
+func metAt(t *testing.T, content string, size int32) (*config.Transformers, meeting) {
 	c, err := config.Parse([]byte(content), config.Options{})
 	require.NoError(t, err)
-	var most atomic.Int32
+	m := meeting{present: new(atomic.Int32), most: new(atomic.Int32), full: make(chan struct{}), fill: new(sync.Once), size: size}
 	server, err := config.Build(c, config.BuildOptions{Dial: func(e envelope.Endpoint, d time.Duration, r envelope.Recorder) (envelope.Plugin, error) {
 		plugin, err := envelope.Dial(e, d, r)
-		return meeting{Plugin: plugin, present: new(atomic.Int32), most: &most, full: make(chan struct{}), fill: new(sync.Once), size: config.WarmAtOnce}, err
+		m := m
+		m.Plugin = plugin
+		return m, err
 	}})
 	require.NoError(t, err)
-	defer server.Close()
-	before := p.Calls().Decrypt
-	require.True(t, server.ReadsKMS(secrets))
-	require.False(t, server.ReadsKMS(configmaps))
-
-	require.Equal(t, deks, server.Warm(t.Context(), slices.Values(values)))
-	require.Equal(t, int32(config.WarmAtOnce), most.Load(), "the bound holds")
-	require.Equal(t, before+deks, p.Calls().Decrypt)
-	for _, v := range values[:deks*each] {
-		plain, _ := read(t, server, secrets, v)
-		require.Equal(t, "v", plain)
-	}
-	require.Equal(t, before+deks, p.Calls().Decrypt, "the readers ask for nothing")
-	require.Zero(t, server.Warm(t.Context(), slices.Values(values)))
+	t.Cleanup(server.Close)
+	return server, m
 }
 
 func TestWarmingEndsWithItsContextAndForgivesThePlugin(t *testing.T) {

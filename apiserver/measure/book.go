@@ -16,6 +16,7 @@ const (
 	cpuPerOp   = "cpu-ns/op" // time of processors in the apiserver
 	listedNs   = "listed-ns" // from the start to the end of the first LIST
 	decrypts   = "decrypts"  // calls to the plugin
+	etcdBytes  = "etcd-B"    // that etcd has sent
 	heapBytes  = "heap-B"
 	residentB  = "resident-B"
 	heapPerOp  = "heap-B/op" // by which the heap has grown

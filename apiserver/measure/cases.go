@@ -33,7 +33,7 @@ type bench struct {
 // Names of groups of figures.
 func createGroup(clients int) string { return fmt.Sprintf("Create/clients=%d", clients) }
 func listGroup(s scale) string       { return fmt.Sprintf("List/secrets=%d", s.secrets) }
-func startGroup(s scale) string      { return fmt.Sprintf("Start/secrets=%d/deks=%d", s.secrets, s.deks()) }
+func startGroup(s scale) string      { return fmt.Sprintf("Start/secrets=%d/deks=%d", s.secrets, s.deks) }
 func memoryGroup(s scale) string     { return fmt.Sprintf("Memory/writes=%d", s.writes) }
 
 const (

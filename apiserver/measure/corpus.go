@@ -40,16 +40,16 @@ func data(seed uint64) []byte {
 // seal makes a stored value of plaintext for a key in etcd.
 type seal func(ctx context.Context, plaintext []byte, key string) ([]byte, error)
 
-// fill puts Secrets straight into etcd, as the server of this place would have stored them, each DEK for as many
-// of them as [secretsPerDEK]. kube-apiserver reads what the library has sealed, so both read the same form.
-func (l *lab) fill(ctx context.Context, p *place, n int) error {
+// fill puts Secrets straight into etcd, as the server of this place would have stored them, under so many DEKs.
+// kube-apiserver reads what the library has sealed, so both read the same form.
+func (l *lab) fill(ctx context.Context, p *place, n, deks int) error {
 	keep := func(_ context.Context, plaintext []byte, _ string) ([]byte, error) { return plaintext, nil }
 	if p.side.encrypts {
 		dialled, err := envelope.Dial(envelope.Endpoint(l.quick.endpoint), startTimeout, nil)
 		if err != nil {
 			return err
 		}
-		provider := envelope.NewProvider(dialled, envelope.Options{MaxWrites: secretsPerDEK})
+		provider := envelope.NewProvider(dialled, envelope.Options{MaxWrites: (n + deks - 1) / deks})
 		defer provider.Hold()()
 		provider.SetRole(envelope.Writes)
 		if err := provider.Prepare(ctx); err != nil {

@@ -24,12 +24,13 @@ func TestAServerStartsOnWhatWasPutIntoEtcd(t *testing.T) {
 	out := t.TempDir()
 	chosen, err := choose([]string{"start"})
 	require.NoError(t, err)
-	o := &options{out: out, cases: chosen, sides: sides()[1:2], scale: scale{rounds: 1, slice: time.Millisecond, secrets: 3 * secretsPerDEK, writes: chunks}}
+	o := &options{out: out, cases: chosen, sides: sides()[1:2], scale: scale{rounds: 1, slice: time.Millisecond, secrets: 150, deks: 3, writes: chunks}}
 
 	require.NoError(t, run(t.Context(), o, io.Discard, io.Discard))
 
 	numbers := read(t, out, "end-to-end.txt")
-	require.Regexp(t, `(?m)^BenchmarkStart/secrets=150/deks=3/side=kube-apiserver-\d+\t1\t\d+ ns/op\t\d+ listed-ns\t3 decrypts$`, numbers)
+	require.Regexp(t, `(?m)^BenchmarkStart/secrets=150/deks=3/side=kube-apiserver-\d+\t1\t\d+ ns/op\t\d+ listed-ns\t3 decrypts\t\d{6,} etcd-B$`, numbers)
+	require.Contains(t, read(t, out, "end-to-end.md"), "| read from etcd in that time, MiB | less | – | ")
 	require.Contains(t, read(t, out, "end-to-end.md"), "| keys unwrapped by the plugin in that time | less | – | 3.00 | – | – | – |")
 }
 
@@ -80,7 +81,7 @@ func TestQuickLeavesWhatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	o, err := parse([]string{"--quick", "--secrets=123", "--cases=memory,list"}, io.Discard)
 	require.NoError(t, err)
-	require.Equal(t, scale{quick.rounds, quick.slice, 123, quick.writes}, o.scale)
+	require.Equal(t, scale{quick.rounds, quick.slice, 123, quick.deks, quick.writes}, o.scale)
 	require.Len(t, o.cases, 2)
 	require.Equal(t, "list", o.cases[0].name, "cases come in their own order")
 }

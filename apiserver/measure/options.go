@@ -23,13 +23,9 @@ type scale struct {
 	rounds  int           // of creates; the other cases follow from it
 	slice   time.Duration // of creates, for one side in one round
 	secrets int           // that are listed, and that lie in etcd when a server starts
+	deks    int           // that those Secrets are under, when a server starts
 	writes  int           // that memory is measured after
 }
-
-// Secrets that lie under one DEK when a server starts: 200 DEKs for 10,000 Secrets.
-const secretsPerDEK = 50
-
-func (s scale) deks() int { return max(1, s.secrets/secretsPerDEK) }
 
 // lists is how many LISTs each side answers.
 func (s scale) lists() int { return 5 * s.rounds }
@@ -38,8 +34,8 @@ func (s scale) lists() int { return 5 * s.rounds }
 func (s scale) starts() int { return (s.rounds + 3) / 4 }
 
 var (
-	full  = scale{rounds: 20, slice: time.Second, secrets: 10_000, writes: 100_000}
-	quick = scale{rounds: 2, slice: 300 * time.Millisecond, secrets: 500, writes: 2_000}
+	full  = scale{rounds: 20, slice: time.Second, secrets: 10_000, deks: 200, writes: 100_000}
+	quick = scale{rounds: 2, slice: 300 * time.Millisecond, secrets: 500, deks: 10, writes: 2_000}
 )
 
 const intro = `Measures what users of an apiserver feel of encryption at rest: a real kube-apiserver
@@ -70,7 +66,8 @@ func parse(args []string, help io.Writer) (*options, error) {
 	first := fs.Bool("quick", false, "a first look: few rounds, few Secrets, few writes")
 	fs.IntVar(&o.scale.rounds, "rounds", full.rounds, "how many rounds of creates; five LISTs and a quarter of a start for each")
 	fs.DurationVar(&o.scale.slice, "slice", full.slice, "how long creates last, for one side in one round")
-	fs.IntVar(&o.scale.secrets, "secrets", full.secrets, "how many Secrets are listed, and stored when a server starts, 50 under a DEK")
+	fs.IntVar(&o.scale.secrets, "secrets", full.secrets, "how many Secrets are listed, and stored when a server starts")
+	fs.IntVar(&o.scale.deks, "deks", full.deks, "how many DEKs those Secrets are under when a server starts")
 	fs.IntVar(&o.scale.writes, "writes", full.writes, "how many writes memory is measured after")
 	fs.StringVar(&o.out, "out", "bench/results", "the `folder` for end-to-end.md and end-to-end.txt, which are replaced")
 	names := fs.StringSlice("cases", nil, "only these cases")
@@ -89,8 +86,8 @@ func parse(args []string, help io.Writer) (*options, error) {
 	if *first {
 		o.scale = o.scale.lessened(fs.Changed)
 	}
-	if s := o.scale; min(s.rounds, s.secrets) < 1 || s.writes < chunks || s.slice <= 0 {
-		return nil, fmt.Errorf("--rounds, --slice and --secrets have to be more than nothing, and --writes at least %d", chunks)
+	if s := o.scale; min(s.rounds, s.secrets, s.deks) < 1 || s.writes < chunks || s.slice <= 0 {
+		return nil, fmt.Errorf("--rounds, --slice, --secrets and --deks have to be more than nothing, and --writes at least %d", chunks)
 	}
 	var err error
 	o.cases, err = choose(*names)
@@ -107,6 +104,9 @@ func (s scale) lessened(asked func(flag string) bool) scale {
 	}
 	if !asked("secrets") {
 		s.secrets = quick.secrets
+	}
+	if !asked("deks") {
+		s.deks = quick.deks
 	}
 	if !asked("writes") {
 		s.writes = quick.writes

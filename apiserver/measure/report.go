@@ -57,8 +57,9 @@ func (r report) rows() []row {
 		{what: fmt.Sprintf("LIST of %d Secrets from etcd, p50, ms", r.secrets), group: list, unit: nsPerOp, shown: ms, figure: median},
 		{what: "the same, p99, ms", group: list, unit: nsPerOp, shown: ms, figure: high, alone: true},
 		{what: "processor time of the apiserver for a LIST, ms", group: list, unit: cpuPerOp, shown: ms, figure: median},
-		{what: fmt.Sprintf("start to ready, %d Secrets, %d DEKs, s", r.secrets, r.deks()), group: start, unit: nsPerOp, shown: s, figure: median},
+		{what: fmt.Sprintf("start to ready, %d Secrets, %d DEKs, s", r.secrets, r.deks), group: start, unit: nsPerOp, shown: s, figure: median},
 		{what: "start to the end of the first LIST, s", group: start, unit: listedNs, shown: s, figure: median},
+		{what: "read from etcd in that time, MiB", group: start, unit: etcdBytes, shown: in(mib), figure: median},
 		{what: "keys unwrapped by the plugin in that time", group: start, unit: decrypts, shown: in(1), figure: median, alone: true},
 		{what: "live heap that each update adds, bytes", group: memory, unit: heapPerOp, shown: in(1), figure: mean, alone: true},
 		{what: fmt.Sprintf("live heap after %d updates, MiB", r.writes), group: memory, unit: heapBytes, shown: in(mib), figure: last, alone: true},
@@ -159,10 +160,10 @@ func (r report) how() string {
 - LIST: %d of each side, without a resourceVersion, as one answer in protobuf, not compressed. The watch cache of
   Secrets is off (%s), or it would answer. Each side lists what it wrote itself.
 - Start: %d of each side, from the start of the process, on Secrets put into etcd beforehand, neighbours under different
-  DEKs, %d to a DEK; the plugin takes %s to unwrap one. Ready is %s, asked
-  every 50 ms, and the first LIST comes right after it.
+  DEKs, %d in all; the plugin takes %s to unwrap one. Ready is %s, asked
+  every 50 ms, and the first LIST comes right after it. What is read from etcd is what etcd says it has sent.
 - Memory: updates of %d Secrets by as many clients, watch cache of Secrets off: its history of events would be most of
   what is counted. Live heap is what is left after two collections of garbage, before the updates
   and after each tenth of them. This is one run of each server: there are no rounds to take ratios of.`,
-		r.rounds, r.slice, r.lists(), "`"+uncached+"`", r.starts(), secretsPerDEK, slowAnswer, "`/readyz`", manyClients)
+		r.rounds, r.slice, r.lists(), "`"+uncached+"`", r.starts(), r.deks, slowAnswer, "`/readyz`", manyClients)
 }

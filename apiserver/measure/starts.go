@@ -13,10 +13,10 @@ func starts(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		if err := b.fill(ctx, p, b.secrets); err != nil {
+		if err := b.fill(ctx, p, b.secrets, b.deks); err != nil {
 			return err
 		}
-		if err := b.start(ctx, p, func(time.Duration, time.Duration, int64) {}); err != nil {
+		if err := b.start(ctx, p, func(...figure) {}); err != nil {
 			return err
 		}
 		places = append(places, p)
@@ -24,9 +24,8 @@ func starts(ctx context.Context, b *bench) error {
 	for round := range b.starts() {
 		for i := range places {
 			p := places[(round+i)%len(places)]
-			err := b.start(ctx, p, func(ready, listed time.Duration, calls int64) {
-				b.book.add(name{startGroup(b.scale), p.side.name}, 1,
-					figure{nsPerOp, float64(ready)}, figure{listedNs, float64(listed)}, figure{decrypts, float64(calls)})
+			err := b.start(ctx, p, func(figures ...figure) {
+				b.book.add(name{startGroup(b.scale), p.side.name}, 1, figures...)
 			})
 			if err != nil {
 				return err
@@ -38,8 +37,13 @@ func starts(ctx context.Context, b *bench) error {
 }
 
 // start starts a server, has it list all Secrets, and stops it.
-func (b *bench) start(ctx context.Context, p *place, took func(ready, listed time.Duration, calls int64)) error {
-	before, began := b.slow.decrypts.Load(), time.Now()
+func (b *bench) start(ctx context.Context, p *place, took func(...figure)) error {
+	unwrapped := b.slow.decrypts.Load()
+	sent, err := b.sent(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
 	s, err := p.launch(ctx)
 	if err != nil {
 		return err
@@ -52,6 +56,12 @@ func (b *bench) start(ctx context.Context, p *place, took func(ready, listed tim
 	if _, err := s.list(ctx); err != nil {
 		return err
 	}
-	took(ready, time.Since(began), b.slow.decrypts.Load()-before)
+	listed := time.Since(began)
+	unwrapped = b.slow.decrypts.Load() - unwrapped
+	now, err := b.sent(ctx)
+	if err != nil {
+		return err
+	}
+	took(figure{nsPerOp, float64(ready)}, figure{listedNs, float64(listed)}, figure{decrypts, float64(unwrapped)}, figure{etcdBytes, now - sent})
 	return s.holds(ctx, b.secrets)
 }

@@ -31,6 +31,7 @@ type server struct {
 
 	mu       sync.Mutex
 	version  string        // "" is v1beta1
+	refusal  error         // of Version, when set
 	hang     chan struct{} // calls wait for it, when set
 	answer   []byte        // of Decrypt, when set
 	versions int
@@ -85,8 +86,8 @@ func (s *server) Version(ctx context.Context, r *kmsapi.VersionRequest) (*kmsapi
 	s.called(ctx, r.Version)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.version != "" {
-		return &kmsapi.VersionResponse{Version: s.version}, nil
+	if s.version != "" || s.refusal != nil {
+		return &kmsapi.VersionResponse{Version: s.version}, s.refusal
 	}
 	return &kmsapi.VersionResponse{Version: apiVersion, RuntimeName: "test", RuntimeVersion: "0"}, nil
 }
@@ -264,6 +265,21 @@ func TestAnotherVersionIsRefusedUntilItIsRight(t *testing.T) {
 	s.set(func(s *server) { s.version = "" })
 	require.NoError(t, l.Ask(t.Context()))
 	_, err = l.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	require.NoError(t, err)
+}
+
+func TestAPluginThatDoesNotTellItsVersionIsNotUsed(t *testing.T) {
+	s := newServer(t)
+	s.refusal = status.Error(codes.PermissionDenied, "not you")
+	s.start(t)
+	c := dial(t, s, never)
+	_, err := c.Encrypt(t.Context(), []byte("key"))
+	require.Equal(t, codes.PermissionDenied, status.Code(err))
+	require.ErrorContains(t, err, "version: ")
+	_, err = c.Decrypt(t.Context(), []byte("a2V5"))
+	require.Equal(t, codes.PermissionDenied, status.Code(err))
+	s.set(func(s *server) { s.refusal = nil })
+	_, err = c.Encrypt(t.Context(), []byte("key"))
 	require.NoError(t, err)
 }
 

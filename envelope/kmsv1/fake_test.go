@@ -125,6 +125,7 @@ type recorder struct {
 	failed         int
 	misses, opened int
 	fill           float64
+	fills          int
 	notes          []uint64
 	noted          string
 	changes        []envelope.Health
@@ -140,7 +141,7 @@ func (r *recorder) DEKGenerated(_ time.Duration, err error) {
 	})
 }
 func (r *recorder) CacheMissed()              { r.do(func() { r.misses++ }) }
-func (r *recorder) CacheFilled(share float64) { r.do(func() { r.fill = share }) }
+func (r *recorder) CacheFilled(share float64) { r.do(func() { r.fill, r.fills = share, r.fills+1 }) }
 func (r *recorder) CBCOpened()                { r.do(func() { r.opened++ }) }
 func (r *recorder) CBCNoted(key string, n uint64) {
 	r.do(func() { r.notes, r.noted = append(r.notes, n), key })

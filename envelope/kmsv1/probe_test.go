@@ -59,6 +59,26 @@ func TestAPluginThatIsNotInUseIsNotAsked(t *testing.T) {
 	r.requireCalls(1, 1)
 }
 
+func TestAPluginThatIsOnlyReadWithIsNotAskedWhileItIsWell(t *testing.T) {
+	r := standing(t)
+	require.True(t, verdictOf(r.Open(t.Context(), newRig(t).write("value"), testKey)).opened)
+	r.settled()
+	require.False(t, r.clock.HasWaiters())
+	r.SetRole(envelope.Writes)
+	r.settle()
+	r.SetRole(envelope.Reads)
+	require.Eventually(t, func() bool { return !r.clock.HasWaiters() }, testWait, testTick)
+	r.requireCalls(1, 2)
+}
+
+// settled waits until the follower has taken in all that it was told.
+func (r *rig) settled() {
+	r.t.Helper()
+	for range 3 {
+		require.NoError(r.t, r.followed.Do(r.t.Context(), func(context.Context) {}))
+	}
+}
+
 func TestAnOutageIsSeenAndItsEnd(t *testing.T) {
 	r := newRig(t)
 	r.plugin.die()

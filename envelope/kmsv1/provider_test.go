@@ -89,6 +89,9 @@ func TestDEKsOfTheMaximumAgeAreDropped(t *testing.T) {
 	r.DropAged()
 	require.Equal(t, 1, r.Health().CachedDEKs)
 	require.InDelta(t, 0.001, r.seen.fill, 0)
+	told := r.seen.fills
+	r.DropAged()
+	require.Equal(t, told, r.seen.fills, "nothing was dropped")
 	r.plugin.die()
 	require.True(t, verdictOf(r.Open(t.Context(), second, testKey)).opened)
 	require.False(t, verdictOf(r.Open(t.Context(), first, testKey)).opened)

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,12 +26,14 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/stats"
 )
 
 // Server is safe for concurrent use.
 type Server struct {
 	pb.UnimplementedKVServer
-	endpoint string
+	endpoint    string
+	connections connections
 
 	mu        sync.Mutex
 	revision  int64
@@ -40,6 +43,7 @@ type Server struct {
 	before    func(*pb.RangeRequest) error
 	after     func(*pb.RangeResponse)
 	requests  []*pb.RangeRequest
+	served    int64
 }
 
 type version struct {
@@ -68,7 +72,7 @@ func StartTLS(t testing.TB, config *tls.Config) *Server {
 
 func serve(t testing.TB, listener net.Listener, endpoint string, options ...grpc.ServerOption) *Server {
 	s := &Server{endpoint: endpoint, revision: 1, history: map[string][]version{}, before: func(*pb.RangeRequest) error { return nil }, after: func(*pb.RangeResponse) {}}
-	server, served := grpc.NewServer(options...), make(chan struct{})
+	server, served := grpc.NewServer(append(options, grpc.StatsHandler(&s.connections))...), make(chan struct{})
 	pb.RegisterKVServer(server, s)
 	pb.RegisterWatchServer(server, &watches{server: s})
 	go func() {
@@ -81,6 +85,25 @@ func serve(t testing.TB, listener net.Listener, endpoint string, options ...grpc
 	})
 	return s
 }
+
+// Connections is how many clients are connected now.
+func (s *Server) Connections() int { return int(s.connections.open.Load()) }
+
+// connections counts them, as gRPC tells of them.
+type connections struct{ open atomic.Int64 }
+
+func (c *connections) HandleConn(_ context.Context, event stats.ConnStats) {
+	switch event.(type) {
+	case *stats.ConnBegin:
+		c.open.Add(1)
+	case *stats.ConnEnd:
+		c.open.Add(-1)
+	}
+}
+
+func (*connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (*connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*connections) HandleRPC(context.Context, stats.RPCStats)                         {}
 
 // Endpoint is where it serves.
 func (s *Server) Endpoint() string { return s.endpoint }
@@ -143,6 +166,13 @@ func (s *Server) Requests() []*pb.RangeRequest {
 	return slices.Clone(s.requests)
 }
 
+// Served is how many bytes the answers have had so far.
+func (s *Server) Served() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.served
+}
+
 // Range answers as etcd does.
 func (s *Server) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	s.mu.Lock()
@@ -177,6 +207,7 @@ func (s *Server) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse
 		}
 	}
 	s.after(answer)
+	s.served += int64(answer.Size())
 	return answer, nil
 }
 

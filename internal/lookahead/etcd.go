@@ -1,0 +1,69 @@
+package lookahead
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// maxAnswer bounds a page, in bytes. etcd takes no object of more than 1.5 MiB
+	// unless told to; one that is larger than this is not looked at.
+	maxAnswer = 2 << 20
+	// dialTimeout is how long a connection may take to be made.
+	dialTimeout = 20 * time.Second
+)
+
+// etcd is a store.
+type etcd struct{ client *clientv3.Client }
+
+// dial makes a client, which connects with its first read. Its calls end with ctx.
+func dial(ctx context.Context, t Target) (etcd, error) {
+	config, err := t.tls()
+	if err != nil {
+		return etcd{}, fmt.Errorf("TLS for etcd: %w", err)
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Context: ctx, Endpoints: t.Endpoints, TLS: config, DialTimeout: dialTimeout,
+		MaxCallRecvMsgSize: maxAnswer, Logger: zap.NewNop(), // what fails is in the errors
+	})
+	if err != nil {
+		return etcd{}, fmt.Errorf("client of etcd: %w", err)
+	}
+	return etcd{client}, nil
+}
+
+// tls is the configuration that the files make, nil if there are none.
+func (t Target) tls() (*tls.Config, error) {
+	if t.CertFile == "" && t.CAFile == "" {
+		return nil, nil
+	}
+	return transport.TLSInfo{CertFile: t.CertFile, KeyFile: t.KeyFile, TrustedCAFile: t.CAFile}.ClientConfig()
+}
+
+func (e etcd) close() { _ = e.client.Close() } // its only error is that of a context that has ended
+
+// read asks whichever member is near; one that is a little behind does as well.
+// It asks for nothing behind the page's part of the keys: etcd counts all the
+// keys that it is asked for, which takes longer than to read a few.
+func (e etcd) read(ctx context.Context, from, before string, limit int) (page, error) {
+	answer, err := e.client.Get(ctx, from, clientv3.WithRange(before), clientv3.WithLimit(int64(limit)), clientv3.WithSerializable())
+	if status.Code(err) == codes.ResourceExhausted {
+		return page{}, fmt.Errorf("%w: %w", errTooMuch, err)
+	}
+	if err != nil {
+		return page{}, fmt.Errorf("read from etcd: %w", err)
+	}
+	p := page{count: max(answer.Count, int64(len(answer.Kvs)))}
+	for _, kv := range answer.Kvs {
+		p.objects = append(p.objects, object{string(kv.Key), kv.Value})
+	}
+	return p, nil
+}
