@@ -166,6 +166,14 @@ func TestWhatCannotBeLinkedLeavesNothingBehind(t *testing.T) {
 	require.Nil(t, config.ResourceTransformers)
 }
 
+func TestAFileThatCannotBeUsedEndsTheLinking(t *testing.T) {
+	path, _ := place(t, "kind: [")
+	config := newServerConfig()
+	require.ErrorContains(t, optionsFor(path).ApplyTo(config), path)
+	require.Nil(t, config.ResourceTransformers)
+	require.Empty(t, config.PostStartHooks)
+}
+
 // shared gives the same options to whoever asks.
 type shared struct {
 	*storagebackend.ConfigForResource

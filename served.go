@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
@@ -27,12 +26,7 @@ const (
 // warnUnserved waits until the server serves all that it has, and warns of the
 // resources in the file that are not among it.
 func (e *Encryption) warnUnserved(ctx context.Context, loopback *rest.Config) {
-	var served map[schema.GroupResource]bool
-	err := wait.PollUntilContextTimeout(ctx, askServedEvery, askServedFor, true, func(ctx context.Context) (bool, error) {
-		var err error
-		served, err = servedBy(ctx, loopback)
-		return err == nil, nil
-	})
+	served, err := e.awaitServed(ctx, loopback)
 	if err != nil {
 		e.logger.V(1).Info("Did not check whether the server has the resources in the encryption configuration", "cause", err)
 		return
@@ -42,6 +36,22 @@ func (e *Encryption) warnUnserved(ctx context.Context, loopback *rest.Config) {
 		e.logWarning(w)
 	}
 	metrics.UnservedResources(len(warnings))
+}
+
+// awaitServed lists the resources of a server as soon as that is possible. The
+// error is why it was not.
+func (e *Encryption) awaitServed(ctx context.Context, loopback *rest.Config) (map[schema.GroupResource]bool, error) {
+	for end := e.clock.Now().Add(askServedFor); ; {
+		served, err := servedBy(ctx, loopback)
+		if err == nil || !e.clock.Now().Before(end) {
+			return served, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-e.clock.After(askServedEvery):
+		}
+	}
 }
 
 // servedBy lists the resources of a server that is ready but for its KMS plugins.

@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apiserver/pkg/server"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/reload"
 )
 
 // logged starts with a log that can be read.
@@ -77,6 +77,50 @@ func TestStatusIsTheCheckAsData(t *testing.T) {
 	require.Equal(t, w.KeyIDHash, getStatus(t, e).Providers[1].KeyIDHash, "both have the key_id 1")
 }
 
+func TestStatusTellsWhatAProviderHasDone(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, _ := place(t, configuration(p, "secrets"))
+	o := optionsFor(path)
+	clock := fakeTime(o)
+	began := clock.Now()
+	e := start(t, o)
+	for range 3 {
+		_, _, err := read(t, e, stored(t, e, secrets))
+		require.NoError(t, err)
+	}
+	clock.Step(time.Minute)
+	eventually(t, func() bool { s := getStatus(t, e).Providers[0]; return s.Reads == 3 && s.LastHealthy.After(began) })
+	now := clock.Now().UTC()
+	require.Equal(t, atrest.ProviderStatus{
+		Names: []string{"test"}, Endpoint: p.Endpoint(), Role: "write", WritesFor: []string{"secrets"}, State: "ready", Since: began,
+		KeyIDHash: envelope.HashKeyID("1"), DEKCreated: began, DEKWrites: 3, LastHealthy: now, WritesLeft: 180,
+		CachedDEKs: 1, Reads: 3, LastRead: now,
+	}, getStatus(t, e).Providers[0])
+}
+
+func TestStatusTellsHowAFileFails(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, put := place(t, configuration(p, "secrets"))
+	o := optionsFor(path)
+	clock := fakeTime(o)
+	e := start(t, o)
+	clock.Step(time.Second)
+	follow(t, e)
+	eventually(t, func() bool { return e.Status().Reload != nil })
+	loaded := *getStatus(t, e).Reload
+	require.Equal(t, atrest.ReloadStatus{LoadedAt: clock.Now(), Outcome: "ok"}, loaded)
+
+	put("kind: [")
+	stepUntil(t, clock, func() bool { return reloadOf(e).Outcome == "failed" })
+	failed := *getStatus(t, e).Reload
+	require.Equal(t, loaded.LoadedAt, failed.LoadedAt)
+	require.Equal(t, reload.Hash([]byte("kind: [")), failed.FailedHash)
+	require.True(t, failed.FailedSince.After(loaded.LoadedAt))
+	require.False(t, failed.Retrying)
+	require.Contains(t, failed.Error, path)
+	require.Empty(t, failed.NoEvents)
+}
+
 func TestAReloadIsLoggedByWhatItChanges(t *testing.T) {
 	p := faultplugin.Start(t)
 	path, put := place(t, configuration(p, "secrets"))
@@ -107,26 +151,4 @@ func TestAReloadIsLoggedByWhatItChanges(t *testing.T) {
 	put("nothing")
 	require.Eventually(t, func() bool { return getStatus(t, e).Reload.Outcome == "failed" }, 30*time.Second, time.Millisecond)
 	require.Contains(t, getStatus(t, e).Reload.Error, path)
-}
-
-// A typing error in a resource's name leaves the real one in plaintext.
-func TestAResourceThatTheServerDoesNotHaveIsWarnedOf(t *testing.T) {
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, map[string]string{
-			"/readyz": "ok",
-			"/api":    `{"kind":"APIVersions","versions":["v1"]}`,
-			"/apis":   `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`,
-			"/api/v1": `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"secrets","kind":"Secret"},{"name":"pods/status","kind":"Pod"}]}`,
-		}[r.URL.Path])
-	}))
-	defer api.Close()
-	p := faultplugin.Start(t)
-	path, _ := place(t, configuration(p, "secret, secrets"))
-	e, log := logged(t, optionsFor(path))
-	hook := server.PostStartHookContext{Context: t.Context(), LoopbackClientConfig: &rest.Config{Host: api.URL}}
-	require.NoError(t, e.PostStartHook(hook))
-	require.Eventually(t, func() bool { return strings.Contains(log(), "unserved_resource") }, 30*time.Second, time.Millisecond)
-	require.Contains(t, log(), `is \"secrets\" meant?`)
-	require.Equal(t, 1, strings.Count(log(), "unserved_resource"))
 }
