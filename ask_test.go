@@ -74,24 +74,26 @@ func TestOtherPathsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// Time stands still: no poll brings it.
+// No poll is due yet that would bring it.
 func TestWhatAPluginSaysNowIsKnownInTheAnswer(t *testing.T) {
 	writer, reader := faultplugin.Start(t), faultplugin.Start(t)
 	path, _ := place(t, fileOf(rule("secrets", kms("writer", writer.Endpoint()), kms("reader", reader.Endpoint()))))
 	o := optionsFor(path)
 	o.AutomaticReload = false
-	fakeTime(o)
+	clock := fakeTime(o)
 	e := start(t, o)
 	require.Equal(t, []string{envelope.HashKeyID("1"), envelope.HashKeyID("1")}, keyIDHashes(askStatus(t, e)))
 
 	writer.Heal("2")
 	reader.Heal("3")
+	clock.Step(time.Second)
 	require.Equal(t, []string{envelope.HashKeyID("1"), envelope.HashKeyID("1")}, keyIDHashes(getStatus(t, e)), "nobody was asked")
 	require.Equal(t, []string{envelope.HashKeyID("2"), envelope.HashKeyID("3")}, keyIDHashes(askStatus(t, e)))
 	require.Contains(t, stored(t, e, secrets), "k8s:enc:kms:v2:writer:")
 	require.EqualValues(t, 1, getStatus(t, e).Providers[0].DEKWrites, "it writes under the new key_id already")
 
 	reader.Set(func(b *faultplugin.Behaviour) { b.Healthz = "the KMS is away" })
+	clock.Step(time.Second)
 	s := askStatus(t, e)
 	require.Equal(t, "ready", s.Providers[0].State)
 	require.Equal(t, []string{"degraded", "unhealthy"}, []string{s.Providers[1].State, s.Providers[1].Problem})
@@ -125,6 +127,7 @@ func TestAPluginThatHangsIsWaitedForTenSecondsAtMost(t *testing.T) {
 	e := start(t, o)
 	hung.Set(hang)
 	well.Heal("2")
+	clock.Step(time.Second)
 	calls, answered := hung.Calls().Status, make(chan []string)
 	go func() { answered <- keyIDHashes(askStatus(t, e)) }()
 	eventually(t, func() bool {
@@ -140,9 +143,10 @@ func TestWhoGivesUpIsNotWaitedWith(t *testing.T) {
 	path, _ := place(t, fileOf(rule("secrets", kms("test", served.endpoint, patient))))
 	o := optionsFor(path)
 	o.AutomaticReload = false
-	fakeTime(o)
+	clock := fakeTime(o)
 	e := start(t, o)
 	p.Set(hang)
+	clock.Step(time.Second)
 	api := httptest.NewServer(e.ServeStatus(others))
 	defer api.Close() // it waits for all who are answered
 	client := &http.Client{Timeout: 50 * time.Millisecond}

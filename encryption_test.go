@@ -45,7 +45,7 @@ func TestAChangeOfTheFileTakesEffectInTransformersHandedOutBefore(t *testing.T) 
 		out, err := handed.TransformToStorage(t.Context(), []byte("plain"), at)
 		return err == nil && strings.HasPrefix(string(out), "k8s:enc:kms:v2:test:")
 	}, 30*time.Second, time.Millisecond)
-	require.Equal(t, faultplugin.Calls{Status: p.Calls().Status, Encrypt: 1, Decrypt: 1}, p.Calls(), "the DEK is the same")
+	require.Equal(t, 1, p.Calls().Encrypt, "the DEK is the same")
 }
 
 func TestABadChangeLeavesEverythingAsItIsAndIsCountedOnce(t *testing.T) {

@@ -1,0 +1,143 @@
+package atrest_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/require"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/reload"
+)
+
+// seriesOf are the label values of a metric that are told of the apiserver of
+// these tests.
+func seriesOf(t *testing.T, metric, label string) []string {
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	var found []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == metric && labelOf(m, "apiserver_id_hash") == envelope.HashKeyID("test-apiserver") { // a hash is a hash
+				found = append(found, labelOf(m, label))
+			}
+		}
+	}
+	return found
+}
+
+// gaugesOf are the states that the metrics tell of a provider.
+func gaugesOf(t *testing.T, provider string) map[string]float64 {
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	found := map[string]float64{}
+	for _, f := range families {
+		if f.GetType() != dto.MetricType_GAUGE {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if labelOf(m, "provider_name") == provider {
+				found[f.GetName()] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return found
+}
+
+func TestTheMetricsTellOfThisApiserverWhatIsInUse(t *testing.T) {
+	const configInfo = "apiserver_encryption_config_controller_last_config_info"
+	p := faultplugin.Start(t)
+	first, second := configuration(p, "secrets"), configuration(p, "configmaps")
+	path, put := place(t, first)
+	o := optionsFor(path)
+	clock := fakeTime(o)
+	e := start(t, o)
+	require.Equal(t, []string{reload.Hash([]byte(first))}, seriesOf(t, configInfo, "hash"))
+	stored(t, e, secrets)
+	stepUntil(t, clock, func() bool {
+		return len(seriesOf(t, "apiserver_envelope_encryption_key_id_hash_total", "key_id_hash")) > 0
+	})
+	require.Contains(t, seriesOf(t, "apiserver_envelope_encryption_key_id_hash_total", "key_id_hash"), envelope.HashKeyID("1"))
+
+	follow(t, e)
+	put(second)
+	stepUntil(t, clock, func() bool { return uses(e, second) })
+	eventually(t, func() bool {
+		return slices.Equal([]string{reload.Hash([]byte(second))}, seriesOf(t, configInfo, "hash"))
+	})
+}
+
+func TestWhatIsReadAndWrittenIsCountedWithinSeconds(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, _ := place(t, configuration(p, "secrets"))
+	o := optionsFor(path)
+	clock := fakeTime(o)
+	e := start(t, o)
+	operations := func() float64 { return counter(t, "apiserver_storage_transformation_operations_total", "OK") }
+	before := operations()
+	_, _, err := read(t, e, stored(t, e, secrets))
+	require.NoError(t, err)
+	eventually(t, func() bool { clock.Step(2 * time.Second); return operations() == before+2 })
+}
+
+func labelOf(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+// Or else what docs/operations.md has alerts for would be told of it for ever.
+func TestTheStateOfARemovedProviderIsGoneFromTheMetricsAtTheSwap(t *testing.T) {
+	p, stays := faultplugin.Start(t), faultplugin.Start(t)
+	both := fileOf(rule("secrets", kms("leaves", p.Endpoint()), kms("stays", stays.Endpoint())))
+	path, put := place(t, both)
+	o := optionsFor(path)
+	clock := fakeTime(o)
+	e := start(t, o)
+	follow(t, e)
+	stored(t, e, secrets)
+	ended := clock.Now().Add(3 * time.Minute).Unix()
+	stepUntil(t, clock, func() bool { return gaugesOf(t, "leaves")["atrest_kms_writes_until_timestamp_seconds"] > 0 })
+	require.EqualValues(t, ended, gaugesOf(t, "leaves")["atrest_kms_writes_until_timestamp_seconds"])
+	require.NotEmpty(t, gaugesOf(t, "stays"))
+
+	// It goes at its worst: an alert would be firing.
+	p.Kill()
+	stepUntil(t, clock, func() bool { return getStatus(t, e).Providers[0].State == "not_ready" })
+	without := fileOf(rule("secrets", kms("stays", stays.Endpoint()), aesgcm))
+	put(without)
+	stepUntil(t, clock, func() bool { return uses(e, without) })
+	require.Empty(t, gaugesOf(t, "leaves"))
+
+	until := gaugesOf(t, "stays")["atrest_kms_writes_until_timestamp_seconds"]
+	stepUntil(t, clock, func() bool {
+		return gaugesOf(t, "stays")["atrest_kms_writes_until_timestamp_seconds"] > until
+	})
+	require.Empty(t, gaugesOf(t, "leaves"), "nobody who still reads with it tells of it again")
+
+	put(both)
+	p.Serve()
+	stepUntil(t, clock, func() bool { return uses(e, both) })
+	stepUntil(t, clock, func() bool { return gaugesOf(t, "leaves")["atrest_kms_writes_until_timestamp_seconds"] > 0 })
+	require.True(t, strings.HasPrefix(stored(t, e, secrets), "k8s:enc:kms:v2:leaves:"))
+}
+
+// gauge is the value of a metric without labels.
+func gauge(t *testing.T, name string) float64 {
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	return -1
+}
