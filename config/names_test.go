@@ -115,6 +115,7 @@ func TestTheLogNamesAPluginAsTheFileInUse(t *testing.T) {
 	require.Error(t, next.Prepare(t.Context()))
 	tried.Serve()
 	require.Eventually(t, func() bool { clock.Step(time.Second); return next.Prepare(t.Context()) == nil }, 30*time.Second, time.Millisecond)
+	require.NotContains(t, log.GetBuffer().String(), "tried")
 	next.Commit(func() {})
 	object := under("one", foreign(t, p, "one"))
 	p.Kill()
@@ -122,8 +123,24 @@ func TestTheLogNamesAPluginAsTheFileInUse(t *testing.T) {
 	require.ErrorIs(t, err, envelope.ErrUnavailable)
 	stays.Kill()
 	told(5, "not healthy", `provider="stays"`)
-	require.NotContains(t, log.GetBuffer().String(), "tried")
 	require.NotContains(t, strings.Join(lines(log)[6:], "\n"), "two")
+}
+
+// Nor is one told of that goes just when its file does.
+func TestTheLogIsSilentAboutAPluginFromTheSwapOn(t *testing.T) {
+	p := faultplugin.Start(t)
+	clock := testingclock.NewFakeClock(start)
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	inUse := begun(t, fileOf(rule("secrets", kms("one", p))), func(o *config.BuildOptions) { atRest(clock)(o); o.Logger = logger })
+	next := built(t, inUse, fileOf(rule("secrets", gcmKey)))
+	require.NoError(t, next.Prepare(t.Context()))
+	next.Commit(func() {
+		p.Set(func(b *faultplugin.Behaviour) { b.Healthz = "no" })
+		clock.Step(2 * time.Second)
+		inUse.Ask(t.Context())
+		require.Equal(t, envelope.Unhealthy, inUse.Health()[0].Problem)
+	})
+	require.NotContains(t, logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "healthy")
 }
 
 func TestWhatBeginsToWriteIsLoggedOnce(t *testing.T) {

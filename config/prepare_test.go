@@ -137,7 +137,7 @@ func TestNothingMovesOntoAPluginThatDoesNotWrapAndUnwrap(t *testing.T) {
 		require.NotErrorIs(t, notReady, context.Canceled)
 
 		b.Heal("1")
-		clock.Step(2 * time.Second)
+		clock.Step(envelope.DefaultHealthyPoll) // by when no answer is remembered any more
 		require.NoError(t, next.Prepare(t.Context()), name)
 		next.Commit(func() {})
 		write(t, next, secrets, "v")

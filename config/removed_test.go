@@ -91,17 +91,17 @@ func TestTheStateOfARemovedKMSv1PluginIsGone(t *testing.T) {
 
 func TestTheStateOfAPluginIsToldByItsNewName(t *testing.T) {
 	one, two, both := unique("one"), unique("two"), unique("both")
-	p := faultplugin.Start(t)
-	inUse := begun(t, fileOf(rule("secrets", kms(one, p), kms(both, p))), atRest(testingclock.NewFakeClock(start)))
+	p, before := faultplugin.Start(t), rule("pods", kms(unique("before"), faultplugin.Start(t)))
+	inUse := begun(t, fileOf(before, rule("secrets", kms(one, p), kms(both, p))), atRest(testingclock.NewFakeClock(start)))
 	inUse.Tend(start)
 	require.NotEmpty(t, statesOf(t, one))
 	require.Empty(t, statesOf(t, both), "one name tells of a plugin")
-	inUse = swapped(t, inUse, fileOf(rule("secrets", kms(two, p), kms(one, p))))
+	inUse = swapped(t, inUse, fileOf(before, rule("secrets", kms(two, p), kms(one, p))))
 	require.Empty(t, statesOf(t, one))
 	inUse.Tend(start)
 	require.EqualValues(t, 1, statesOf(t, two)[healthy])
 	require.Empty(t, statesOf(t, one))
-	swapped(t, inUse, fileOf(rule("secrets", kms(two, p))))
+	swapped(t, inUse, fileOf(before, rule("secrets", kms(two, p))))
 	require.EqualValues(t, 1, statesOf(t, two)[healthy], "what keeps its name keeps its state")
 }
 
