@@ -73,16 +73,31 @@ func TestTheMetricsTellOfThisApiserverWhatIsInUse(t *testing.T) {
 }
 
 func TestWhatIsReadAndWrittenIsCountedWithinSeconds(t *testing.T) {
-	p := faultplugin.Start(t)
-	path, _ := place(t, configuration(p, "secrets"))
+	p, name := faultplugin.Start(t), "counted"+rand.Text()
+	path, _ := place(t, fileOf(rule("secrets", kms(name, p.Endpoint()))))
 	o := optionsFor(path)
 	clock := fakeTime(o)
 	e := start(t, o)
-	operations := func() float64 { return counter(t, "apiserver_storage_transformation_operations_total", "OK") }
-	before := operations()
 	_, _, err := read(t, e, stored(t, e, secrets))
 	require.NoError(t, err)
-	eventually(t, func() bool { clock.Step(2 * time.Second); return operations() == before+2 })
+	eventually(t, func() bool {
+		clock.Step(2 * time.Second)
+		return slices.Equal([]float64{1, 1}, operationsWith(t, "k8s:enc:kms:v2:"+name+":"))
+	})
+}
+
+// operationsWith are how many values were read, and written, under a prefix.
+func operationsWith(t *testing.T, prefix string) (counts []float64) {
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "apiserver_storage_transformation_operations_total" && labelOf(m, "transformer_prefix") == prefix {
+				counts = append(counts, m.GetCounter().GetValue())
+			}
+		}
+	}
+	return counts
 }
 
 func labelOf(m *dto.Metric, name string) string {

@@ -87,6 +87,9 @@ func (r *reloading) loaded(s reload.Status) {
 }
 
 func (r *reloading) failed(s reload.Status) {
+	if s.FailedHash == "" {
+		r.dropTried() // there is no content that would be tried again
+	}
 	r.metrics.Failed()
 	r.logger.Error(s.LastError, "Kept the encryption configuration in use", "hash", s.Hash, "refusedHash", s.FailedHash, "retrying", s.Retrying)
 }

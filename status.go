@@ -79,12 +79,13 @@ type ProviderStatus struct {
 
 // Status is what is known now. Nobody is asked.
 func (e *Encryption) Status() Status {
-	s := Status{Process: e.process, ConfigFile: e.options.ConfigFile, ConfigHash: e.inUse().Configuration().Hash(), Providers: []ProviderStatus{}}
+	inUse := e.inUse()
+	s := Status{Process: e.process, ConfigFile: e.options.ConfigFile, ConfigHash: inUse.Configuration().Hash(), Providers: []ProviderStatus{}}
 	if c := e.controller.Load(); c != nil {
 		s.Reload = reloadStatus(c.Status())
 	}
 	now := e.clock.Now()
-	for _, p := range e.inUse().Health() {
+	for _, p := range inUse.Health() {
 		s.Providers = append(s.Providers, providerStatus(p, now))
 	}
 	return s

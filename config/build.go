@@ -140,10 +140,24 @@ func (b builder) plugin(p *Provider) (*pluginUse, error) {
 		if err := u.dial(kms, b.options); err != nil {
 			return nil, err
 		}
+		b.inherit(u)
 	}
 	u.release = u.source.Hold()
 	b.plugins = append(b.plugins, u)
 	return u, nil
+}
+
+// inherit gives a plugin that is called with another timeout than before the DEKs
+// that are in memory: it may be away.
+func (b builder) inherit(u *pluginUse) {
+	for _, t := range b.before {
+		for _, old := range t.plugins {
+			if old.id.kind == u.id.kind && old.id.socket == u.id.socket {
+				u.source.inherit(old.source)
+				return
+			}
+		}
+	}
 }
 
 func (u *pluginUse) dial(kms KMS, o BuildOptions) error {

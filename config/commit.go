@@ -14,16 +14,26 @@ import (
 
 // Prepare asks every plugin that some resource begins to be written with: it
 // has to be well, and must have wrapped and unwrapped a DEK. All are asked at
-// once. It returns a [NotReady] error if one of them cannot be written with yet,
-// and that of ctx if it ends. Nothing changes of what runs, and what was made
-// ready is kept for as long as somebody holds the plugin. Plugins that write for
-// the same resources as before, and those that are only read with, are not
-// waited for: the file makes nothing worse for them.
+// once, and again those whose answer is old by the time when the last has answered.
+// It returns a [NotReady] error if one of them cannot be written with yet, and
+// that of ctx if it ends. Nothing changes of what runs, and what was made ready is
+// kept for as long as somebody holds the plugin. Plugins that write for the same
+// resources as before, and those that are only read with, are not waited for: the
+// file makes nothing worse for them.
 func (t *Transformers) Prepare(ctx context.Context) error {
 	gaining := t.gaining()
-	errs := make([]error, len(gaining))
+	err := prepare(ctx, gaining)
+	if err == nil && len(gaining) > 1 {
+		err = prepare(ctx, gaining) // this calls nobody who has answered within the last second
+	}
+	return err
+}
+
+// prepare asks plugins once, all at once.
+func prepare(ctx context.Context, plugins []*pluginUse) error {
+	errs := make([]error, len(plugins))
 	var asked sync.WaitGroup
-	for i, u := range gaining {
+	for i, u := range plugins {
 		asked.Go(func() { errs[i] = u.source.Prepare(ctx) })
 	}
 	asked.Wait()
@@ -31,8 +41,11 @@ func (t *Transformers) Prepare(ctx context.Context) error {
 		return ctx.Err()
 	}
 	for i, err := range errs {
+		if err == nil { // what is known of it by now, while others were asked
+			err = plugins[i].source.Ailing()
+		}
 		if err != nil {
-			errs[i] = &NotReady{Names: gaining[i].names(), Cause: err}
+			errs[i] = &NotReady{Names: plugins[i].names(), Cause: err}
 		}
 	}
 	return errors.Join(errs...)

@@ -18,6 +18,10 @@ type source interface {
 	SetRole(envelope.Role)
 	Prepare(context.Context) error
 	Ask(context.Context) error
+	// Ailing is what is known to be wrong with the plugin, also if it is new.
+	Ailing() error
+	// inherit takes over the DEKs of a provider of the same kind.
+	inherit(source)
 	// tend looks after what the provider keeps, and brings the metrics in line.
 	tend(*observer)
 }
@@ -36,7 +40,11 @@ func (p v2) tend(o *observer) {
 	})
 }
 
+func (p v2) inherit(from source) { p.Inherit(from.(v2).Provider) }
+
 type v1 struct{ *kmsv1.Provider }
+
+func (p v1) inherit(from source) { p.Inherit(from.(v1).Provider) }
 
 func (p v1) tend(o *observer) {
 	p.DropAged()

@@ -46,14 +46,29 @@ func (p *Provider) ask(ctx context.Context, role Role) {
 	if role == Writes && ctx.Err() == nil {
 		dek = p.supply(ctx, d)
 	}
-	p.recheck(ctx, d)
+	if role != Writes || dek != nil {
+		p.recheck(ctx, d, dek)
+	}
 	if ctx.Err() != nil {
 		return
 	}
 	p.publish(d)
-	if dek != nil && p.well(d) {
+	switch {
+	case dek == nil:
+	case p.well(d):
 		p.use(dek)
-		p.writer.permit(dek, asked)
+		p.setAside(p.writer.permit(dek, asked))
+	case p.writer.now.Load() == nil || p.writer.now.Load().dek != dek:
+		p.writer.keepSpare(dek, asked) // for when it is well
+	}
+}
+
+// setAside keeps a DEK that is no longer written with among those that are read
+// with, as the last that was used: it may have been pushed out meanwhile.
+func (p *Provider) setAside(d *writeDEK) {
+	if d != nil {
+		p.cache.addSource(&d.source, nil, d.opener)
+		p.cache.find(d.tail)
 	}
 }
 
@@ -163,24 +178,30 @@ func (p *Provider) knownKeyID(k *plugin.Known) string {
 
 // recheck has the plugin try again what Decrypt failed on, if that still counts
 // and the plugin is in reach: nothing else may come along that would tell.
-func (p *Provider) recheck(ctx context.Context, d *draft) {
+// A plugin that is to be written with has to unwrap dek.
+func (p *Provider) recheck(ctx context.Context, d *draft, dek *writeDEK) {
 	if !d.DoubtsDecrypt() || ctx.Err() != nil {
 		return
 	}
-	source := p.writer.wrapped(d.KeyID)
-	if source == nil {
-		source = p.suspect.Load()
+	source := p.suspect.Load()
+	if dek != nil {
+		source = &dek.source
+	} else if own := p.writer.wrapped(d.KeyID); own != nil {
+		source = own
 	}
 	if source == nil {
 		return
 	}
 	asked := p.opts.Clock.Now()
 	_, t, err := p.callDecrypt(ctx, source)
-	if plugin.OfTheValue(err) {
-		t = nil // it answers, and the value alone is the matter
-	}
 	now := p.opts.Clock.Now()
-	d.learn(func(k plugin.Known) plugin.Known { return k.AfterDecrypt(source.KeyID, t, asked, now) })
+	d.learn(func(k plugin.Known) plugin.Known {
+		if plugin.OfTheValue(err) && dek == nil {
+			k.Decrypt = k.Decrypt.Moot(now) // it answers, and the value alone is the matter
+			return k
+		}
+		return k.AfterDecrypt(source.KeyID, t, asked, now)
+	})
 }
 
 // renew replaces a DEK that is used up, if the plugin is well. It waits for the
@@ -202,7 +223,7 @@ func (p *Provider) renew(ctx context.Context, used *writeDEK) error {
 		p.publish(d)
 		if t == nil {
 			p.use(dek)
-			p.writer.replace(dek)
+			p.setAside(p.writer.replace(dek))
 		}
 	})
 	if err != nil {
@@ -218,7 +239,7 @@ func (p *Provider) beginToWrite() {
 	if k.Status.Trouble != nil || k.DoubtsDecrypt() {
 		healthy = time.Time{}
 	}
-	if dek := p.writer.begin(p.knownKeyID(k), healthy); dek != nil {
+	if dek := p.writer.begin(p.knownKeyID(k), k.NamedAt, healthy); dek != nil {
 		p.use(dek)
 		p.followed.Learn(proven(dek, p.opts.Clock.Now()))
 	}
@@ -243,7 +264,10 @@ func (p *Provider) Prepare(ctx context.Context) error {
 		}
 	}
 	if p.followed.Role() == Writes {
-		return p.followed.Condition().Cause()
+		if c := p.followed.Condition(); c.Trouble != nil {
+			return c.Err
+		}
+		return p.followed.Load().Ailing(Writes).Cause()
 	}
 	var t *plugin.Trouble
 	if err := p.followed.Do(ctx, func(ctx context.Context) { t = p.makeSpare(ctx) }); err != nil {
@@ -252,23 +276,61 @@ func (p *Provider) Prepare(ctx context.Context) error {
 	return t.Cause()
 }
 
-// makeSpare makes a DEK ahead of when it is needed, if there is none.
+// makeSpare makes a DEK ahead of when it is needed. One that there is has to be
+// unwrapped again.
 func (p *Provider) makeSpare(ctx context.Context) *plugin.Trouble {
-	k := p.followed.Load()
-	switch {
+	k, now := p.followed.Load(), p.opts.Clock.Now()
+	switch t := k.Ailing(Reads); {
 	case k.Status.Trouble != nil:
 		return k.Status.Trouble
 	case k.KeyID == "":
 		return plugin.Troublef(Unreachable, "status: the plugin has not answered yet")
-	case p.writer.hasSpare(k.KeyID, p.opts.MaxWrites):
-		if k.DoubtsDecrypt() {
-			return k.Decrypt.Trouble
-		}
-		return nil
+	case t != nil:
+		return t
 	}
-	dek, t := p.make(ctx, p.draft(), "start") // what comes of trying a file changes nothing of what runs
+	if spare, ok := p.writer.fittingSpare(k.KeyID, p.opts.MaxWrites); ok {
+		return p.proveAgain(ctx, spare)
+	}
+	if t := p.maker.refusal(k.KeyID, now.Add(-p.opts.HealthyPoll)); t != nil {
+		return t
+	}
+	dek, t := p.makeDEK(ctx, p.draft(), "start") // what comes of trying a file changes nothing of what runs
 	if t == nil {
-		p.writer.keepSpare(dek)
+		p.writer.keepSpare(dek, now)
+	} else if ctx.Err() == nil {
+		p.maker.refused = refused{k.KeyID, t, now}
 	}
 	return t
+}
+
+// proveAgain has the plugin unwrap a spare DEK again, if that is not known since a
+// moment ago: it may be long that it was made.
+func (p *Provider) proveAgain(ctx context.Context, s spare) *plugin.Trouble {
+	now := p.opts.Clock.Now()
+	if now.Sub(s.proven) < time.Second {
+		return nil
+	}
+	got, t, _ := p.callDecrypt(ctx, &s.source)
+	if t == nil && !s.isUnwrappedBy(got) {
+		t = plugin.Troublef(BadAnswer, "decrypt: the plugin does not give back the DEK that it was given to encrypt")
+	}
+	if t == nil {
+		p.writer.keepSpare(s.writeDEK, now)
+	}
+	return t
+}
+
+// isUnwrappedBy reports whether a DEK that the plugin unwrapped opens what this one
+// seals.
+func (d *writeDEK) isUnwrappedBy(got *knownDEK) bool {
+	object, err := d.seal("", nil, nil)
+	if err != nil {
+		return false
+	}
+	data, _, ok := stored.Split(object)
+	if !ok {
+		return false
+	}
+	_, err = got.open(data, nil)
+	return err == nil
 }

@@ -13,7 +13,28 @@ import (
 )
 
 // maker makes write DEKs. It is for one goroutine.
-type maker struct{ pending *pendingDEK }
+type maker struct {
+	pending *pendingDEK
+	refused refused // the last try ahead of writing that failed
+}
+
+// refused is why no DEK could be made ahead of writing, under a key_id at a time.
+type refused struct {
+	keyID string
+	*plugin.Trouble
+	at time.Time
+}
+
+// refusal is why the last try ahead of writing failed, if it was under keyID and
+// came to an answer that will hardly be another soon: a file that is tried every
+// few seconds must not cost a call of Encrypt each time.
+func (m *maker) refusal(keyID string, after time.Time) *plugin.Trouble {
+	r := &m.refused
+	if r.Trouble == nil || r.keyID != keyID || !r.at.After(after) || r.Problem != BadAnswer && r.Problem != Disagreement && !plugin.OfTheValue(r.Err) {
+		return nil
+	}
+	return r.Trouble
+}
 
 // pendingDEK is a DEK that may not be used yet: not wrapped, or wrapped and not
 // yet unwrapped again. It is tried again next time, so that a plugin which does
@@ -24,9 +45,20 @@ type pendingDEK struct {
 	source stored.DEKSource // zero until it is wrapped
 }
 
-// make makes a DEK for writing under the key_id that d knows: fresh, wrapped by
-// the plugin under that key_id, and unwrapped by it again to the same DEK.
-func (p *Provider) make(ctx context.Context, d *draft, reason string) (dek *writeDEK, t *plugin.Trouble) {
+// make makes a DEK for writing under the key_id that d knows, and tells if that
+// fails. One that is made is told of when it is first written with.
+func (p *Provider) make(ctx context.Context, d *draft, reason string) (*writeDEK, *plugin.Trouble) {
+	start := p.opts.Clock.Now()
+	dek, t := p.makeDEK(ctx, d, reason)
+	if t != nil && ctx.Err() == nil {
+		p.opts.Observer.DEKMade(reason, p.opts.Clock.Since(start), t.Cause())
+	}
+	return dek, t
+}
+
+// makeDEK makes a DEK: fresh, wrapped by the plugin under the key_id that d knows,
+// and unwrapped by it again to the same DEK.
+func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *writeDEK, t *plugin.Trouble) {
 	start := p.opts.Clock.Now()
 	t = p.noted(d, encrypted, func() *plugin.Trouble { return p.wrapped(ctx, d.KeyID) })
 	if t == nil {
@@ -35,13 +67,12 @@ func (p *Provider) make(ctx context.Context, d *draft, reason string) (dek *writ
 	if t == nil {
 		t = p.noted(d, encrypted, func() (t *plugin.Trouble) { dek, t = p.build(p.maker.pending); return t })
 	}
-	if ctx.Err() == nil {
-		p.opts.Observer.DEKMade(reason, p.opts.Clock.Since(start), t.Cause())
+	if t != nil {
+		return nil, t
 	}
-	if t == nil {
-		p.maker.drop()
-	}
-	return dek, t
+	p.maker.drop()
+	dek.reason, dek.took = reason, p.opts.Clock.Since(start)
+	return dek, nil
 }
 
 // noted makes a step and learns what came of it.
@@ -135,6 +166,8 @@ func (w *Wrapped) Reveals(dek []byte) bool {
 func (p *Provider) prove(ctx context.Context, pending *pendingDEK) *plugin.Trouble {
 	got, err := p.plugin.Decrypt(ctx, wrappedOf(&pending.source))
 	defer clear(got)
+	source := pending.source
+	p.suspect.Store(&source)
 	switch {
 	case err != nil:
 		if plugin.OfTheValue(err) {
@@ -171,10 +204,12 @@ func (o *Options) newSealer(secret, tail []byte) (sealer, error) {
 	return newCounterSealer(secret, tail, o.Random, o.MaxWrites)
 }
 
-// use enters a DEK into the cache and the usage, when it is first written with.
+// use enters a DEK into the cache and the usage, and tells of it, when it is first
+// written with.
 func (p *Provider) use(d *writeDEK) {
-	d.counts.Do(func() {
+	d.begun.Do(func() {
 		p.usage.seals(d.keyID, d.uses())
 		p.cache.addSource(&d.source, nil, d.opener)
+		p.opts.Observer.DEKMade(d.reason, d.took, nil)
 	})
 }

@@ -41,7 +41,7 @@ type Provider struct {
 	cache   *cache
 	unwraps plugin.Unwrapper[*knownDEK]
 	suspect atomic.Pointer[stored.DEKSource] // what Decrypt last failed on
-	usage   usage
+	usage   *usage
 
 	writer    writer
 	maker     maker        // of the follower's goroutine
@@ -53,7 +53,7 @@ type Provider struct {
 // or has to unwrap a DEK.
 func NewProvider(owned Plugin, opts Options) *Provider {
 	opts = opts.withDefaults()
-	p := &Provider{plugin: bounded{owned}, opts: opts, cache: newCache(opts.MaxDEKs)}
+	p := &Provider{plugin: bounded{owned}, opts: opts, cache: newCache(opts.MaxDEKs), usage: &usage{}}
 	p.writer = writer{clock: opts.Clock, window: opts.WriteWindow}
 	p.followed = plugin.Follow(plugin.Config{
 		Clock: opts.Clock, Healthy: opts.HealthyPoll, Unhealthy: opts.UnhealthyPoll,
@@ -66,9 +66,14 @@ func NewProvider(owned Plugin, opts Options) *Provider {
 }
 
 func (p *Provider) close() {
-	p.writer.end()
+	_ = p.writer.end()
 	_ = p.plugin.Close() // there is nobody left whom an error could concern
 }
+
+// Inherit has the provider read with the DEKs that another one on the same plugin
+// holds, and count on with it: as when a plugin is called with another timeout
+// from now on. Call it before the provider is used.
+func (p *Provider) Inherit(from *Provider) { p.cache, p.usage = from.cache, from.usage }
 
 // Hold keeps the provider open until end is called. The last one to end closes
 // it: that waits for calls under way, which their timeout bounds. Ending twice is
@@ -93,10 +98,14 @@ func (p *Provider) SetRole(r Role) {
 	case r == Writes && before != Writes:
 		p.beginToWrite()
 	case r != Writes && before == Writes:
-		p.writer.end()
+		p.setAside(p.writer.end())
 	}
 	p.followed.SetRole(r)
 }
+
+// Ailing is what is known to be wrong with the plugin in the provider's present
+// role, also what is new and does not count yet: nil for nothing.
+func (p *Provider) Ailing() error { return p.followed.Load().Ailing(p.followed.Role()).Cause() }
 
 // Open decrypts the stored object in payload, for the etcd key in at. If the
 // provider writes, it is stale when it was sealed under another key_id than

@@ -50,8 +50,10 @@ func (p *Provider) unwrap(ctx context.Context, s *stored.DEKSource, raw []byte) 
 		},
 		Decrypt: func(ctx context.Context) (*knownDEK, *plugin.Trouble, error) {
 			dek, t, err := p.callDecrypt(ctx, s)
-			if err != nil {
+			if err != nil && !plugin.OfTheValue(err) {
 				p.suspect.Store(s)
+			}
+			if err != nil {
 				return nil, t, err
 			}
 			p.cache.addSource(s, raw, dek)

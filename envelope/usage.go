@@ -47,6 +47,7 @@ type usage struct {
 type usedKey struct {
 	live   weak.Pointer[keyUse] // nil when no DEK under it is left
 	counts *counts
+	left   bool // no DEK was left when it was listed last, with its last counts
 }
 
 // of gives the counts of a key_id.
@@ -69,7 +70,7 @@ func (u *usage) get(keyID string) *keyUse {
 	use := k.live.Value()
 	if use == nil {
 		use = &keyUse{k.counts}
-		k.live = weak.Make(use)
+		k.live, k.left = weak.Make(use), false
 	}
 	return use
 }
@@ -89,10 +90,10 @@ func (u *usage) reads() (uint64, time.Time) {
 }
 
 // Usage is the use under each key_id since the provider was made. A key_id under
-// which no DEK is left is listed once more, with its last counts, and begins
+// which no DEK is left is listed once more, with its last counts, and later begins
 // again at zero if it is met again. It is for one caller, every few seconds.
 func (p *Provider) Usage() map[string]Use {
-	u := &p.usage
+	u := p.usage
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	uses, reads := make(map[string]Use, len(u.byKeyID)), u.gone
@@ -100,11 +101,12 @@ func (p *Provider) Usage() map[string]Use {
 		left := k.live.Value() == nil // looked at first: then the counts are the last
 		use := k.counts.now()
 		reads += use.Reads
-		uses[keyID] = use
-		if left {
+		if left && k.left {
 			u.gone += use.Reads
 			delete(u.byKeyID, keyID)
+			continue
 		}
+		uses[keyID], k.left = use, left
 	}
 	if reads != u.told {
 		u.told, u.lastRead = reads, p.opts.Clock.Now()

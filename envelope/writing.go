@@ -18,7 +18,10 @@ type writeDEK struct {
 	source stored.DEKSource
 	tail   []byte // encoded source, as it ends every object sealed under it
 	opener *knownDEK
-	counts sync.Once // enters it into the usage when it is first written with
+
+	reason string        // why it was made
+	took   time.Duration // to make it
+	begun  sync.Once     // when it is first written with
 }
 
 // lasts reports whether a DEK need not be replaced yet: it is not in the last
@@ -33,6 +36,8 @@ type writing struct {
 	// whether it may be used.
 	dek  *writeDEK
 	open bool
+
+	turn uint64 // of the writer: what a timer may still change
 }
 
 // outdates reports whether a value under keyID is to be written again. Nothing
@@ -40,130 +45,192 @@ type writing struct {
 // under which key_id it should be.
 func (w *writing) outdates(keyID string) bool { return w != nil && w.keyID != keyID }
 
+// spare is a DEK that is not written with: made ahead, or set aside.
+type spare struct {
+	*writeDEK
+	proven time.Time // when the plugin was last known to unwrap it
+}
+
 // writer holds what a provider writes with. Its present writing is read without
 // a lock, and is nil while the provider does not write. A timer closes it at the
-// end of the write window, so that a write need not look at the clock.
+// end of the write window, so that a write need not look at the clock, and
+// another ends what is known of the key_id.
 type writer struct {
 	clock  clock.WithDelayedExecution
 	window time.Duration
 	now    atomic.Pointer[writing]
 
-	mu      sync.Mutex
-	since   time.Time // when the plugin was last asked and entirely well; zero if never
-	spare   *writeDEK // proven and not written with: made ahead, or set aside
-	closing clock.Timer
+	mu     sync.Mutex
+	since  time.Time // when the plugin was last asked and entirely well; zero if never
+	named  time.Time // when Status named the key_id
+	spare  spare
+	timers []clock.Timer
 }
 
-// begin begins to write. What is spare is written with at once if it can be.
-func (w *writer) begin(keyID string, healthy time.Time) (used *writeDEK) {
+// begin begins to write. What is spare is written with at once if the plugin was
+// healthy at a time in the window, and knew the DEK: if it has named another
+// key_id since, as after any change of it.
+func (w *writer) begin(keyID string, named, healthy time.Time) (used *writeDEK) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.spare != nil && w.spare.keyID == keyID && !healthy.IsZero() {
-		used, w.spare, w.since = w.spare, nil, healthy
+	if !healthy.IsZero() && w.isFresh() {
+		used, w.since = w.spare.writeDEK, earlier(healthy, w.spare.proven)
+		w.spare = spare{}
 	}
-	w.set(&writing{keyID: keyID, dek: used, open: used != nil}, "")
+	w.named = named
+	w.set(writing{keyID: keyID, dek: used, open: used != nil})
 	return used
 }
 
-// end ends writing. The DEK is set aside.
-func (w *writer) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closing != nil {
-		w.closing.Stop()
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
 	}
-	if before := w.now.Swap(nil); before != nil && before.dek != nil {
-		w.spare = before.dek
-	}
-	w.since = time.Time{}
+	return a
 }
 
-// name notes under which key_id values should be; empty if that is not known.
-// since is that of the permit if it is not older than this knowledge.
+// isFresh reports whether there is a spare DEK that the plugin has unwrapped
+// within the window.
+func (w *writer) isFresh() bool {
+	return w.spare.writeDEK != nil && w.clock.Since(w.spare.proven) <= w.window
+}
+
+// end ends writing. The DEK is set aside.
+func (w *writer) end() (aside *writeDEK) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopTimers()
+	if before := w.now.Swap(nil); before != nil && before.dek != nil {
+		w.spare = spare{before.dek, w.since}
+		aside = before.dek
+	}
+	w.since = time.Time{}
+	return aside
+}
+
+// name notes under which key_id values should be, and when that was named; empty
+// if it is not known.
 func (w *writer) name(keyID string, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now.Load()
-	if now == nil || now.keyID == keyID {
+	if now == nil {
 		return
 	}
-	w.set(&writing{keyID: keyID, dek: now.dek, open: now.open}, afterwards(keyID, at, w.since))
+	w.named = at
+	w.set(writing{keyID: keyID, dek: now.dek, open: now.open})
 }
 
-// permit lets dek be written with for the write window from since on.
-func (w *writer) permit(dek *writeDEK, since time.Time) {
+// permit lets dek be written with for the write window from since on, and returns
+// the one in whose place it comes, if that is another.
+func (w *writer) permit(dek *writeDEK, since time.Time) (former *writeDEK) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.now.Load() == nil {
-		w.spare = dek // the role changed meanwhile
-		return
-	}
-	w.since = since
-	w.set(&writing{keyID: dek.keyID, dek: dek, open: true}, "")
+	return w.put(dek, since)
 }
 
 // replace puts another DEK in the place of one that is used up. It does not
 // prolong the write window.
-func (w *writer) replace(dek *writeDEK) {
+func (w *writer) replace(dek *writeDEK) (former *writeDEK) {
 	w.mu.Lock()
-	since := w.since
-	w.mu.Unlock()
-	w.permit(dek, since)
+	defer w.mu.Unlock()
+	return w.put(dek, w.since)
 }
 
-// afterwards is the key_id that is still known when the window from since on has
-// passed, of one that was named at.
-func afterwards(keyID string, at, since time.Time) string {
-	if at.After(since) {
-		return keyID
+// put is permit with mu held.
+func (w *writer) put(dek *writeDEK, since time.Time) (former *writeDEK) {
+	now := w.now.Load()
+	if now == nil {
+		w.spare = spare{dek, since} // the role changed meanwhile
+		return nil
 	}
-	return ""
+	if now.dek != dek {
+		former = now.dek
+	}
+	w.since = since
+	w.set(writing{keyID: dek.keyID, dek: dek, open: true})
+	return former
 }
 
-// set replaces the present writing. When the window has passed it is closed, and
-// then keyID is what is known. The caller holds mu.
-func (w *writer) set(next *writing, keyID string) {
-	if w.closing != nil {
-		w.closing.Stop()
-		w.closing = nil
+// set replaces the present writing, and sets the timers that end it. The caller
+// holds mu.
+func (w *writer) set(next writing) {
+	w.stopTimers()
+	if before := w.now.Load(); before != nil {
+		next.turn = before.turn + 1
 	}
-	closed := &writing{keyID: keyID, dek: next.dek}
-	left := w.window - w.clock.Since(w.since)
-	if next.open && left <= 0 {
-		next = closed
+	open := w.window - w.clock.Since(w.since)
+	known := w.window - w.clock.Since(w.named)
+	if open <= 0 {
+		next.open = false
 	}
-	w.now.Store(next)
+	if known <= 0 {
+		next.keyID = ""
+	}
+	w.now.Store(&next)
 	if next.open {
-		w.closing = w.clock.AfterFunc(left, func() { w.now.CompareAndSwap(next, closed) })
+		w.after(open, next.turn, func(now *writing) { now.open = false })
+	}
+	if next.keyID != "" {
+		w.after(known, next.turn, func(now *writing) { now.keyID = "" })
 	}
 }
 
-// takeSpare is the spare DEK if it is for keyID and lasts; it is spare no longer.
+// after changes the present writing after a time, if it is still that of a turn.
+// It neither takes mu nor looks at the clock.
+func (w *writer) after(wait time.Duration, turn uint64, change func(*writing)) {
+	w.timers = append(w.timers, w.clock.AfterFunc(wait, func() {
+		for {
+			now := w.now.Load()
+			if now == nil || now.turn != turn {
+				return
+			}
+			changed := *now
+			change(&changed)
+			if w.now.CompareAndSwap(now, &changed) {
+				return
+			}
+		}
+	}))
+}
+
+func (w *writer) stopTimers() {
+	for _, t := range w.timers {
+		t.Stop()
+	}
+	w.timers = nil
+}
+
+// takeSpare is the spare DEK if it is for keyID, lasts and is fresh; it is spare
+// no longer.
 func (w *writer) takeSpare(keyID string, maxWrites uint64) *writeDEK {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.spareFits(keyID, maxWrites) {
+	if !w.spareFits(keyID, maxWrites) || !w.isFresh() {
 		return nil
 	}
-	spare := w.spare
-	w.spare = nil
-	return spare
+	taken := w.spare.writeDEK
+	w.spare = spare{}
+	return taken
 }
 
-func (w *writer) hasSpare(keyID string, maxWrites uint64) bool {
+// fittingSpare is the spare DEK if it is for keyID and lasts, and when it was last
+// proven.
+func (w *writer) fittingSpare(keyID string, maxWrites uint64) (spare, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.spareFits(keyID, maxWrites)
+	return w.spare, w.spareFits(keyID, maxWrites)
 }
 
 func (w *writer) spareFits(keyID string, maxWrites uint64) bool {
-	return w.spare != nil && w.spare.keyID == keyID && w.spare.lasts(maxWrites)
+	return w.spare.writeDEK != nil && w.spare.keyID == keyID && w.spare.lasts(maxWrites)
 }
 
-func (w *writer) keepSpare(dek *writeDEK) {
+// keepSpare keeps a DEK that was proven at a time; none for nil.
+func (w *writer) keepSpare(dek *writeDEK, proven time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.spare = dek
+	w.spare = spare{dek, proven}
 }
 
 // wrapped is the source of a DEK that the plugin has unwrapped once and should
@@ -174,7 +241,7 @@ func (w *writer) wrapped(keyID string) *stored.DEKSource {
 	if now := w.now.Load(); now != nil && now.dek != nil && now.dek.keyID == keyID {
 		return &now.dek.source
 	}
-	if w.spare != nil && w.spare.keyID == keyID {
+	if w.spare.writeDEK != nil && w.spare.keyID == keyID {
 		return &w.spare.source
 	}
 	return nil

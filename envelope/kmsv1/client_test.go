@@ -227,6 +227,7 @@ func TestAPluginThatHangsTimesOut(t *testing.T) {
 	require.Equal(t, codes.DeadlineExceeded, status.Code(err))
 	close(s.hang)
 	s.set(func(s *server) { s.hang = nil })
+	l.clock.Step(time.Second)
 	require.NoError(t, l.Ask(t.Context()))
 	_, err = l.Seal(t.Context(), testPrefix, []byte("value"), testKey)
 	require.NoError(t, err)
@@ -263,6 +264,7 @@ func TestAnotherVersionIsRefusedUntilItIsRight(t *testing.T) {
 	require.ErrorIs(t, err, envelope.ErrUnavailable)
 
 	s.set(func(s *server) { s.version = "" })
+	l.clock.Step(time.Second)
 	require.NoError(t, l.Ask(t.Context()))
 	_, err = l.Seal(t.Context(), testPrefix, []byte("value"), testKey)
 	require.NoError(t, err)

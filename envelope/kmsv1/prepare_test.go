@@ -64,7 +64,7 @@ func TestMakingReadyAgainAndAgainCostsOneProbeAndChangesNothing(t *testing.T) {
 
 	r.clock.Step(envelope.DefaultHealthyPoll)
 	require.NoError(t, r.Prepare(t.Context()))
-	r.requireCalls(2, 3)
+	r.requireCalls(1, 3)
 	require.Equal(t, before, r.Health())
 	require.Empty(t, r.seen.changes)
 	require.Zero(t, r.seen.generated)

@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/plugin"
@@ -28,7 +29,10 @@ func (p *Provider) ask(ctx context.Context, role envelope.Role) {
 // plugin unwraps other values does not say that it keeps what it wraps.
 func (p *Provider) ping(ctx context.Context, learn func(func(plugin.Known) plugin.Known)) *plugin.Trouble {
 	asked := p.opts.Clock.Now()
-	t := p.wrapAndUnwrap(ctx, []byte("ping"))
+	wrapped, t := p.wrap(ctx, ping)
+	if t == nil {
+		t = p.unwrapPing(ctx, wrapped)
+	}
 	if ctx.Err() != nil {
 		return t // it is closing: what failed says nothing of the plugin
 	}
@@ -43,17 +47,17 @@ func (p *Provider) ping(ctx context.Context, learn func(func(plugin.Known) plugi
 	return t
 }
 
-func (p *Provider) wrapAndUnwrap(ctx context.Context, sent []byte) *plugin.Trouble {
-	wrapped, t := p.wrap(ctx, sent)
-	if t != nil {
-		return t
-	}
+// ping is what a probe has wrapped.
+var ping = []byte("ping")
+
+// unwrapPing holds the plugin to what it has wrapped.
+func (p *Provider) unwrapPing(ctx context.Context, wrapped []byte) (t *plugin.Trouble) {
 	asked := p.opts.Clock.Now()
 	got, err := p.plugin.Decrypt(ctx, wrapped)
 	switch {
 	case err != nil:
 		t = troubleOf("decrypt", err)
-	case subtle.ConstantTimeCompare(got, sent) != 1:
+	case subtle.ConstantTimeCompare(got, ping) != 1:
 		t = plugin.Troublef(plugin.BadAnswer, "decrypt: the plugin does not give back what it was given to encrypt")
 	}
 	if ctx.Err() == nil {
@@ -74,10 +78,14 @@ func (p *Provider) recheck(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	if plugin.OfTheValue(err) {
-		t = nil // it answers, and the value alone is the matter
-	}
-	p.followed.Learn(func(k plugin.Known) plugin.Known { return k.AfterDecrypt("", t, asked, p.opts.Clock.Now()) })
+	now := p.opts.Clock.Now()
+	p.followed.Learn(func(k plugin.Known) plugin.Known {
+		if plugin.OfTheValue(err) {
+			k.Decrypt = k.Decrypt.Moot(now) // it answers, and the value alone is the matter
+			return k
+		}
+		return k.AfterDecrypt("", t, asked, now)
+	})
 }
 
 // wrap has the plugin wrap a secret.
@@ -124,10 +132,10 @@ func checkWrapped(wrapped []byte) error {
 // write does so at once if it was made ready ([Provider.Prepare]), else as soon
 // as its plugin was seen to wrap and unwrap. It waits for nobody.
 func (p *Provider) SetRole(r envelope.Role) {
-	if proven := p.proven.Swap(nil); proven != nil && r == envelope.Writes {
+	if proof := p.proof.Swap(nil); proof != nil && r == envelope.Writes {
 		p.followed.Learn(func(k plugin.Known) plugin.Known {
-			k.Encrypt = k.Encrypt.After(nil, *proven, *proven)
-			return k.AfterDecrypt("", nil, *proven, *proven)
+			k.Encrypt, k.Decrypt = k.Encrypt.Moot(proof.at).Well(proof.at), k.Decrypt.Well(proof.at)
+			return k
 		})
 	}
 	p.followed.SetRole(r)
@@ -140,25 +148,44 @@ func (p *Provider) Prepare(ctx context.Context) error {
 	if p.followed.Role() == envelope.Writes {
 		return p.prepareWriter(ctx)
 	}
-	if at := p.proven.Load(); at != nil && p.opts.Clock.Since(*at) < p.opts.HealthyPoll {
-		return nil
+	if t := p.followed.Load().Ailing(envelope.Reads); t != nil {
+		return t.Err
 	}
 	var t *plugin.Trouble
-	err := p.followed.Do(ctx, func(ctx context.Context) {
-		now := p.opts.Clock.Now()
-		if t = p.ping(ctx, forget); t == nil {
-			p.proven.Store(&now)
-		}
-	})
-	if err != nil {
+	if err := p.followed.Do(ctx, func(ctx context.Context) { t = p.prove(ctx) }); err != nil {
 		return err
 	}
 	return t.Cause()
 }
 
-// forget is for a probe ahead of writing: what comes of trying a file is told of
-// that file, and changes nothing of what runs.
-func forget(func(plugin.Known) plugin.Known) {}
+// proof is what a plugin has wrapped ahead of writing, and when it was last seen to
+// unwrap that.
+type proof struct {
+	wrapped []byte
+	at      time.Time
+}
+
+// prove has the plugin wrap once, and unwrap each time, but for what is known since
+// a moment ago. What comes of trying a file is told of that file, and changes
+// nothing of what runs.
+func (p *Provider) prove(ctx context.Context) *plugin.Trouble {
+	now, last := p.opts.Clock.Now(), p.proof.Load()
+	if last != nil && now.Sub(last.at) < time.Second {
+		return nil
+	}
+	if last == nil {
+		wrapped, t := p.wrap(ctx, ping)
+		if t != nil {
+			return t
+		}
+		last = &proof{wrapped: wrapped}
+	}
+	if t := p.unwrapPing(ctx, last.wrapped); t != nil {
+		return t
+	}
+	p.proof.Store(&proof{last.wrapped, now})
+	return nil
+}
 
 func (p *Provider) prepareWriter(ctx context.Context) error {
 	if err := p.followed.Asked(ctx); err != nil {
@@ -169,5 +196,8 @@ func (p *Provider) prepareWriter(ctx context.Context) error {
 			return err
 		}
 	}
-	return p.followed.Condition().Cause()
+	if c := p.followed.Condition(); c.Trouble != nil {
+		return c.Err
+	}
+	return p.followed.Load().Ailing(envelope.Writes).Cause()
 }

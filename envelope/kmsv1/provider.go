@@ -35,8 +35,8 @@ type Provider struct {
 	usage   usage
 	notes   notes
 
-	proven atomic.Pointer[time.Time]     // when the plugin was last seen, ahead of writing, to wrap and unwrap
-	kept   atomic.Pointer[plugin.Record] // of unwrapping what was wrapped just before
+	proof atomic.Pointer[proof]         // of what was last tried ahead of writing
+	kept  atomic.Pointer[plugin.Record] // of unwrapping what was wrapped just before
 }
 
 var _ transformer.Provider = (*Provider)(nil)
@@ -58,6 +58,15 @@ func NewProvider(owned Plugin, opts Options) *Provider {
 	return p
 }
 
+// Inherit has the provider read with the DEKs that another one on the same plugin
+// holds, if it keeps as many: as when a plugin is called with another timeout from
+// now on. Call it before the provider is used.
+func (p *Provider) Inherit(from *Provider) {
+	if p.cache.max == from.cache.max {
+		p.cache = from.cache
+	}
+}
+
 // Hold keeps the provider open until end is called. The last one to end closes
 // it: that waits for calls under way, which their timeout bounds. Ending twice is
 // harmless.
@@ -67,6 +76,10 @@ func (p *Provider) Hold() (end func()) { return p.followed.Hold() }
 // of it. One that was probed within the last second is not probed again. It fails
 // when ctx ends, and with [envelope.ErrClosed].
 func (p *Provider) Ask(ctx context.Context) error { return p.followed.Ask(ctx) }
+
+// Ailing is what is known to be wrong with the plugin in the provider's present
+// role, also what is new and does not count yet: nil for nothing.
+func (p *Provider) Ailing() error { return p.followed.Load().Ailing(p.followed.Role()).Cause() }
 
 // Open decrypts the record in payload, for the etcd key in at. It is stale
 // when it is AES-CBC, see the package. It fails with [envelope.ErrCorrupt], or
@@ -126,8 +139,10 @@ func (p *Provider) unwrap(ctx context.Context, wrapped []byte) (*dek, error) {
 				p.opts.Observer.CacheMissed()
 			}
 			d, t, err := p.callDecrypt(ctx, own)
-			if err != nil {
+			if err != nil && !plugin.OfTheValue(err) {
 				p.suspect.Store(&own)
+			}
+			if err != nil {
 				return nil, t, err
 			}
 			p.remember(own, d)
@@ -218,7 +233,9 @@ func (p *Provider) makeDEK(ctx context.Context) (*dek, []byte, error) {
 		return nil, nil, fmt.Errorf("generate a DEK: %w", err)
 	}
 	wrapped, t := p.wrap(ctx, secret)
-	p.wrote(t)
+	if ctx.Err() == nil { // what failed because its client gave up says nothing of the plugin
+		p.wrote(t)
+	}
 	if t != nil {
 		return nil, nil, fmt.Errorf("%w: it did not wrap the DEK of the value to write; look at the plugin: %w", envelope.ErrUnavailable, t.Err)
 	}

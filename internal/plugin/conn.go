@@ -144,9 +144,9 @@ func (c *Conn) try(ctx context.Context, patience time.Duration, invoke func() er
 	case codes.DeadlineExceeded, codes.Canceled:
 		return err, false
 	case codes.Unavailable:
-		if now := c.link.state(); !now.ready || now.broken != before.broken {
-			c.link.failed()
-			return err, time.Since(c.link.state().down) < patience
+		now := c.link.state()
+		if !now.ready || now.broken != before.broken || c.conn.GetState() != connectivity.Ready {
+			return err, time.Since(c.link.failed()) < patience
 		}
 	}
 	c.link.served()

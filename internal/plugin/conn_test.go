@@ -198,6 +198,36 @@ func TestWhoeverHangsUpAtOnceIsNoPlugin(t *testing.T) {
 	require.Equal(t, codes.Unimplemented, hastily(t.Context(), c))
 }
 
+// A plugin that is rolled the proper way drains: the new process serves, and the
+// old one ends the one call that it is in. That it then goes is no break.
+func TestAConnectionThatWasDrainedMayEndLater(t *testing.T) {
+	socket := socketPath(t)
+	inside, release := make(chan struct{}, 1), make(chan struct{})
+	var calls atomic.Int64
+	old := serveWith(t, socket, func(context.Context) {
+		if calls.Add(1) == 1 {
+			inside <- struct{}{}
+			<-release
+		}
+	})
+	c := dial(t, socket, never, nil)
+	slow := make(chan codes.Code, 1)
+	go func() { slow <- call(t.Context(), c) }()
+	<-inside
+	drained := make(chan struct{})
+	go func() { defer close(drained); old.GracefulStop() }()
+	require.Eventually(t, func() bool { _, err := net.Dial("unix", socket); return err != nil }, 10*time.Second, time.Millisecond)
+	serve(t, socket)
+	require.Equal(t, codes.Unimplemented, call(t.Context(), c), "over a new connection")
+	close(release)
+	require.Equal(t, codes.Unimplemented, <-slow)
+	<-drained
+	for range 100 {
+		require.Equal(t, codes.Unimplemented, hastily(t.Context(), c))
+		require.Equal(t, codes.Unimplemented, call(t.Context(), c))
+	}
+}
+
 // One that waits to be greeted is as good.
 func TestAServerMayWaitToBeGreeted(t *testing.T) {
 	socket := socketPath(t)

@@ -159,7 +159,7 @@ func (f *follower) pause(ctx context.Context) (why reason) {
 // may be. If it was asked a moment ago, what is known has to do.
 func (f *follower) heard(waiting chan struct{}, why *reason) bool {
 	now := f.of.config.Clock.Now()
-	if f.pace.earliest(now).After(now) {
+	if f.pace.earliest(now).After(now) || f.of.Fresh() && f.as == f.of.Role() {
 		close(waiting)
 		return false
 	}
@@ -170,7 +170,9 @@ func (f *follower) heard(waiting chan struct{}, why *reason) bool {
 // wake takes in that it is worth asking, now or when that may be.
 func (f *follower) wake(a *alarms, why *reason, by *wakes) {
 	if f.of.Role() != Idle {
-		why.woken = append(why.woken, by)
+		if !slices.Contains(why.woken, by) {
+			why.woken = append(why.woken, by)
+		}
 		a.setLate(f.pace.earliest(by.earliest(f.of.config.Clock.Now())))
 	}
 }

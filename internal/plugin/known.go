@@ -25,6 +25,8 @@ type Record struct {
 	// none. Since is since when it is so, zero if there was none.
 	*Trouble
 	Since time.Time
+	// Ill is since when the calls failed, with whatever; zero while they do not.
+	Ill time.Time
 	// WellAt is when a call that was well was last made, and FailedAt when one
 	// last failed; zero if never.
 	WellAt, FailedAt time.Time
@@ -39,9 +41,12 @@ func (r Record) After(t *Trouble, asked, now time.Time) Record {
 	}
 	r.Trouble = t
 	if t == nil {
-		r.WellAt = asked
-	} else {
-		r.FailedAt = now
+		r.WellAt, r.Ill = asked, time.Time{}
+		return r
+	}
+	r.FailedAt = now
+	if r.Ill.IsZero() {
+		r.Ill = now
 	}
 	return r
 }
@@ -49,7 +54,7 @@ func (r Record) After(t *Trouble, asked, now time.Time) Record {
 // Moot is the record when the last call's trouble no longer matters at now.
 func (r Record) Moot(now time.Time) Record {
 	if r.Trouble != nil {
-		r.Trouble, r.Since = nil, now
+		r.Trouble, r.Since, r.Ill = nil, now, time.Time{}
 	}
 	return r
 }
@@ -82,8 +87,17 @@ type Known struct {
 	HungUntil time.Time
 }
 
-// AfterDecrypt is what is known after a Decrypt under keyID.
+// AfterDecrypt is what is known after a Decrypt under keyID. That one under
+// another KEK than the plugin works with was refused says nothing of the plugin,
+// and that one under another was not does not end what one was refused with.
 func (k Known) AfterDecrypt(keyID string, t *Trouble, asked, now time.Time) Known {
+	switch r := &k.Decrypt; {
+	case t != nil && !t.LostContact() && isOther(keyID, k.KeyID):
+		return k.Alive(t)
+	case t == nil && r.Trouble != nil && !r.LostContact() && isOther(keyID, r.KeyID):
+		k.Decrypt = k.Decrypt.Well(asked)
+		return k.Alive(t)
+	}
 	k.Decrypt = k.Decrypt.After(t, asked, now)
 	if t != nil {
 		k.Decrypt.KeyID = keyID
@@ -94,6 +108,9 @@ func (k Known) AfterDecrypt(keyID string, t *Trouble, asked, now time.Time) Know
 	}
 	return k.Alive(t)
 }
+
+// isOther reports whether two key_ids are known and differ.
+func isOther(a, b string) bool { return a != "" && b != "" && a != b }
 
 // Alive is what is known after a call that came to t: an answer, whatever it is,
 // is a sign of life.
@@ -123,11 +140,11 @@ func (k *Known) Condition(role Role, window time.Duration, now time.Time) Condit
 			well.Since = r.Since
 		}
 	}
+	if !k.hasAnswered(role, window > 0) {
+		return Condition{Troublef(Unreachable, "the plugin has not answered yet"), k.Began}
+	}
 	if role != Writes {
 		return well
-	}
-	if k.Encrypt.WellAt.IsZero() || k.Decrypt.WellAt.IsZero() {
-		return Condition{Troublef(Unreachable, "the plugin has not answered yet"), k.Began}
 	}
 	if until := k.Status.WellAt.Add(window); window > 0 && now.After(until) {
 		return Condition{Troublef(TimedOut, "status: the plugin has not answered for the whole write window"), until}
@@ -135,10 +152,33 @@ func (k *Known) Condition(role Role, window time.Duration, now time.Time) Condit
 	return well
 }
 
-// isNew reports whether a plugin that was well is out of reach for less than
-// [Grace].
+// hasAnswered reports whether the plugin was seen to do what a role needs. One
+// that has no Status, and is only read with, is not asked before there is a need.
+func (k *Known) hasAnswered(role Role, hasStatus bool) bool {
+	switch {
+	case role == Writes:
+		return !k.Encrypt.WellAt.IsZero() && !k.Decrypt.WellAt.IsZero()
+	case role == Reads && hasStatus:
+		return !k.Status.Since.IsZero() || !k.Decrypt.WellAt.IsZero()
+	}
+	return true
+}
+
+// Ailing is what is wrong with a plugin for a role, also if it is new: whoever is
+// about to depend on it cannot wait and see.
+func (k *Known) Ailing(role Role) *Trouble {
+	for _, r := range k.neededFor(role) {
+		if r.Trouble != nil {
+			return r.Trouble
+		}
+	}
+	return nil
+}
+
+// isNew reports whether a plugin that was well until then is out of reach for
+// less than [Grace].
 func (r *Record) isNew(now time.Time) bool {
-	return r.Problem == Unreachable && !r.WellAt.IsZero() && now.Sub(r.Since) < Grace
+	return r.Problem == Unreachable && !r.WellAt.IsZero() && r.Since.Equal(r.Ill) && now.Sub(r.Ill) < Grace
 }
 
 // neededFor are the records that count for a role. Of a plugin that is only read
@@ -173,7 +213,7 @@ func (k *Known) decryptIsExcused() bool {
 	if r.LostContact() {
 		return !k.Status.WellAt.Before(r.FailedAt)
 	}
-	return r.Trouble != nil && r.KeyID != "" && k.KeyID != "" && r.KeyID != k.KeyID
+	return r.Trouble != nil && isOther(r.KeyID, k.KeyID)
 }
 
 // isNewsAfter reports whether Status told something else than before, also if

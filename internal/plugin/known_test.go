@@ -20,7 +20,7 @@ func TestARecordKnowsSinceWhen(t *testing.T) {
 	require.Equal(t, at(2), r.After(nil, at(3), at(4)).Since)
 
 	r = r.After(away, at(5), at(6))
-	require.Equal(t, Record{Trouble: away, Since: at(6), WellAt: at(1), FailedAt: at(6)}, r)
+	require.Equal(t, Record{Trouble: away, Since: at(6), Ill: at(6), WellAt: at(1), FailedAt: at(6)}, r)
 	r = r.After(Troublef(Unreachable, "still nobody"), at(7), at(8))
 	require.Equal(t, at(6), r.Since, "the same problem in other words")
 	require.Equal(t, at(8), r.FailedAt)
@@ -43,7 +43,7 @@ func TestCondition(t *testing.T) {
 	const window = 3 * time.Minute
 	well := Record{Since: at(0), WellAt: at(0)}
 	trouble := func(p Problem, from int) Record {
-		return Record{Trouble: Troublef(p, "x"), Since: at(from), WellAt: at(0), FailedAt: at(from)}
+		return Record{Trouble: Troublef(p, "x"), Since: at(from), Ill: at(from), WellAt: at(0), FailedAt: at(from)}
 	}
 	refused := Record{Trouble: TroubleOf("status", status.Error(codes.PermissionDenied, "x")), Since: at(0), FailedAt: at(0)}
 	all := Known{Began: start, KeyID: "1", NamedAt: at(0), Status: well, Encrypt: well, Decrypt: well}
@@ -55,13 +55,17 @@ func TestCondition(t *testing.T) {
 		at            int
 		writes, reads Problem
 	}{
-		"all well":                            {all, 10, "", ""},
-		"nothing known":                       {Known{Began: start}, 10, Unreachable, ""},
-		"Status alone is well":                {Known{Began: start, Status: well}, 10, Unreachable, ""},
-		"not seen to unwrap":                  {change(func(k *Known) { k.Decrypt = Record{} }), 10, Unreachable, ""},
-		"not seen to wrap":                    {change(func(k *Known) { k.Encrypt = Record{} }), 10, Unreachable, ""},
-		"Status unhealthy":                    {change(func(k *Known) { k.Status = trouble(Unhealthy, 9) }), 10, Unhealthy, Unhealthy},
-		"Status has just lost the plugin":     {change(func(k *Known) { k.Status = trouble(Unreachable, 9) }), 10, "", ""},
+		"all well":                        {all, 10, "", ""},
+		"nothing known":                   {Known{Began: start}, 10, Unreachable, Unreachable},
+		"Status alone is well":            {Known{Began: start, Status: well}, 10, Unreachable, ""},
+		"not seen to unwrap":              {change(func(k *Known) { k.Decrypt = Record{} }), 10, Unreachable, ""},
+		"not seen to wrap":                {change(func(k *Known) { k.Encrypt = Record{} }), 10, Unreachable, ""},
+		"Status unhealthy":                {change(func(k *Known) { k.Status = trouble(Unhealthy, 9) }), 10, Unhealthy, Unhealthy},
+		"Status has just lost the plugin": {change(func(k *Known) { k.Status = trouble(Unreachable, 9) }), 10, "", ""},
+		"Status failed before, and has lost the plugin": {change(func(k *Known) {
+			k.Status = trouble(Unreachable, 9)
+			k.Status.Ill = at(3)
+		}), 10, Unreachable, Unreachable},
 		"Status has lost the plugin":          {change(func(k *Known) { k.Status = trouble(Unreachable, 8) }), 10, Unreachable, Unreachable},
 		"Status never reached the plugin":     {Known{Began: start, Status: Record{Trouble: Troublef(Unreachable, "x"), Since: at(10), FailedAt: at(10)}}, 10, Unreachable, Unreachable},
 		"Status has just timed out":           {change(func(k *Known) { k.Status = trouble(TimedOut, 10) }), 10, TimedOut, TimedOut},

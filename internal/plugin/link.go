@@ -34,6 +34,7 @@ type link struct {
 	useless int           // dials in a row that led to no call being served
 	dialled time.Time     // when the latest was
 	ready   bool          // gRPC has a connection
+	current *linked       // the latest connection, which may have ended
 	err     error         // of the latest dial, nil while there is none
 	down    time.Time     // since when calls fail, zero while they do not
 	broken  uint64        // how many connections broke
@@ -64,6 +65,7 @@ func (l *link) dial(ctx context.Context, _ string) (net.Conn, error) {
 		l.change(func() {
 			l.dialled, l.err = time.Now(), err
 			l.useless++
+			l.current = conn
 			if err != nil && l.down.IsZero() {
 				l.down = time.Now()
 			}
@@ -74,7 +76,7 @@ func (l *link) dial(ctx context.Context, _ string) (net.Conn, error) {
 	}
 }
 
-func (l *link) dialOnce(ctx context.Context) (net.Conn, error) {
+func (l *link) dialOnce(ctx context.Context) (*linked, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", l.socket)
 	if err != nil {
 		return nil, err
@@ -112,13 +114,15 @@ func (l *link) redialAt() time.Time {
 	return l.dialled.Add(wait)
 }
 
-// failed notes that a call failed for want of a connection.
-func (l *link) failed() {
+// failed notes that a call failed for want of a connection, and returns since when
+// they do.
+func (l *link) failed() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.down.IsZero() {
 		l.down = time.Now()
 	}
+	return l.down
 }
 
 // served notes that the plugin answered a call.
@@ -195,10 +199,16 @@ func (c *linked) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the connection. gRPC calls it, also when the other side has.
+// Close ends the connection. gRPC calls it, also when the other side has. One that
+// was drained may end long after another has taken its place.
 func (c *linked) Close() error {
 	c.once.Do(func() {
-		c.link.change(func() { c.link.broken++; c.link.ready = false })
+		c.link.change(func() {
+			if c.link.current == c {
+				c.link.broken++
+				c.link.ready = false
+			}
+		})
 		signal(c.link.woken)
 	})
 	return c.Conn.Close()

@@ -62,9 +62,10 @@ type Trouble struct {
 	Err     error
 }
 
-// Troublef makes a trouble, with a cause that is written like [fmt.Errorf]'s.
+// Troublef makes a trouble, with a cause that is written like [fmt.Errorf]'s and
+// cut like by [Cut].
 func Troublef(p Problem, format string, args ...any) *Trouble {
-	return &Trouble{Problem: p, Err: fmt.Errorf(format, args...)}
+	return &Trouble{Problem: p, Err: Cut(fmt.Errorf(format, args...))}
 }
 
 // TroubleOf is the trouble of a call that failed.
@@ -127,6 +128,8 @@ func Cut(err error) error {
 	}
 	if s, ok := status.FromError(err); ok {
 		text = s.Message()
+	} else if code == codes.Unknown {
+		return errors.New(oneLine(text))
 	}
 	return status.Error(code, oneLine(text))
 }
@@ -136,7 +139,7 @@ var lines = strings.NewReplacer("\r", " ", "\n", " ")
 // oneLine is text on one line, cut so that an error's own words around it still
 // leave it below [MaxText].
 func oneLine(text string) string {
-	const most = MaxText - 64
+	const most = MaxText - 256
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "..."
 	}

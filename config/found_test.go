@@ -1,0 +1,135 @@
+package config_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/kube-atrest/atrest/internal/faultplugin"
+)
+
+type x2v1 struct{ dead atomic.Bool }
+
+var errX2Dead = status.Error(codes.Unavailable, "dead")
+
+func (p *x2v1) Encrypt(_ context.Context, dek []byte) ([]byte, error) {
+	if p.dead.Load() {
+		return nil, errX2Dead
+	}
+	return []byte(base64.StdEncoding.EncodeToString(dek)), nil
+}
+
+func (p *x2v1) Decrypt(_ context.Context, w []byte) ([]byte, error) {
+	if p.dead.Load() {
+		return nil, errX2Dead
+	}
+	return base64.StdEncoding.DecodeString(string(w))
+}
+func (*x2v1) Wake() <-chan struct{} { return nil }
+func (*x2v1) Close() error          { return nil }
+
+// Line 2, KMS v1: a plugin that died after an earlier try is written with, and every write fails.
+// Line 2/4, KMS v2: the proof of a candidate DEK never ages.
+// The same with a former writer: its DEK set aside is all the proof there is.
+// Line 2: within the grace of readiness a dead plugin that writes something already counts as well.
+// README: "It is away while the file is edited: reads go on, as before."
+func TestAnotherTimeoutOfAReaderThatIsAwayTakesNoReadsAway(t *testing.T) {
+	p := faultplugin.Start(t)
+	with := func(timeout string) string {
+		return fileOf(rule("secrets", gcmKey, fmt.Sprintf("kms: {apiVersion: v2, name: a, endpoint: '%s', timeout: %s}", p.Endpoint(), timeout)))
+	}
+	y := try(t, fileOf(rule("secrets", kms("a", p), gcmKey)))
+	object := write(t, y.inUse, secrets, "v")
+	require.NoError(t, y.again(with("3s")))
+	y.commit()
+	got, _ := read(t, y.inUse, secrets, object)
+	require.Equal(t, "v", got)
+	p.Kill()
+	got, _ = read(t, y.inUse, secrets, object)
+	require.Equal(t, "v", got, "its DEK is in memory")
+	require.NoError(t, y.again(with("5s")), "a reader is not waited for")
+	y.commit()
+	_, _, err := y.inUse.TransformerForResource(secrets).TransformFromStorage(t.Context(), object, at)
+	require.NoError(t, err, "the DEKs stay in memory")
+}
+
+func TestRefusedTriesDoNotCallEncryptEachTime(t *testing.T) {
+	for name, spoil := range map[string]func(*faultplugin.Behaviour){
+		"garbage":      func(b *faultplugin.Behaviour) { b.Garbage = []byte("constant") },
+		"disagreement": func(b *faultplugin.Behaviour) { b.EncryptKeyID = "other" },
+		"not found":    func(b *faultplugin.Behaviour) { b.DecryptErr = status.Error(codes.NotFound, "no") },
+		"denied":       func(b *faultplugin.Behaviour) { b.DecryptErr = status.Error(codes.PermissionDenied, "no") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := faultplugin.Start(t)
+			p.Set(spoil)
+			y := try(t, fileOf(rule("secrets", gcmKey, kms("a", p))))
+			next := fileOf(rule("secrets", kms("a", p), gcmKey))
+			for range 100 {
+				y.clock.Step(10 * time.Second)
+				require.Error(t, y.again(next))
+			}
+			require.LessOrEqual(t, p.Calls().Encrypt, 100/6+1, "once a minute, if it answers wrongly")
+		})
+	}
+}
+
+// A refused try leaves no trace: the metrics of a plugin that only reads.
+func TestRefusedTriesDoNotShowInTheMetricsOfAReader(t *testing.T) {
+	p := faultplugin.Start(t)
+	name := unique2("x2reader")
+	y := try(t, fileOf(rule("secrets", gcmKey, kms(name, p))))
+	require.Eventually(t, func() bool { return y.inUse.Health()[0].KeyIDHash != "" }, 30*time.Second, time.Millisecond)
+	y.inUse.Tend(y.clock.Now())
+	p.Set(func(b *faultplugin.Behaviour) { b.DecryptErr = status.Error(codes.PermissionDenied, "no") })
+	before := x2Counter(t, "apiserver_storage_data_key_generation_failures_total")
+	for range 10 {
+		require.Error(t, y.again(fileOf(rule("secrets", kms(name, p), gcmKey))))
+	}
+	require.Equal(t, before, x2Counter(t, "apiserver_storage_data_key_generation_failures_total"), "kube-apiserver's own alert on failures would fire for a plugin that writes nothing")
+}
+
+// Between a plugin's Prepare and the Commit its key_id changes: no write may fail.
+func TestAKeyIDMayChangeBetweenPrepareAndCommit(t *testing.T) {
+	p := faultplugin.Start(t)
+	y := try(t, fileOf(rule("secrets", gcmKey, kms("a", p))))
+	require.Eventually(t, func() bool { return y.inUse.Health()[0].KeyIDHash != "" }, 30*time.Second, time.Millisecond)
+	require.NoError(t, y.again(fileOf(rule("secrets", kms("a", p), gcmKey))))
+	p.Heal("2")
+	y.clock.Step(time.Second)
+	y.inUse.Ask(t.Context()) // another plugin of the file is still waited for meanwhile, or an operator asks
+	p.Set(func(b *faultplugin.Behaviour) { b.Delay = 300 * time.Millisecond })
+	var err error
+	y.last.Commit(func() { err = tryWrite(t, y.last, "secrets") })
+	require.NoError(t, err)
+	require.NoError(t, tryWrite(t, y.last, "secrets"))
+	y.inUse, y.last = y.last, nil
+}
+
+// Memory and goroutines of many reloads, each with other names.
+var x2n atomic.Int64
+
+func unique2(name string) string { return fmt.Sprintf("%s%d", name, x2n.Add(1)) }
+
+func x2Counter(t *testing.T, name string) float64 {
+	t.Helper()
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	sum := 0.0
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.GetMetric() {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
