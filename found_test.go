@@ -12,18 +12,12 @@ import (
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
-// Line 2: A is prepared, dies while B is still being prepared, and is moved onto.
 // A file that is deleted while its plugin is waited for, or after it was refused: what was tried is let go.
 func TestADeletedFileLetsGoWhatWasTried(t *testing.T) {
 	y := newTrying(t)
 	require.EqualValues(t, 1, y.held.open.Load())
 	require.NoError(t, os.Remove(e2path(y.Encryption)))
 	y.step(func() bool { return strings.Contains(reloadOf(y.Encryption).Error, "cannot read") })
-	before := y.sick.Calls()
-	for range 100 {
-		y.step(func() bool { return true })
-	}
-	t.Logf("calls of the sick plugin: %+v -> %+v", before, y.sick.Calls())
 	require.Eventually(t, func() bool { return y.held.open.Load() == 0 }, 3*time.Second, 10*time.Millisecond, "nobody will ever use it, and the connection stays")
 }
 
@@ -43,10 +37,3 @@ func TestWhoAsksWithinASecondIsTold(t *testing.T) {
 	}
 	require.LessOrEqual(t, p.Calls().Status-before, 1)
 }
-
-// Status is of one moment: the hash and the providers are of one content.
-// Line 13: 10,000 resources that come and go: below 1 KiB each, released.
-// Concurrent Close, twice, with Run, ask and reads.
-// Close before Run has ended: nothing is told of a content that never took effect.
-// The same, with A read from before: the server knows that A is away, and the swap is made all the same. Every write of
-// secrets fails from then on.

@@ -17,11 +17,12 @@ import (
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
-// api is what a server says that it serves. It is not there yet while unready.
+// api is what a server says that it serves. It is not there yet while unready,
+// and nothing is while empty.
 type api struct {
 	*httptest.Server
-	unready atomic.Bool
-	asked   atomic.Int64
+	unready, empty atomic.Bool
+	asked          atomic.Int64
 }
 
 func newAPI(t *testing.T) *api {
@@ -41,6 +42,10 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if a.empty.Load() && r.URL.Path != "/readyz" {
+		fmt.Fprint(w, `{}`)
+		return
+	}
 	fmt.Fprint(w, map[string]string{
 		"/readyz":       "ok",
 		"/api":          `{"kind":"APIVersions","versions":["v1"]}`,
@@ -79,7 +84,14 @@ func TestWhatTheServerHasIsLookedAtWhenItIsReady(t *testing.T) {
 	_, clock, log := served(t, a, "secret")
 	stepUntil(t, clock, func() bool { return a.asked.Load() > 2 })
 	require.Zero(t, unserved(log))
+
+	a.empty.Store(true)
 	a.unready.Store(false)
+	asked := a.asked.Load()
+	stepUntil(t, clock, func() bool { return a.asked.Load() > asked+2 })
+	require.Zero(t, unserved(log), "a server that has nothing is not done yet")
+
+	a.empty.Store(false)
 	stepUntil(t, clock, func() bool { return unserved(log) == 1 })
 }
 

@@ -85,16 +85,16 @@ func TestRefusedTriesDoNotCallEncryptEachTime(t *testing.T) {
 // A refused try leaves no trace: the metrics of a plugin that only reads.
 func TestRefusedTriesDoNotShowInTheMetricsOfAReader(t *testing.T) {
 	p := faultplugin.Start(t)
-	name := unique2("x2reader")
+	name := "x2reader"
 	y := try(t, fileOf(rule("secrets", gcmKey, kms(name, p))))
 	require.Eventually(t, func() bool { return y.inUse.Health()[0].KeyIDHash != "" }, 30*time.Second, time.Millisecond)
 	y.inUse.Tend(y.clock.Now())
 	p.Set(func(b *faultplugin.Behaviour) { b.DecryptErr = status.Error(codes.PermissionDenied, "no") })
-	before := x2Counter(t, "apiserver_storage_data_key_generation_failures_total")
+	before := counted(t, "apiserver_storage_data_key_generation_failures_total")
 	for range 10 {
 		require.Error(t, y.again(fileOf(rule("secrets", kms(name, p), gcmKey))))
 	}
-	require.Equal(t, before, x2Counter(t, "apiserver_storage_data_key_generation_failures_total"), "kube-apiserver's own alert on failures would fire for a plugin that writes nothing")
+	require.Equal(t, before, counted(t, "apiserver_storage_data_key_generation_failures_total"), "kube-apiserver's own alert on failures would fire for a plugin that writes nothing")
 }
 
 // Between a plugin's Prepare and the Commit its key_id changes: no write may fail.
@@ -114,12 +114,7 @@ func TestAKeyIDMayChangeBetweenPrepareAndCommit(t *testing.T) {
 	y.inUse, y.last = y.last, nil
 }
 
-// Memory and goroutines of many reloads, each with other names.
-var x2n atomic.Int64
-
-func unique2(name string) string { return fmt.Sprintf("%s%d", name, x2n.Add(1)) }
-
-func x2Counter(t *testing.T, name string) float64 {
+func counted(t *testing.T, name string) float64 {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	require.NoError(t, err)
