@@ -49,7 +49,7 @@ func (l *lab) fill(ctx context.Context, p *place, n, deks int) error {
 		if err != nil {
 			return err
 		}
-		provider := envelope.NewProvider(dialled, envelope.Options{MaxWrites: (n + deks - 1) / deks})
+		provider := envelope.NewProvider(dialled, envelope.Options{MaxWrites: uint64((n + deks - 1) / deks)})
 		defer provider.Hold()()
 		provider.SetRole(envelope.Writes)
 		if err := provider.Prepare(ctx); err != nil {
