@@ -24,14 +24,14 @@ const (
 // etcd is a store.
 type etcd struct{ client *clientv3.Client }
 
-// dial makes a client, which connects with its first read. Its calls end with ctx.
-func dial(ctx context.Context, t Target) (etcd, error) {
+// dial makes a client, which connects with its first read. The caller closes it.
+func dial(t Target) (etcd, error) {
 	config, err := t.tls()
 	if err != nil {
 		return etcd{}, fmt.Errorf("TLS for etcd: %w", err)
 	}
 	client, err := clientv3.New(clientv3.Config{
-		Context: ctx, Endpoints: t.Endpoints, TLS: config, DialTimeout: dialTimeout,
+		Endpoints: t.Endpoints, TLS: config, DialTimeout: dialTimeout,
 		MaxCallRecvMsgSize: maxAnswer, Logger: zap.NewNop(), // what fails is in the errors
 	})
 	if err != nil {

@@ -158,6 +158,29 @@ func TestPagesAreReadSomeAtATime(t *testing.T) {
 	}
 }
 
+// What was under way of an answer that is refused has been read too.
+func TestAPageThatIsTooMuchHasItsCost(t *testing.T) {
+	s := newSearch(nil, 1, new(atomic.Int64))
+	require.True(t, s.take(probe{gap: gap{count: 100, size: 300, limit: 8}}, answer{tooMuch: true}, nil))
+	require.Equal(t, budget{spent: pageBytes, pages: 1, spare: s.spare}, s.budget)
+	require.Equal(t, []gap{{count: 100, size: maxAnswer, limit: 8}}, s.gaps)
+	require.True(t, s.take(probe{gap: gap{count: 100, size: maxAnswer, limit: 1}}, answer{tooMuch: true}, nil))
+	require.Len(t, s.gaps, 1, "one object cannot be read in parts")
+}
+
+func TestTheLastRoundKeepsToWhatIsLeft(t *testing.T) {
+	for _, size := range []int{300, 3000, 8000} {
+		store := &shelf{objects: objectsOf(numbered(2000), func(i int) int { return i })}
+		store.size = size
+		s := newSearch(store, 1<<20, new(atomic.Int64))
+		for range s.values(t.Context(), prefix, following(prefix)) {
+		}
+		most := 2000 * store.bytes() / share
+		require.LessOrEqual(t, store.served.Load(), most+abreast*(store.bytes()+framing)+most/10)
+		require.Greater(t, store.served.Load(), most*9/10)
+	}
+}
+
 func TestNoMoreDEKsAreFoundThanAreKept(t *testing.T) {
 	server, _ := objectsOf(numbered(5000), func(i int) int { return i }).serve(t)
 	f := scout(t, Options{MostDEKs: 100})

@@ -91,11 +91,8 @@ func (s *Scout) Close() {
 }
 
 func (s *Scout) inTurn(t Target) {
-	select {
-	case s.turns <- struct{}{}:
-		defer func() { <-s.turns }()
-	case <-s.ctx.Done():
-	}
+	s.turns <- struct{}{}
+	defer func() { <-s.turns }()
 	if s.ctx.Err() != nil {
 		return
 	}
@@ -113,7 +110,7 @@ var errLate = errors.New("it took too long")
 func (s *Scout) look(t Target) (unwrapped int, cost budget, err error) {
 	ctx, end := s.bounded()
 	defer end()
-	etcd, err := dial(ctx, t)
+	etcd, err := dial(t)
 	if err != nil {
 		return 0, budget{}, err
 	}
@@ -128,8 +125,7 @@ func (s *Scout) look(t Target) (unwrapped int, cost budget, err error) {
 func (s *Scout) bounded() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	timer := s.options.Clock.NewTimer(within)
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
+	s.ended.Go(func() {
 		select {
 		case <-timer.C():
 			cancel(errLate)
@@ -139,6 +135,5 @@ func (s *Scout) bounded() (context.Context, func()) {
 	return ctx, func() {
 		timer.Stop()
 		cancel(nil)
-		waiting.Wait()
 	}
 }

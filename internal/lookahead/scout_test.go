@@ -112,6 +112,7 @@ func TestCloseEndsWhatIsUnderWayAndWaitsForIt(t *testing.T) {
 	f.Look(Target{Prefix: "/registry/later/", Endpoints: []string{etcd.Endpoint()}})
 	f.Close()
 	require.Equal(t, resourcesAtOnce, strings.Count(f.logged(), "endedBy"))
+	require.Len(t, f.seen, 2*resourcesAtOnce)
 	etcd.release()
 }
 

@@ -12,8 +12,9 @@ import (
 const (
 	// abreast is how many pages of a resource are read at once.
 	abreast = 4
-	// A page has no more objects than maxPage, and may always have minPage.
-	minPage, maxPage = 4, 64
+	// A page has no more objects than maxPage, and no fewer than minPage if that is
+	// not too much.
+	minPage, maxPage = 2, 64
 	// pageBytes is what a page has at most, if its objects are as large as those nearby.
 	pageBytes = 64 << 10
 	// patience is how many pages in a row may bring nothing new.

@@ -61,14 +61,14 @@ var layouts = map[string]struct {
 	"2,000 DEKs, each of neighbours":             {func(_ *rand.Rand, i int) int { return i / 50 }, 0.45}, // a page finds one
 	"4,500 DEKs anywhere":                        {func(r *rand.Rand, _ int) int { return r.IntN(4500) }, 0.82},
 	"one DEK":                                    {func(*rand.Rand, int) int { return 0 }, 1},
-	"one DEK, and 200 in the last tenth":         {lastTenth(func(r *rand.Rand, _ int) int { return r.IntN(200) }), 0.97},
-	"one DEK, and 200 neighbours' in that tenth": {lastTenth(func(_ *rand.Rand, i int) int { return i / 50 }), 0.85},
+	"one DEK, and 200 in the last tenth":         {lastTenth(func(r *rand.Rand, _ int) int { return r.IntN(200) }), 0.95},
+	"one DEK, and 200 neighbours' in that tenth": {lastTenth(func(_ *rand.Rand, i int) int { return i / 50 }), 0.95},
 	"one DEK, and 200 in every tenth object": {func(r *rand.Rand, _ int) int {
 		if r.IntN(10) > 0 {
 			return 0
 		}
 		return 1 + r.IntN(200)
-	}, 0.95},
+	}, 0.85},
 }
 
 func lastTenth(dek func(*rand.Rand, int) int) func(*rand.Rand, int) int {
