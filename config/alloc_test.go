@@ -21,7 +21,8 @@ import (
 func TestAValueAllocatesItsResultOnItsWay(t *testing.T) {
 	p := faultplugin.Start(t)
 	var key value.Context = at
-	for mode, writes := range map[envelope.WriteMode]float64{envelope.Counter: 1, envelope.Seed: 3} {
+	for _, mode := range envelope.WriteModes() {
+		writes := map[envelope.WriteMode]float64{envelope.Counter: 1, envelope.Seed: 3}[mode]
 		c, err := config.Parse([]byte(fileOf(rule("secrets", kms("a", p)))), config.Options{})
 		require.NoError(t, err)
 		x, err := config.Build(c, config.BuildOptions{Envelope: envelope.Options{Mode: mode}})

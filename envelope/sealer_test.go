@@ -7,10 +7,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -176,3 +178,21 @@ func TestTheKeyOfAValueIsOverwrittenWhenItsCipherIsMade(t *testing.T) {
 	m.Write(append(info, 1))
 	require.NotEqual(t, make([]byte, sha256.Size), m.Sum(nil), "it is not the key that is zero")
 }
+
+// A seed is in memory for as long as something seals or opens with it.
+func TestASeedIsOverwrittenOnceNothingUsesIt(t *testing.T) {
+	secret := bytes.Repeat([]byte{7}, seedSize)
+	s, err := newSeed(secret)
+	require.NoError(t, err)
+	state := s.macs.New // refers to the seed's own copy, and not to the seed
+	require.Equal(t, macOf(secret), state().(*mac).Sum(nil))
+	runtime.KeepAlive(s)
+
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return bytes.Equal(macOf(make([]byte, seedSize)), state().(*mac).Sum(nil))
+	}, testWait, time.Millisecond)
+	require.Equal(t, bytes.Repeat([]byte{7}, seedSize), secret, "the caller's is the caller's")
+}
+
+func macOf(key []byte) []byte { return hmac.New(sha256.New, key).Sum(nil) }

@@ -22,6 +22,7 @@ import (
 )
 
 // A scripted plugin answers what a test says, at once, and takes a while for it.
+// It is for one connection.
 type scripted struct {
 	envelope.Plugin
 	clock   *testingclock.FakeClock
@@ -153,10 +154,13 @@ func TestADEKNeedsAllItsRandomness(t *testing.T) {
 }
 
 func TestAPluginIsOneByItsSocketItsVersionAndItsTimeout(t *testing.T) {
-	s := newScripted()
-	options := s.options()
-	options.DialV1 = func(envelope.Endpoint, time.Duration, envelope.Recorder) (kmsv1.Plugin, error) {
-		return nil, errors.New("no v1 here")
+	options := preflight.Options{
+		Dial: func(envelope.Endpoint, time.Duration, envelope.Recorder) (envelope.Plugin, error) {
+			return newScripted(), nil
+		},
+		DialV1: func(envelope.Endpoint, time.Duration, envelope.Recorder) (kmsv1.Plugin, error) {
+			return nil, errors.New("no v1 here")
+		},
 	}
 	patient := strings.Replace(kms("v2", "patient", "unix:///vault.sock"), "timeout: 1s", "timeout: 2s", 1)
 	results := preflight.Check(t.Context(), parse(t, kms("v2", "one", "unix:///vault.sock"), patient,
@@ -177,7 +181,8 @@ func TestAnAbstractSocketIsDialledAsOne(t *testing.T) {
 }
 
 func TestAPluginOfKMSv1IsDialledToo(t *testing.T) {
-	r := one(t, parse(t, kms("v1", "old", "unix:///nobody/is/here.sock")))
+	patient := strings.Replace(kms("v1", "old", "unix:///nobody/is/here.sock"), "timeout: 1s", "timeout: 1m", 1)
+	r := one(t, parse(t, patient))
 	require.Equal(t, "encrypt", r.Failure.Step)
 	require.Equal(t, envelope.Unreachable, r.Failure.Problem)
 }

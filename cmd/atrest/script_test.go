@@ -20,7 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 
+	"github.com/kube-atrest/atrest/audit"
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/etcdtest"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
@@ -34,6 +36,8 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
+			env.Setenv("GODEBUG", os.Getenv("GODEBUG")) // fips140=only is for the command too
+			env.Setenv("DEKSOURCE", string(dekSource))
 			env.Values[worldKey] = &world{t: t, plugins: map[string]*faultplugin.Plugin{}, apis: map[string]*apiserver{}}
 			return nil
 		},
@@ -45,6 +49,9 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 	})
 }
+
+// dekSource is that of what is sealed here, by the mode in which this process can write.
+var dekSource = map[envelope.WriteMode]audit.DEKSource{envelope.Counter: audit.DEK, envelope.Seed: audit.Seed}[envelope.WriteModes()[0]]
 
 // world is what surrounds one script.
 type world struct {

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"pgregory.net/rapid"
 
+	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
@@ -293,6 +294,10 @@ func (w *world) calm(rt *rapid.T) {
 // requireUniqueNonces holds all values together: under one key no nonce, and
 // under one seed no info, comes twice.
 func (w *world) requireUniqueNonces() {
+	source, size := stored.SourceDEK, 12
+	if envelope.WriteModes()[0] == envelope.Seed {
+		source, size = stored.SourceSeed, 32
+	}
 	seen := map[string]string{}
 	for _, o := range w.objects {
 		if o.means.plugin < 0 {
@@ -301,8 +306,8 @@ func (w *world) requireUniqueNonces() {
 		_, name, _ := stored.Identify(o.value)
 		parsed, err := stored.Parse(o.value[len(stored.KMSv2.PrefixFor(name)):])
 		require.NoError(w.t, err)
-		require.Equal(w.t, stored.SourceDEK, parsed.Source.Type)
-		nonce := string(parsed.Source.Tail()) + string(parsed.Data[:12])
+		require.Equal(w.t, source, parsed.Source.Type)
+		nonce := string(parsed.Source.Tail()) + string(parsed.Data[:size])
 		require.Empty(w.t, seen[nonce], "the nonce of %s is that of another", o.key)
 		seen[nonce] = o.key
 	}
