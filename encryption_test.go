@@ -200,7 +200,9 @@ func TestValidate(t *testing.T) {
 	o := atrest.NewOptions()
 	require.Empty(t, o.Validate())
 	o.AutomaticReload, o.DEKSource = true, "both"
+	_, started := o.Start(t.Context(), "")
 	err := errors.Join(o.Validate()...)
+	require.Equal(t, err, started, "nothing starts with them")
 	require.ErrorContains(t, err, "--encryption-provider-config-automatic-reload is set without --encryption-provider-config")
 	require.ErrorContains(t, err, `--encryption-kms-dek-source: unknown write mode "both": use "counter" or "seed"`)
 }
