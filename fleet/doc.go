@@ -15,6 +15,6 @@
 //
 // The user needs the verb get for the nonResourceURLs /debug/encryption,
 // /metrics and /readyz/*, if it may also the verb post for
-// /debug/encryption/ask (see [AskingPlugins]), and for canaries the verbs create, patch and delete for
-// secrets and configmaps in one namespace.
+// /debug/encryption/ask (see [AskingPlugins]), and for canaries the verbs
+// create, patch and delete for secrets and configmaps in one namespace.
 package fleet
