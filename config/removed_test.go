@@ -152,6 +152,7 @@ func TestATryIsNotInTheMetrics(t *testing.T) {
 	require.NotZero(t, p.Calls().Encrypt)
 	next.Tend(start)
 	require.Empty(t, statesOf(t, tried))
+	require.Empty(t, statesOf(t, ""), "nor is one without a name")
 	require.Empty(t, samplesOf(t, tried))
 	next.Close()
 	require.Empty(t, samplesOf(t, tried))
