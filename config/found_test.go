@@ -1,10 +1,7 @@
 package config_test
 
 import (
-	"context"
-	"encoding/base64"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,26 +12,6 @@ import (
 
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
-
-type x2v1 struct{ dead atomic.Bool }
-
-var errX2Dead = status.Error(codes.Unavailable, "dead")
-
-func (p *x2v1) Encrypt(_ context.Context, dek []byte) ([]byte, error) {
-	if p.dead.Load() {
-		return nil, errX2Dead
-	}
-	return []byte(base64.StdEncoding.EncodeToString(dek)), nil
-}
-
-func (p *x2v1) Decrypt(_ context.Context, w []byte) ([]byte, error) {
-	if p.dead.Load() {
-		return nil, errX2Dead
-	}
-	return base64.StdEncoding.DecodeString(string(w))
-}
-func (*x2v1) Wake() <-chan struct{} { return nil }
-func (*x2v1) Close() error          { return nil }
 
 // Line 2, KMS v1: a plugin that died after an earlier try is written with, and every write fails.
 // Line 2/4, KMS v2: the proof of a candidate DEK never ages.

@@ -1,7 +1,6 @@
 package envelope
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -32,20 +31,6 @@ func TestAReaderThatOnceCouldNotProveIsWellAgain(t *testing.T) {
 	}
 	h := r.Health()
 	require.Empty(t, h.Problem, "the plugin decrypts since 20 minutes and 20 polls: %v", h.Err)
-}
-
-// selective refuses what is under one ciphertext with an error of its own.
-type selective struct {
-	*faultyPlugin
-	errs map[string]error
-}
-
-func (s *selective) Decrypt(ctx context.Context, w Wrapped) ([]byte, error) {
-	if err := s.errs[string(w.Ciphertext)]; err != nil {
-		s.set(func(f *faultyPlugin) { f.decrypts++ })
-		return nil, err
-	}
-	return s.faultyPlugin.Decrypt(ctx, w)
 }
 
 // sealedBy is a payload of another process, and what is wrapped in it.
@@ -231,17 +216,6 @@ func TestADisagreementCostsNoEncryptAtEachTry(t *testing.T) {
 }
 
 // A spare that was set aside survives a poll in which something is wrong.
-// statusOnly answers Status at once and never Decrypt, as a plugin whose KMS hangs.
-type statusOnly struct{ *faultyPlugin }
-
-func (s *statusOnly) Decrypt(ctx context.Context, w Wrapped) ([]byte, error) {
-	s.set(func(f *faultyPlugin) { f.decrypts++ })
-	ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
-	defer cancel()
-	<-ctx.Done()
-	return nil, status.FromContextError(ctx.Err()).Err()
-}
-
 // 9: about one timeout.
 var _ = errors.New
 var _ = fmt.Sprint

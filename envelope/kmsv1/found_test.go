@@ -97,18 +97,6 @@ func (u *unversioned) Encrypt(context.Context, []byte) ([]byte, error) {
 }
 
 // The cached probe: the last sign of what v1 unwraps is of the value alone.
-type selective struct {
-	*faultyPlugin
-	errs map[string]error
-}
-
-func (s *selective) Decrypt(ctx context.Context, w []byte) ([]byte, error) {
-	if err := s.errs[string(w)]; err != nil {
-		return nil, err
-	}
-	return s.faultyPlugin.Decrypt(ctx, w)
-}
-
 func wrapVersion(err error) error { return fmt.Errorf("%w: %w", errVersion, err) }
 
 // 2, for a plugin that writes already and has just gone: KMS v1 has no window.

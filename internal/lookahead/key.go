@@ -7,11 +7,13 @@ func next(key string) string { return key + "\x00" }
 
 // following is the first string after all that begin with s; "" if there is none.
 func following(s string) string {
-	s = strings.TrimRight(s, "\xff")
-	if s == "" {
+	last := len(s) - 1
+	for last >= 0 && s[last] == 0xff {
+		last--
+	}
+	if last < 0 {
 		return ""
 	}
-	last := len(s) - 1
 	return s[:last] + string([]byte{s[last] + 1})
 }
 
