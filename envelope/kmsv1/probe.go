@@ -18,7 +18,7 @@ import (
 func (p *Provider) ask(ctx context.Context, role envelope.Role) {
 	switch role {
 	case envelope.Writes:
-		p.ping(ctx, p.followed.Learn)
+		p.ping(ctx)
 	case envelope.Reads:
 		p.recheck(ctx)
 	}
@@ -27,24 +27,23 @@ func (p *Provider) ask(ctx context.Context, role envelope.Role) {
 // ping has the plugin wrap and unwrap the four bytes that kube-apiserver probes
 // with, and holds it to its answer. What comes of it is noted of Encrypt: that a
 // plugin unwraps other values does not say that it keeps what it wraps.
-func (p *Provider) ping(ctx context.Context, learn func(func(plugin.Known) plugin.Known)) *plugin.Trouble {
+func (p *Provider) ping(ctx context.Context) {
 	asked := p.opts.Clock.Now()
 	wrapped, t := p.wrap(ctx, ping)
 	if t == nil {
 		t = p.unwrapPing(ctx, wrapped)
 	}
 	if ctx.Err() != nil {
-		return t // it is closing: what failed says nothing of the plugin
+		return // it is closing: what failed says nothing of the plugin
 	}
 	now := p.opts.Clock.Now()
-	learn(func(k plugin.Known) plugin.Known {
+	p.followed.Learn(func(k plugin.Known) plugin.Known {
 		k.Encrypt = k.Encrypt.After(t, asked, now)
 		if t == nil {
 			return k.AfterDecrypt("", nil, asked, now)
 		}
 		return k.Alive(t)
 	})
-	return t
 }
 
 // ping is what a probe has wrapped.

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/kube-atrest/atrest/envelope"
 )
@@ -73,6 +75,17 @@ func TestAPluginThatLosesWhatItWrapsGetsNoWrite(t *testing.T) {
 			})
 		})
 	}
+}
+
+// One that hangs on what it wraps may be written with, as it was well before, but
+// is not well by wrapping more.
+func TestAWriteDoesNotEndWhatUnwrappingCameTo(t *testing.T) {
+	r := newRig(t)
+	r.plugin.set(func(p *faultyPlugin) { p.decErr = status.Error(codes.DeadlineExceeded, "no answer") })
+	r.pass(envelope.DefaultHealthyPoll)
+	require.Equal(t, envelope.TimedOut, r.Health().Problem)
+	r.write("value")
+	require.Equal(t, envelope.TimedOut, r.Health().Problem)
 }
 
 // A damaged value, or one that another plugin wrapped, must not stop writes: a

@@ -287,6 +287,7 @@ func TestAWriteTellsHowThePluginIs(t *testing.T) {
 	_, err := r.Seal(t.Context(), testPrefix, []byte("value"), testKey)
 	require.ErrorContains(t, err, "no")
 	require.Equal(t, envelope.Denied, r.Health().Problem)
+	require.Eventually(t, func() bool { n, _ := r.plugin.calls(); return n == 3 }, testWait, testTick, "and looked into")
 	r.plugin.live()
 	require.Eventually(t, func() bool { r.write("value"); return ready(r) }, testWait, testTick)
 }
