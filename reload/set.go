@@ -22,7 +22,8 @@ var ErrClosed = errors.New("encryption at rest has ended: this server is shuttin
 type Generation interface {
 	// TransformerForResource returns the transformer of a resource. It is
 	// cheap, safe for concurrent use, gives an equal transformer each time and
-	// never nil.
+	// never nil. A transformer does not keep the value.Context that it is given:
+	// it is another operation's when it has returned.
 	value.ResourceTransformers
 	// Close is called once, when the Set uses the generation no more: when its
 	// last operation has ended, or when [SetOptions.Drain] has passed, so that

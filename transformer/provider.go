@@ -10,8 +10,9 @@ import (
 // key that it holds or that stands behind it.
 //
 // Implementations are safe for concurrent use, return slices that they do not
-// keep, and answer any bytes whatever with a value or an error. at is never nil;
-// AuthenticatedData is called at most once per call, because it allocates.
+// keep, and answer any bytes whatever with a value or an error. at is never nil,
+// and not kept; AuthenticatedData is called at most once per call, because it
+// allocates.
 type Provider interface {
 	// Seal returns prefix followed by the payload, in one buffer. plaintext is
 	// neither modified nor kept.
