@@ -3,6 +3,7 @@ package tally
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,9 +12,11 @@ import (
 // Some count across the moment when a counter takes lines of its own, others
 // take what was counted meanwhile.
 func TestEachCountIsInOneTake(t *testing.T) {
-	const workers, takers, each = 4, 2, busy
+	const workers, takers, each = 2, 4, 4 * busy
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(workers + takers))
 	var c Counter
 	var counting, taking sync.WaitGroup
+	var ended atomic.Bool
 	for range workers {
 		counting.Go(func() {
 			for range each {
@@ -21,26 +24,27 @@ func TestEachCountIsInOneTake(t *testing.T) {
 			}
 		})
 	}
-	done := make(chan struct{})
 	taken := make([]uint64, takers)
 	for i := range taken {
 		taking.Go(func() {
-			for {
-				taken[i] += c.Take()
-				select {
-				case <-done:
+			for !ended.Load() {
+				n := c.Take()
+				if taken[i] += n; n > workers*each {
+					t.Errorf("took %d of %d", n, workers*each)
 					return
-				default:
-					runtime.Gosched()
 				}
 			}
 		})
 	}
 	counting.Wait()
-	close(done)
+	ended.Store(true)
 	taking.Wait()
 	require.Equal(t, uint64(workers*each), c.Load())
-	require.Equal(t, uint64(workers*each), taken[0]+taken[1]+c.Take())
+	sum := c.Take()
+	for _, n := range taken {
+		sum += n
+	}
+	require.Equal(t, uint64(workers*each), sum)
 	require.Zero(t, c.Take())
 }
 
