@@ -37,31 +37,22 @@ func TestNothingIsMadeOrSealedWithoutAllOfItsRandomness(t *testing.T) {
 	require.NoError(t, err)
 	for name, test := range map[string]struct {
 		needs int // bytes
-		make  func(random io.Reader) (any, error)
+		make  func(random io.Reader) (made bool, err error)
 	}{
-		"DEK": {dekSize, func(random io.Reader) (any, error) {
+		"DEK": {dekSize, func(random io.Reader) (bool, error) {
 			var m maker
 			err := m.begin(random)
-			if m.pending == nil {
-				return nil, err
-			}
-			return m.pending, err
+			return m.pending != nil, err
 		}},
-		"nonce of a DEK": {fixedSize, func(random io.Reader) (any, error) {
+		"nonce of a DEK": {fixedSize, func(random io.Reader) (bool, error) {
 			s, err := newCounterSealer(make([]byte, dekSize), nil, random, 10)
-			if s == nil {
-				return nil, err
-			}
-			return s, err
+			return s != nil, err
 		}},
-		"info and nonce of a value": {seeded.header, func(random io.Reader) (any, error) {
+		"info and nonce of a value": {seeded.header, func(random io.Reader) (bool, error) {
 			s, err := newSeedSealer(make([]byte, seedSize), nil, random, 10)
 			require.NoError(t, err)
 			out, err := sealed(s, "value")
-			if out == nil {
-				return nil, err
-			}
-			return out, err
+			return out != nil, err
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,11 +62,11 @@ func TestNothingIsMadeOrSealedWithoutAllOfItsRandomness(t *testing.T) {
 			for given := range test.needs {
 				made, err := test.make(dryAfter(given))
 				require.ErrorIs(t, err, errDry, "%d of %d bytes", given, test.needs)
-				require.Nil(t, made)
+				require.False(t, made)
 			}
 			made, err := test.make(dryAfter(test.needs))
 			require.NoError(t, err)
-			require.NotNil(t, made)
+			require.True(t, made)
 		})
 	}
 }

@@ -181,6 +181,23 @@ func TestErrorsAreBounded(t *testing.T) {
 	require.NotContains(t, err.Error(), "cause 8")
 }
 
+// Who looks which keys are still needed goes by these counts.
+func TestAReadIsCountedForTheEntryThatOpenedIt(t *testing.T) {
+	newer, older := one(stored.AESGCM, "key", keyOf(2, 32)), one(stored.AESGCM, "key", keyOf(1, 32))
+	all := entries(t, newer, older, provider{})
+	all[0].Reads, all[1].Reads = new(transformer.Reads), new(transformer.Reads)
+	chain := transformer.NewChain(secrets, all)
+	old := write(t, ours(t, older), []byte("v"))
+	for range 3 {
+		require.True(t, read(chain, old, here).opened)
+	}
+	require.True(t, read(chain, write(t, chain, []byte("v")), here).opened)
+	require.True(t, read(chain, []byte("plain"), here).opened, "nobody counts those of identity here")
+	require.False(t, read(chain, old, there).opened)
+	require.EqualValues(t, 1, all[0].Reads.Load())
+	require.EqualValues(t, 3, all[1].Reads.Load())
+}
+
 func TestChainOfNothingRefusesEverything(t *testing.T) {
 	chain := transformer.NewChain(secrets, nil)
 	_, err := chain.TransformToStorage(ctx, []byte("v"), here)

@@ -19,18 +19,10 @@ func TestAChangeThatDoesNotReachTheDiskIsNotServedHoweverOftenItIsLookedAt(t *te
 	require.NoError(t, err)
 	_, err = At(file.path).Rotate(t.Context())
 	require.NoError(t, err)
-	disk.before = func(step string) error {
-		if step == "sync kek.json" {
-			return errBroken
-		}
-		return nil
-	}
+	disk.fail("sync kek.json")
 	for range 3 {
-		status, err := plugin.Status(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, served.KeyID, status.KeyID)
-		require.Contains(t, status.Healthz, "may not be on the disk")
-		disk.before = func(string) error { return nil }
+		requireHealthz(t, plugin, served.KeyID, "may not be on the disk")
+		disk.fail("nothing")
 	}
 }
 

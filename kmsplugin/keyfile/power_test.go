@@ -90,22 +90,16 @@ func TestAFailureAtAnyStepLeavesAWholeFileAndIsReported(t *testing.T) {
 
 // A file that somebody copied is on nobody's disk yet.
 func TestAKeyOfACopiedFileWrapsNothingBeforeItIsOnTheDisk(t *testing.T) {
-	copied := func(file *File, data []byte) {
-		t.Helper()
-		require.NoError(t, os.WriteFile(file.path+".copy", data, 0o600))
-		require.NoError(t, os.Rename(file.path+".copy", file.path))
-	}
 	keys := newKeys(t, 2)
 	one, two := encoded(t, keys[:1]), encoded(t, keys)
 	file, disk := onWeakDisk(t)
-	copied(file, one)
+	disk.put(file.path, one)
 	plugin, err := file.Open()
 	require.NoError(t, err)
 	certain, _ := disk.left(file.path)
 	require.Equal(t, one, certain, "at the start")
 
-	disk.forget()
-	copied(file, two)
+	disk.put(file.path, two)
 	status, err := plugin.Status(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, kmsplugin.Healthy, status.Healthz)
@@ -117,8 +111,8 @@ func TestAKeyOfACopiedFileWrapsNothingBeforeItIsOnTheDisk(t *testing.T) {
 }
 
 func TestAFileThatDoesNotReachTheDiskIsReadWithAndWrapsNothing(t *testing.T) {
-	for _, step := range []string{"sync kek.json", "sync folder"} {
-		t.Run(step, func(t *testing.T) {
+	for _, what := range []string{"file", "folder"} {
+		t.Run(what, func(t *testing.T) {
 			file, disk := onWeakDisk(t)
 			_, err := file.Create(t.Context())
 			require.NoError(t, err)
@@ -126,43 +120,36 @@ func TestAFileThatDoesNotReachTheDiskIsReadWithAndWrapsNothing(t *testing.T) {
 			require.NoError(t, err)
 			sealed, err := sound.Encrypt(t.Context(), "", []byte("DEK"))
 			require.NoError(t, err)
-			before, err := os.ReadFile(file.path)
+			content, err := os.ReadFile(file.path)
 			require.NoError(t, err)
 
-			fail := "sync kek.json"
-			if step == "sync folder" {
-				fail = "sync " + filepath.Base(disk.folder)
-			}
-			disk.before = func(step string) error {
-				if step == fail {
-					return errBroken
-				}
-				return nil
-			}
+			disk.fail(map[string]string{"file": "sync kek.json", "folder": "sync " + filepath.Base(disk.folder)}[what])
 			plugin, err := file.Open()
 			require.NoError(t, err)
 			_, err = file.Rotate(t.Context())
 			require.ErrorIs(t, err, errBroken)
-			disk.before = func(string) error { return nil } // as the system does, whose second answer means nothing
+			disk.fail("nothing") // as the system may, whose second answer means nothing
 
-			status, err := plugin.Status(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, sealed.KeyID, status.KeyID)
-			require.Contains(t, status.Healthz, "may not be on the disk")
-			require.Contains(t, status.Healthz, "a fresh copy of the file in its place")
+			requireHealthz(t, plugin, sealed.KeyID, "may not be on the disk")
 			_, err = plugin.Encrypt(t.Context(), "", []byte("DEK"))
 			require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+			require.ErrorContains(t, err, "a fresh copy of the file in its place")
 			dek, err := plugin.Decrypt(t.Context(), "", sealed)
 			require.NoError(t, err)
 			require.Equal(t, "DEK", string(dek))
 
-			require.NoError(t, os.WriteFile(file.path+".copy", before, 0o600))
-			require.NoError(t, os.Rename(file.path+".copy", file.path))
-			status, err = plugin.Status(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, kmsplugin.Healthy, status.Healthz, "the remedy helps")
+			disk.put(file.path, content)
+			requireHealthz(t, plugin, sealed.KeyID, kmsplugin.Healthy)
 		})
 	}
+}
+
+func requireHealthz(t *testing.T, p *Plugin, keyID, healthz string) {
+	t.Helper()
+	status, err := p.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, keyID, status.KeyID)
+	require.Contains(t, status.Healthz, healthz)
 }
 
 func TestANewKeyNeedsAllItsRandomness(t *testing.T) {

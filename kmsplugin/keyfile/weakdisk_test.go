@@ -35,6 +35,24 @@ func onWeakDisk(t *testing.T) (*File, *weakDisk) {
 	return file, disk
 }
 
+// fail has every step of a name fail from now on, or none.
+func (d *weakDisk) fail(name string) {
+	d.before = func(step string) error {
+		if step == name {
+			return errBroken
+		}
+		return nil
+	}
+}
+
+// put has somebody copy a file to path, who does not sync it.
+func (d *weakDisk) put(path string, data []byte) {
+	d.t.Helper()
+	d.forget()
+	require.NoError(d.t, os.WriteFile(path+".copy", data, 0o600))
+	require.NoError(d.t, os.Rename(path+".copy", path))
+}
+
 // forget makes everything in the folder something that was never synced.
 func (d *weakDisk) forget() { d.content, d.names = map[uint64][]byte{}, map[string]uint64{} }
 
