@@ -9,6 +9,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
@@ -49,7 +50,7 @@ func TestTheStateOfAPluginThatIsRemovedIsGone(t *testing.T) {
 	// It goes at its worst.
 	p.Set(func(b *faultplugin.Behaviour) { b.Healthz = "no" })
 	require.Eventually(t, func() bool {
-		clock.Step(time.Second)
+		clock.Step(envelope.DefaultHealthyPoll) // looking at all metrics takes its time
 		first.Tend(clock.Now())
 		return statesOf(t, gone)["atrest_kms_provider_problem"] == 1 && statesOf(t, gone)[healthy] == 0
 	}, 30*time.Second, time.Millisecond)
