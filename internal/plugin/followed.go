@@ -39,7 +39,7 @@ type Config struct {
 type Followed struct {
 	Knowledge
 	config Config
-	role   atomic.Int32
+	uses   atomic.Uint64 // how often the role changed, and in the last two bits what it is
 	follower
 	holds
 	told told
@@ -60,13 +60,22 @@ func Follow(c Config) *Followed {
 }
 
 // Role is what the plugin is used for.
-func (f *Followed) Role() Role { return Role(f.role.Load()) }
+func (f *Followed) Role() Role { return roleOf(f.uses.Load()) }
+
+func roleOf(uses uint64) Role { return Role(uses & 3) }
 
 // SetRole says what the plugin is used for from now on. What is known of it
 // stays known.
 func (f *Followed) SetRole(r Role) {
-	if Role(f.role.Swap(int32(r))) != r {
-		f.follower.reconsider()
+	for {
+		before := f.uses.Load()
+		if roleOf(before) == r {
+			return
+		}
+		if f.uses.CompareAndSwap(before, before&^3+4|uint64(r)) {
+			signal(f.follower.turns)
+			return
+		}
 	}
 }
 

@@ -25,9 +25,8 @@ type follower struct {
 	stop  context.CancelFunc
 	done  chan struct{}
 
-	// roles counts the changes of the role, and asked is the count as of which
-	// the plugin was asked. See [Followed.Asked].
-	roles atomic.Uint64
+	// asked is the use of the plugin as of which it was asked. See
+	// [Followed.Asked].
 	asked atomic.Uint64
 	after atomic.Pointer[chan struct{}] // closed when asked has grown
 
@@ -50,7 +49,6 @@ func (f *follower) start(of *Followed) {
 		of: of, turns: make(chan struct{}, 1), woken: make(chan struct{}, 1), asks: make(chan chan struct{}), jobs: make(chan job),
 		stop: stop, done: make(chan struct{}),
 	}
-	f.roles.Store(1)
 	first := make(chan struct{})
 	f.after.Store(&first)
 	go f.run(ctx)
@@ -59,12 +57,6 @@ func (f *follower) start(of *Followed) {
 func (f *follower) end() {
 	f.stop()
 	<-f.done
-}
-
-// reconsider has it see anew when to ask.
-func (f *follower) reconsider() {
-	f.roles.Add(1)
-	signal(f.turns)
 }
 
 // Look has the plugin asked soon, because a call to it failed.
@@ -93,7 +85,8 @@ func (f *follower) run(ctx context.Context) {
 
 // ask asks the plugin once.
 func (f *follower) ask(ctx context.Context, why reason) {
-	roles, role, before := f.roles.Load(), f.of.Role(), f.of.Load()
+	uses, before := f.of.uses.Load(), f.of.Load()
+	role := roleOf(uses)
 	f.of.config.Ask(ctx, role)
 	if ctx.Err() != nil {
 		return
@@ -112,7 +105,7 @@ func (f *follower) ask(ctx context.Context, why reason) {
 			w.quiet = 0
 		}
 	}
-	f.asked.Store(roles)
+	f.asked.Store(uses)
 	next := make(chan struct{})
 	close(*f.after.Swap(&next))
 }
@@ -250,7 +243,7 @@ func (f *follower) Ask(ctx context.Context) error {
 // Asked waits until the plugin was asked as what it is used for now, whatever
 // came of it. It fails when ctx ends, and with [ErrClosed].
 func (f *follower) Asked(ctx context.Context) error {
-	roles := f.roles.Load()
+	uses := f.of.uses.Load()
 	for {
 		after := *f.after.Load()
 		select {
@@ -258,7 +251,7 @@ func (f *follower) Asked(ctx context.Context) error {
 			return ErrClosed
 		default:
 		}
-		if f.asked.Load() >= roles {
+		if f.asked.Load()>>2 >= uses>>2 {
 			return nil
 		}
 		if err := f.wait(ctx, after); err != nil {
