@@ -245,6 +245,7 @@ func TestAnAnswerThatIsNoKeyIsTold(t *testing.T) {
 		plugin.unwrapped = answer
 		_, _, err := l.Open(t.Context(), payload, testKey)
 		require.ErrorIs(t, err, envelope.ErrUnavailable)
+		require.ErrorContains(t, err, "the plugin's answer is no key")
 		require.Equal(t, envelope.BadAnswer, l.Health().Problem)
 	}
 }
