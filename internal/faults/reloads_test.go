@@ -136,7 +136,7 @@ func reloadsUnderLoad(t *testing.T) {
 	require.Greater(t, operations.Load(), int64(n))
 	require.Equal(t, 1, c.steady.Calls().Encrypt)
 	require.Equal(t, 1, c.steady.Calls().Decrypt, "to prove its DEK")
-	require.Equal(t, c.swapping.Calls().Encrypt, c.swapping.Calls().Decrypt, "its keys stay in memory while its role changes")
+	require.LessOrEqual(t, c.swapping.Calls().Decrypt, n/10+2, "its keys stay in memory while its role changes; its DEK is proven whenever it begins to write")
 	require.LessOrEqual(t, c.swapping.Calls().Encrypt, 2, "and so does its DEK")
 	require.Equal(t, faultplugin.Calls{Status: c.guest.Calls().Status}, c.guest.Calls(), "a reader that nothing needs is only asked how it is")
 }
