@@ -98,6 +98,9 @@ func (c *Conn) watch(ctx context.Context) {
 	defer close(c.watched)
 	for state := c.conn.GetState(); ; state = c.conn.GetState() {
 		c.link.is(state == connectivity.Ready)
+		if state == connectivity.TransientFailure {
+			c.link.failed() // whoever listens does not speak HTTP/2
+		}
 		if !c.conn.WaitForStateChange(ctx, state) {
 			return
 		}
@@ -157,6 +160,9 @@ func (c *Conn) try(ctx context.Context, patience time.Duration, invoke func() er
 func (c *Conn) connected(ctx context.Context, patience time.Duration) error {
 	for {
 		c.conn.Connect() // if it is idle
+		if c.conn.GetState() == connectivity.TransientFailure {
+			c.conn.ResetConnectBackoff() // the link says how soon
+		}
 		state := c.link.state()
 		if state.ready {
 			return nil

@@ -116,13 +116,14 @@ func (l *link) redialAt() time.Time {
 
 // failed notes that a call failed for want of a connection, and returns since when
 // they do.
-func (l *link) failed() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.down.IsZero() {
-		l.down = time.Now()
-	}
-	return l.down
+func (l *link) failed() (since time.Time) {
+	l.change(func() {
+		if l.down.IsZero() {
+			l.down = time.Now()
+		}
+		since = l.down
+	})
+	return since
 }
 
 // served notes that the plugin answered a call.
