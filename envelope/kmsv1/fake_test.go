@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -58,6 +59,15 @@ func (f *faultyPlugin) calls() (encrypts, decrypts int) {
 	defer f.mu.Unlock()
 	return f.encrypts, f.decrypts
 }
+
+// deks are the DEKs that Encrypt was given, and not what it was probed with.
+func (f *faultyPlugin) deks() [][]byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(f.secrets), func(s []byte) bool { return len(s) != dekSize })
+}
+
+func (f *faultyPlugin) lastDEK() []byte { return f.deks()[len(f.deks())-1] }
 
 func (f *faultyPlugin) Encrypt(_ context.Context, dek []byte) ([]byte, error) {
 	f.mu.Lock()
