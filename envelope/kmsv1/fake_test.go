@@ -67,8 +67,6 @@ func (f *faultyPlugin) deks() [][]byte {
 	return slices.DeleteFunc(slices.Clone(f.secrets), func(s []byte) bool { return len(s) != dekSize })
 }
 
-func (f *faultyPlugin) lastDEK() []byte { return f.deks()[len(f.deks())-1] }
-
 func (f *faultyPlugin) Encrypt(_ context.Context, dek []byte) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
