@@ -1,10 +1,7 @@
 package atrest_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +25,6 @@ import (
 	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/internal/etcdtest"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
-	"github.com/kube-atrest/atrest/reload"
 )
 
 // sealedIn is an etcd with Secrets that so many starts of a server have written,
@@ -137,23 +133,6 @@ func givenFor(etcd *etcdtest.Server) given {
 	return given{options: generic.RESTOptions{StorageConfig: config.ForResource(secrets), ResourcePrefix: "secrets"}}
 }
 
-func TestTheStorageOptionsOfOthersStayAsTheyAre(t *testing.T) {
-	p := faultplugin.Start(t)
-	path, _ := place(t, configuration(p, "secrets"))
-	e := start(t, optionsFor(path))
-	inner := givenFor(etcdtest.Start(t))
-	ours, err := e.RESTOptions(inner).GetRESTOptions(secrets, nil)
-	require.NoError(t, err)
-	require.Equal(t, e.ResourceTransformers().TransformerForResource(secrets), ours.StorageConfig.Transformer)
-	require.Nil(t, inner.options.StorageConfig.Transformer)
-
-	_, err = e.RESTOptions(given{err: errors.New("no such storage")}).GetRESTOptions(secrets, nil)
-	require.EqualError(t, err, "no such storage")
-	ours, err = e.RESTOptions(given{}).GetRESTOptions(secrets, nil)
-	require.NoError(t, err)
-	require.Nil(t, ours.StorageConfig)
-}
-
 // Only kube-apiserver knows the way through an egress selector.
 func TestAnEtcdBehindAnEgressSelectorIsLeftAlone(t *testing.T) {
 	p := faultplugin.Start(t)
@@ -204,34 +183,6 @@ func TestCloseEndsLookingAhead(t *testing.T) {
 	<-asked
 	e.Close()
 	require.Eventually(t, func() bool { return etcd.Connections() == 0 }, 30*time.Second, time.Millisecond)
-}
-
-// The plugins are needed until the last request is answered, and not after that.
-func TestEncryptionEndsWhenTheServerHasDrained(t *testing.T) {
-	p := faultplugin.Start(t)
-	path, _ := place(t, configuration(p, "secrets"))
-	config := newServerConfig()
-	require.NoError(t, optionsFor(path).ApplyTo(config))
-	secret := config.ResourceTransformers.TransformerForResource(secrets)
-	s := newServer(t, config)
-	var err error
-	serving := options.SecureServingOptions{BindAddress: net.IPv4(127, 0, 0, 1), ServerCert: options.GeneratableKeyCert{}}
-	serving.Listener, err = net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, serving.MaybeDefaultWithSelfSignedCerts("localhost", nil, nil))
-	require.NoError(t, serving.ApplyTo(&s.SecureServingInfo))
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- s.PrepareRun().RunWithContext(ctx) }()
-
-	_, err = secret.TransformToStorage(t.Context(), []byte("plain"), at)
-	require.NoError(t, err)
-	stop()
-	require.NoError(t, <-ended)
-	require.Eventually(t, func() bool {
-		_, err := secret.TransformToStorage(t.Context(), []byte("plain"), at)
-		return errors.Is(err, reload.ErrClosed)
-	}, 30*time.Second, time.Millisecond)
 }
 
 func TestAServerWithoutStorageIsMadeAllTheSame(t *testing.T) {

@@ -2,6 +2,7 @@ package atrest_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"testing"
@@ -197,4 +198,7 @@ func TestTheStorageOptionsOfAServerAreNotChangedInPlace(t *testing.T) {
 	none, err := e.RESTOptions(shared{}).GetRESTOptions(secrets, nil)
 	require.NoError(t, err)
 	require.Nil(t, none.StorageConfig, "a resource that is not stored")
+
+	_, err = e.RESTOptions(given{err: errors.New("no such storage")}).GetRESTOptions(secrets, nil)
+	require.EqualError(t, err, "no such storage")
 }

@@ -2,6 +2,7 @@ package atrest_test
 
 import (
 	"crypto/rand"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -109,9 +110,32 @@ func labelOf(m *dto.Metric, name string) string {
 	return ""
 }
 
-// Or else what docs/operations.md has alerts for would be told of it for ever.
-func TestTheStateOfARemovedProviderIsGoneFromTheMetricsAtTheSwap(t *testing.T) {
-	const writesUntil = "atrest_kms_writes_until_timestamp_seconds"
+const (
+	healthyAlert = "atrest_kms_provider_healthy == 0"
+	writesAlert  = "(atrest_kms_writes_until_timestamp_seconds > 0) - time() < 100"
+)
+
+// alertsOf are the two alerts of docs/operations.md on a plugin that fire for a
+// provider.
+func alertsOf(t *testing.T, provider string, now time.Time) (firing []string) {
+	t.Helper()
+	page, err := os.ReadFile("docs/operations.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "- `"+healthyAlert+"`")
+	require.Contains(t, string(page), "- `"+writesAlert+"`")
+	gauges := gaugesOf(t, provider)
+	if healthy, known := gauges["atrest_kms_provider_healthy"]; known && healthy == 0 {
+		firing = append(firing, healthyAlert)
+	}
+	if until := gauges[writesUntil]; until > 0 && until-float64(now.UnixNano())/1e9 < 100 {
+		firing = append(firing, writesAlert)
+	}
+	return firing
+}
+
+const writesUntil = "atrest_kms_writes_until_timestamp_seconds"
+
+func TestAnAlertEndsWhenItsProviderIsRemoved(t *testing.T) {
 	id := rand.Text() // the metrics are those of the process
 	leaves, stays := "leaves"+id, "stays"+id
 	p, q := faultplugin.Start(t), faultplugin.Start(t)
@@ -124,10 +148,11 @@ func TestTheStateOfARemovedProviderIsGoneFromTheMetricsAtTheSwap(t *testing.T) {
 	stored(t, e, secrets)
 	stepUntil(t, clock, func() bool { return gaugesOf(t, leaves)[writesUntil] > 0 })
 	require.NotEmpty(t, gaugesOf(t, stays))
+	require.Empty(t, alertsOf(t, leaves, clock.Now()))
 
-	// It goes at its worst: an alert would be firing.
+	// It goes at its worst.
 	p.Kill()
-	stepUntil(t, clock, func() bool { return getStatus(t, e).Providers[0].State == "not_ready" })
+	stepUntil(t, clock, func() bool { return len(alertsOf(t, leaves, clock.Now())) == 2 })
 	without := fileOf(rule("secrets", kms(stays, q.Endpoint()), aesgcm))
 	put(without)
 	stepUntil(t, clock, func() bool { return uses(e, without) })
@@ -136,11 +161,13 @@ func TestTheStateOfARemovedProviderIsGoneFromTheMetricsAtTheSwap(t *testing.T) {
 	until := gaugesOf(t, stays)[writesUntil]
 	stepUntil(t, clock, func() bool { return gaugesOf(t, stays)[writesUntil] > until })
 	require.Empty(t, gaugesOf(t, leaves), "nobody who still reads with it tells of it again")
+	require.Empty(t, alertsOf(t, stays, clock.Now()))
 
 	put(both)
 	p.Serve()
 	stepUntil(t, clock, func() bool { return uses(e, both) })
 	stepUntil(t, clock, func() bool { return gaugesOf(t, leaves)[writesUntil] > 0 })
+	stepUntil(t, clock, func() bool { return len(alertsOf(t, leaves, clock.Now())) == 0 })
 }
 
 // gauge is the value of a metric without labels.
