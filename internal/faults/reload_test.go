@@ -191,8 +191,7 @@ func newWriterNotReady(t *trial) {
 	s.passUntil(s.failed, "the new writer is not well")
 	for range 3 {
 		asked := unwell.Calls().Status
-		s.clock.Step(reloadPoll)
-		s.until(func() bool { return unwell.Calls().Status > asked }, "it is asked again")
+		s.passUntil(func() bool { return unwell.Calls().Status > asked }, "it is asked again")
 	}
 	unwell.Heal("1")
 	s.loaded(next)

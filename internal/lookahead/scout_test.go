@@ -160,9 +160,9 @@ func TestNothingIsLeftOfAResourceThatIsDone(t *testing.T) {
 
 func TestWhatFailsIsLogged(t *testing.T) {
 	server, _ := objectsOf(numbered(2000), func(i int) int { return i }).serve(t)
-	reads := 0
+	var reads atomic.Int64 // several are under way at once
 	server.Before(func(*pb.RangeRequest) error {
-		if reads++; reads == 5 {
+		if reads.Add(1) == 5 {
 			return errors.New("no leader today")
 		}
 		return nil
