@@ -86,12 +86,12 @@ func Dial(endpoint string, timeout time.Duration, recorder Recorder) (*Conn, err
 	return c, nil
 }
 
-// The link dials until somebody listens, so gRPC's own attempt may take for ever.
-// It fails, with a log line, if whoever listens does not speak HTTP/2: then it is
-// made again soon, and later and later.
+// The link dials until somebody who speaks HTTP/2 listens, so gRPC's own attempt
+// may take for ever. It fails only if the connection ends while gRPC takes it
+// over.
 const forEver = 10 * 365 * 24 * time.Hour
 
-var redial = backoff.Config{BaseDelay: lastRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Minute}
+var redial = backoff.Config{BaseDelay: firstRedial, Multiplier: 2, Jitter: 0.2, MaxDelay: lastRedial}
 
 // watch tells the link whether gRPC has a connection.
 func (c *Conn) watch(ctx context.Context) {
@@ -99,7 +99,7 @@ func (c *Conn) watch(ctx context.Context) {
 	for state := c.conn.GetState(); ; state = c.conn.GetState() {
 		c.link.is(state == connectivity.Ready)
 		if state == connectivity.TransientFailure {
-			c.link.failed() // whoever listens does not speak HTTP/2
+			c.link.failed() // the connection did not last until gRPC had it
 		}
 		if !c.conn.WaitForStateChange(ctx, state) {
 			return
@@ -128,7 +128,6 @@ type hasty struct{ *Conn }
 
 func (c hasty) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	return c.call(ctx, method, func(ctx context.Context) error {
-		c.conn.ResetConnectBackoff()
 		err, _ := c.try(ctx, 0, func() error { return c.conn.Invoke(ctx, method, args, reply, opts...) })
 		return err
 	})
@@ -160,9 +159,6 @@ func (c *Conn) try(ctx context.Context, patience time.Duration, invoke func() er
 func (c *Conn) connected(ctx context.Context, patience time.Duration) error {
 	for {
 		c.conn.Connect() // if it is idle
-		if c.conn.GetState() == connectivity.TransientFailure {
-			c.conn.ResetConnectBackoff() // the link says how soon
-		}
 		state := c.link.state()
 		if state.ready {
 			return nil

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 )
 
@@ -169,33 +171,68 @@ func TestConnectionsThatServeNothingAreMadeLessOften(t *testing.T) {
 	require.True(t, l.redialAt().IsZero(), "until one has served a call")
 }
 
-// A plugin that crashes at its start, behind a socket that is kept for it, is no
-// plugin until it stays.
-func TestWhoeverHangsUpAtOnceIsNoPlugin(t *testing.T) {
+// A plugin that crashes at its start, behind a socket that is kept for it, or
+// somebody else's socket. None of them gets as far as gRPC, which would make a
+// log line of each connection.
+func TestWhoeverDoesNotSpeakIsNoPlugin(t *testing.T) {
+	for name, says := range map[string]string{
+		"hangs up":             "",
+		"HTTP/1.1":             "HTTP/1.1 400 Bad Request\r\n\r\n",
+		"half a frame":         "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03",
+		"another frame":        "\x00\x00\x08\x06\x00\x00\x00\x00\x00atrestab",
+		"more than it may":     "\x00\xff\xff\x04\x00\x00\x00\x00\x00",
+		"settings of a stream": "\x00\x00\x00\x04\x00\x00\x00\x00\x01",
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket := socketPath(t)
+			listener, err := net.Listen("unix", socket)
+			require.NoError(t, err)
+			hungUp := make(chan struct{})
+			go func() {
+				defer close(hungUp)
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					_, _ = io.WriteString(conn, says)
+					conn.Close()
+				}
+			}()
+			c := dial(t, socket, never, nil)
+			err = c.Hasty().Invoke(t.Context(), "/x.Y/Z", nil, nil)
+			require.Equal(t, codes.Unavailable, status.Code(err))
+			require.ErrorContains(t, err, "is no server of gRPC")
+			require.ErrorContains(t, err, socket)
+			require.Equal(t, connectivity.Connecting, c.conn.GetState(), "gRPC has not seen it")
+			require.NoError(t, listener.Close())
+			<-hungUp
+			serve(t, socket)
+			<-c.Wake()
+			require.Equal(t, codes.Unimplemented, hastily(t.Context(), c))
+		})
+	}
+}
+
+// Closing waits for nobody who listens and says nothing.
+func TestCloseEndsAGreeting(t *testing.T) {
 	socket := socketPath(t)
 	listener, err := net.Listen("unix", socket)
 	require.NoError(t, err)
-	hungUp := make(chan struct{})
-	go func() {
-		defer close(hungUp)
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			conn.Close()
-		}
-	}()
-	c := dial(t, socket, never, nil)
-	err = c.Hasty().Invoke(t.Context(), "/x.Y/Z", nil, nil)
-	require.Equal(t, codes.Unavailable, status.Code(err))
-	require.ErrorContains(t, err, "hangs up at once")
-	require.ErrorContains(t, err, socket)
-	require.NoError(t, listener.Close())
-	<-hungUp
-	serve(t, socket)
-	<-c.Wake()
-	require.Equal(t, codes.Unimplemented, hastily(t.Context(), c))
+	defer listener.Close()
+	c, err := Dial("unix://"+socket, never, nil)
+	require.NoError(t, err)
+	c.conn.Connect()
+	conn, err := listener.Accept()
+	require.NoError(t, err)
+	greeting := make([]byte, len(http2.ClientPreface)+9)
+	_, err = io.ReadFull(conn, greeting)
+	require.NoError(t, err)
+	require.Equal(t, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00", string(greeting))
+	require.NoError(t, c.Close())
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(greetsWithin/2)))
+	_, err = conn.Read(greeting)
+	require.Equal(t, io.EOF, err, "it has ended, and not because of its age")
 }
 
 // A plugin that is rolled the proper way drains: the new process serves, and the

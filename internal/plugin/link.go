@@ -1,12 +1,15 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
-	"errors"
+	"fmt"
+	"io"
 	"net"
-	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // How long to wait before a socket is dialled again: at first, and at most.
@@ -15,13 +18,10 @@ const (
 	lastRedial  = time.Second
 )
 
-// A server of gRPC greets when it accepts, or when it was greeted. One that
-// hangs up instead is found out before gRPC takes the connection over and makes
-// a log line of each.
-const (
-	hangsUpWithin = 50 * time.Millisecond
-	greetsWithin  = 5 * time.Second
-)
+// greetsWithin is how long whoever listens may take to say that it speaks
+// HTTP/2. It is found out before gRPC takes the connection over, which makes a
+// log line of each that comes to nothing.
+const greetsWithin = 5 * time.Second
 
 // link dials the socket of a plugin, for as long as it takes, and knows whether
 // there is a connection. While nobody listens, or whoever does serves no call,
@@ -82,9 +82,9 @@ func (l *link) dialOnce(ctx context.Context) (*linked, error) {
 		return nil, err
 	}
 	linked := &linked{Conn: conn, link: l}
-	if err := linked.listen(); err != nil {
+	if err := linked.greet(ctx); err != nil {
 		conn.Close()
-		return nil, &net.OpError{Op: "dial", Net: "unix", Addr: conn.RemoteAddr(), Err: errors.New("whoever listens hangs up at once")}
+		return nil, &net.OpError{Op: "dial", Net: "unix", Addr: conn.RemoteAddr(), Err: fmt.Errorf("whoever listens is no server of gRPC: %w", err)}
 	}
 	return linked, nil
 }
@@ -164,40 +164,59 @@ func (l *link) state() linkState {
 	return linkState{l.ready, l.err, l.down, l.broken, l.changed}
 }
 
-// linked is a connection that tells of its end, and ends if nobody speaks.
+// linked is a connection to somebody who speaks HTTP/2, and tells of its end.
 type linked struct {
 	net.Conn
-	link   *link
-	heard  []byte // before gRPC has taken over
-	spoken bool   // of the goroutine that reads
-	once   sync.Once
+	link    *link
+	heard   bytes.Buffer // the greeting, until gRPC has read it
+	greeted bool         // gRPC has written its own
+	once    sync.Once
 }
 
-// listen waits a moment for the other side to greet, or to hang up.
-func (c *linked) listen() error {
-	first := make([]byte, 1)
-	_ = c.Conn.SetReadDeadline(time.Now().Add(hangsUpWithin))
-	n, err := c.Conn.Read(first)
-	c.heard = first[:n]
-	_ = c.Conn.SetReadDeadline(time.Now().Add(greetsWithin))
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil
+// largestGreeting is the least that a frame of HTTP/2 may be bounded by, in bytes.
+const largestGreeting = 1 << 14
+
+// greet begins HTTP/2 as a client does, with settings that change nothing, and
+// hears what the server begins with: its settings (RFC 9113, section 3.4).
+func (c *linked) greet(ctx context.Context) error {
+	_ = c.Conn.SetDeadline(time.Now().Add(greetsWithin))
+	giveUp := context.AfterFunc(ctx, func() { _ = c.Conn.SetDeadline(time.Unix(1, 0)) })
+	framer := http2.NewFramer(c.Conn, io.TeeReader(c.Conn, &c.heard))
+	framer.SetMaxReadFrameSize(largestGreeting)
+	if _, err := io.WriteString(c.Conn, http2.ClientPreface); err != nil {
+		return err
 	}
-	return err
+	if err := framer.WriteSettings(); err != nil {
+		return err
+	}
+	switch frame, err := framer.ReadFrame(); {
+	case err != nil:
+		return err
+	case frame.Header().Type != http2.FrameSettings:
+		return fmt.Errorf("it begins with a frame of type %s", frame.Header().Type)
+	case !giveUp():
+		return ctx.Err()
+	}
+	return c.Conn.SetDeadline(time.Time{})
 }
 
-// Read reads, as gRPC does from one goroutine.
+// Read reads, as gRPC does from one goroutine: first what was heard.
 func (c *linked) Read(b []byte) (int, error) {
-	if n := copy(b, c.heard); n > 0 {
-		c.heard = c.heard[n:]
-		return n, nil
+	if c.heard.Len() > 0 {
+		return c.heard.Read(b)
 	}
-	n, err := c.Conn.Read(b)
-	if n > 0 && !c.spoken {
-		c.spoken = true
-		_ = c.Conn.SetReadDeadline(time.Time{})
+	return c.Conn.Read(b)
+}
+
+// Write writes. Of what gRPC begins with, the preface was sent.
+func (c *linked) Write(b []byte) (int, error) {
+	if c.greeted {
+		return c.Conn.Write(b)
 	}
-	return n, err
+	c.greeted = true
+	rest, _ := bytes.CutPrefix(b, []byte(http2.ClientPreface))
+	n, err := c.Conn.Write(rest)
+	return len(b) - len(rest) + n, err
 }
 
 // Close ends the connection. gRPC calls it, also when the other side has. One that
