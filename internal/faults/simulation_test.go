@@ -22,6 +22,7 @@ import (
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/internal/stored"
+	"github.com/kube-atrest/atrest/reload"
 )
 
 // Writers and readers go on while the file is rewritten, plugins die and
@@ -280,14 +281,24 @@ func (w *world) calm(rt *rapid.T) {
 	objects := w.objects
 	w.mu.Unlock()
 	for _, o := range objects {
-		if w.readBack(o) != nil { // the connection to a reader may take a second to come back
-			w.until(func() bool { return w.readBack(o) == nil }, o.key+" reads back")
-		}
+		w.passUntilReadBack(rt, o)
 	}
 	for i, r := range resources {
 		value, err := w.write(r)
 		require.NoError(rt, err)
 		require.Equal(rt, c.means[i][0], meansOf(value))
+	}
+}
+
+// passUntilReadBack lets time pass until a value reads back. The connection to a
+// reader may take a second to come back, and that a Decrypt hung is remembered for
+// as long as it did, which is some time of the clock.
+func (w *world) passUntilReadBack(rt *rapid.T, o object) {
+	err := w.readBack(o)
+	for began := time.Now(); err != nil; err = w.readBack(o) {
+		require.Less(rt, time.Since(began), patience, "%s: %v", o.key, err)
+		w.clock.Step(reload.DefaultQuiet)
+		time.Sleep(tick)
 	}
 }
 

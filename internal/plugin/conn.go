@@ -93,18 +93,35 @@ const forEver = 10 * 365 * 24 * time.Hour
 
 var redial = backoff.Config{BaseDelay: firstRedial, Multiplier: 2, Jitter: 0.2, MaxDelay: lastRedial}
 
-// watch tells the link whether gRPC has a connection.
+// watch tells the link whether gRPC has a connection. A change of the link ends
+// its waiting too: one connection may take the place of another before it looks.
 func (c *Conn) watch(ctx context.Context) {
 	defer close(c.watched)
-	for state := c.conn.GetState(); ; state = c.conn.GetState() {
-		c.link.is(state == connectivity.Ready)
+	for ctx.Err() == nil {
+		changed := c.link.state().changed
+		state := c.conn.GetState()
+		if c.link.is(state == connectivity.Ready) {
+			continue
+		}
 		if state == connectivity.TransientFailure {
 			c.link.failed() // the connection did not last until gRPC had it
 		}
-		if !c.conn.WaitForStateChange(ctx, state) {
-			return
-		}
+		c.waitForChange(ctx, state, changed)
 	}
+}
+
+// waitForChange waits until gRPC is in another state, or changed is closed.
+func (c *Conn) waitForChange(ctx context.Context, state connectivity.State, changed <-chan struct{}) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}()
+	c.conn.WaitForStateChange(ctx, state)
 }
 
 // Invoke is a call, as generated clients make it. If the plugin has just gone it

@@ -321,3 +321,31 @@ func TestCallsAfterCloseFail(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.Equal(t, codes.Canceled, call(t.Context(), c))
 }
+
+// However soon one connection takes the place of another.
+func TestAPluginThatIsRolledOverAndOverIsFoundEachTime(t *testing.T) {
+	socket := socketPath(t)
+	c := dial(t, socket, never, nil)
+	for range 300 {
+		s := serve(t, socket)
+		require.Equal(t, codes.Unimplemented, call(t.Context(), c))
+		s.Stop()
+	}
+}
+
+// That gRPC has a connection is believed of the latest one, while it has not ended.
+func TestAConnectionThatHasEndedIsNone(t *testing.T) {
+	l := newLink("")
+	near, far := net.Pipe()
+	defer far.Close()
+	require.False(t, l.is(true), "there has been none")
+	l.current = &linked{Conn: near, link: l}
+	require.True(t, l.is(true))
+	require.True(t, l.state().ready)
+	changed := l.state().changed
+	require.False(t, l.is(true), "that is no news")
+	require.NoError(t, l.current.Close())
+	<-changed
+	require.False(t, l.state().ready)
+	require.False(t, l.is(true), "gRPC has yet to notice")
+}

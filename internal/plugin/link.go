@@ -50,6 +50,11 @@ func (l *link) change(change func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	change()
+	l.told()
+}
+
+// told tells those who wait for a change. The caller has the lock.
+func (l *link) told() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
@@ -117,13 +122,13 @@ func (l *link) redialAt() time.Time {
 // failed notes that a call failed for want of a connection, and returns since when
 // they do.
 func (l *link) failed() (since time.Time) {
-	l.change(func() {
-		if l.down.IsZero() {
-			l.down = time.Now()
-		}
-		since = l.down
-	})
-	return since
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.down.IsZero() {
+		l.down = time.Now()
+		l.told()
+	}
+	return l.down
 }
 
 // served notes that the plugin answered a call.
@@ -133,20 +138,25 @@ func (l *link) served() {
 	l.useless, l.down = 0, time.Time{}
 }
 
-// is notes whether gRPC has a connection. If there is one after calls have
+// is notes whether gRPC has a connection, which counts while the latest one has
+// not ended, and reports whether that is news. If there is one after calls have
 // failed, that is worth asking the plugin how it is.
-func (l *link) is(ready bool) {
-	wake := false
-	l.change(func() {
-		wake = ready && !l.ready && !l.down.IsZero()
-		l.ready = ready
-		if ready {
-			l.err = nil
-		}
-	})
-	if wake {
-		signal(l.woken)
+func (l *link) is(connected bool) (news bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ready := connected && l.current != nil && !l.current.ended
+	if ready == l.ready {
+		return false
 	}
+	l.ready = ready
+	if ready {
+		l.err = nil
+		if !l.down.IsZero() {
+			signal(l.woken)
+		}
+	}
+	l.told()
+	return true
 }
 
 // linkState is how a link is at one moment.
@@ -170,6 +180,7 @@ type linked struct {
 	link    *link
 	heard   bytes.Buffer // the greeting, until gRPC has read it
 	greeted bool         // gRPC has written its own
+	ended   bool         // of the link
 	once    sync.Once
 }
 
@@ -224,6 +235,7 @@ func (c *linked) Write(b []byte) (int, error) {
 func (c *linked) Close() error {
 	c.once.Do(func() {
 		c.link.change(func() {
+			c.ended = true
 			if c.link.current == c {
 				c.link.broken++
 				c.link.ready = false
