@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"sync"
@@ -24,6 +25,7 @@ type faultyPlugin struct {
 	encryptKeyID                 string // instead of the status's, when set
 	annotations                  map[string][]byte
 	statusErr, encErr, decErr    error
+	refused                      []byte // of which alone Decrypt fails, if there is any
 	statuses, encrypts, decrypts int
 	wrapped                      [][]byte      // what Encrypt was given
 	decrypting                   chan struct{} // when set, Decrypt waits for it
@@ -70,6 +72,9 @@ func (f *faultyPlugin) Decrypt(ctx context.Context, w Wrapped) ([]byte, error) {
 	f.mu.Lock()
 	f.decrypts++
 	err, gate := f.decErr, f.decrypting
+	if f.refused != nil && !bytes.Equal(f.refused, w.Ciphertext) {
+		err = nil
+	}
 	f.mu.Unlock()
 	if gate != nil {
 		select {

@@ -46,9 +46,7 @@ func (p *Provider) ask(ctx context.Context, role Role) {
 	if role == Writes && ctx.Err() == nil {
 		dek = p.supply(ctx, d)
 	}
-	if role != Writes || dek != nil {
-		p.recheck(ctx, d, dek)
-	}
+	dek = p.try(ctx, d, role, dek)
 	if ctx.Err() != nil {
 		return
 	}
@@ -96,7 +94,7 @@ func (p *Provider) askStatus(ctx context.Context, d *draft, asked time.Time) {
 			k.KeyID, k.NamedAt = keyID, asked
 		}
 		k.Status = k.Status.After(t, asked, now)
-		return k.Alive(t)
+		return k
 	})
 }
 
@@ -130,8 +128,8 @@ func checkVersion(v, pinned string) *plugin.Trouble {
 }
 
 // supply is the DEK to write with under the key_id that Status named just now:
-// the present one as long as the key_id stays and its budget lasts, else the
-// spare one or a fresh one. It is nil if there is none.
+// the present one as long as the key_id stays, its budget lasts and the plugin
+// unwraps it, else the spare one or a fresh one. It is nil if there is none.
 func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
 	p.writer.name(p.knownKeyID(&d.Known), d.NamedAt)
 	if d.Status.Trouble != nil {
@@ -144,6 +142,8 @@ func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
 			reason = "key_id"
 		case !now.dek.lasts(p.opts.MaxWrites):
 			reason = "used_up"
+		case !now.open && d.Decrypt.Trouble != nil && !d.Decrypt.LostContact():
+			reason = "not_unwrapped" // and nothing is lost by another
 		default:
 			d.learn(proven(now.dek, p.opts.Clock.Now()))
 			return now.dek
@@ -176,34 +176,6 @@ func (p *Provider) knownKeyID(k *plugin.Known) string {
 	return k.KeyID
 }
 
-// recheck has the plugin try again what Decrypt failed on, if that still counts
-// and the plugin is in reach: nothing else may come along that would tell.
-// A plugin that is to be written with has to unwrap dek.
-func (p *Provider) recheck(ctx context.Context, d *draft, dek *writeDEK) {
-	if !d.DoubtsDecrypt() || ctx.Err() != nil {
-		return
-	}
-	source := p.suspect.Load()
-	if dek != nil {
-		source = &dek.source
-	} else if own := p.writer.wrapped(d.KeyID); own != nil {
-		source = own
-	}
-	if source == nil {
-		return
-	}
-	asked := p.opts.Clock.Now()
-	_, t, err := p.callDecrypt(ctx, source)
-	now := p.opts.Clock.Now()
-	d.learn(func(k plugin.Known) plugin.Known {
-		if plugin.OfTheValue(err) && dek == nil {
-			k.Decrypt = k.Decrypt.Moot(now) // it answers, and the value alone is the matter
-			return k
-		}
-		return k.AfterDecrypt(source.KeyID, t, asked, now)
-	})
-}
-
 // renew replaces a DEK that is used up, if the plugin is well. It waits for the
 // follower, who asks the plugin.
 func (p *Provider) renew(ctx context.Context, used *writeDEK) error {
@@ -230,107 +202,4 @@ func (p *Provider) renew(ctx context.Context, used *writeDEK) error {
 		return err
 	}
 	return t.Cause()
-}
-
-// beginToWrite takes what was made ready into use.
-func (p *Provider) beginToWrite() {
-	k := p.followed.Load()
-	healthy := k.Status.WellAt
-	if k.Status.Trouble != nil || k.DoubtsDecrypt() {
-		healthy = time.Time{}
-	}
-	if dek := p.writer.begin(p.knownKeyID(k), k.NamedAt, healthy); dek != nil {
-		p.use(dek)
-		p.followed.Learn(proven(dek, p.opts.Clock.Now()))
-	}
-}
-
-// Prepare makes the provider ready to write, or says why it cannot be: its
-// plugin has to be well, and a DEK was wrapped and unwrapped by it, which is kept
-// for when the provider gets the role [Writes]. Nothing changes of a provider
-// that reads. One that writes already is asked how it is. Prepare fails when ctx
-// ends, and with [ErrClosed].
-func (p *Provider) Prepare(ctx context.Context) error {
-	p.preparing.Add(1)
-	defer p.preparing.Add(-1)
-	if p.followed.Role() == Writes {
-		if err := p.followed.Asked(ctx); err != nil {
-			return err
-		}
-	}
-	if !p.followed.Fresh() {
-		if err := p.followed.Ask(ctx); err != nil {
-			return err
-		}
-	}
-	if p.followed.Role() == Writes {
-		if c := p.followed.Condition(); c.Trouble != nil {
-			return c.Err
-		}
-		return p.followed.Load().Ailing(Writes).Cause()
-	}
-	var t *plugin.Trouble
-	if err := p.followed.Do(ctx, func(ctx context.Context) { t = p.makeSpare(ctx) }); err != nil {
-		return err
-	}
-	return t.Cause()
-}
-
-// makeSpare makes a DEK ahead of when it is needed. One that there is has to be
-// unwrapped again.
-func (p *Provider) makeSpare(ctx context.Context) *plugin.Trouble {
-	k, now := p.followed.Load(), p.opts.Clock.Now()
-	switch t := k.Ailing(Reads); {
-	case k.Status.Trouble != nil:
-		return k.Status.Trouble
-	case k.KeyID == "":
-		return plugin.Troublef(Unreachable, "status: the plugin has not answered yet")
-	case t != nil:
-		return t
-	}
-	if spare, ok := p.writer.fittingSpare(k.KeyID, p.opts.MaxWrites); ok {
-		return p.proveAgain(ctx, spare)
-	}
-	if t := p.maker.refusal(k.KeyID, now.Add(-p.opts.HealthyPoll)); t != nil {
-		return t
-	}
-	dek, t := p.makeDEK(ctx, p.draft(), "start") // what comes of trying a file changes nothing of what runs
-	if t == nil {
-		p.writer.keepSpare(dek, now)
-	} else if ctx.Err() == nil {
-		p.maker.refused = refused{k.KeyID, t, now}
-	}
-	return t
-}
-
-// proveAgain has the plugin unwrap a spare DEK again, if that is not known since a
-// moment ago: it may be long that it was made.
-func (p *Provider) proveAgain(ctx context.Context, s spare) *plugin.Trouble {
-	now := p.opts.Clock.Now()
-	if now.Sub(s.proven) < time.Second {
-		return nil
-	}
-	got, t, _ := p.callDecrypt(ctx, &s.source)
-	if t == nil && !s.isUnwrappedBy(got) {
-		t = plugin.Troublef(BadAnswer, "decrypt: the plugin does not give back the DEK that it was given to encrypt")
-	}
-	if t == nil {
-		p.writer.keepSpare(s.writeDEK, now)
-	}
-	return t
-}
-
-// isUnwrappedBy reports whether a DEK that the plugin unwrapped opens what this one
-// seals.
-func (d *writeDEK) isUnwrappedBy(got *knownDEK) bool {
-	object, err := d.seal("", nil, nil)
-	if err != nil {
-		return false
-	}
-	data, _, ok := stored.Split(object)
-	if !ok {
-		return false
-	}
-	_, err = got.open(data, nil)
-	return err == nil
 }

@@ -26,11 +26,19 @@ type refused struct {
 }
 
 // refusal is why the last try ahead of writing failed, if it was under keyID and
-// came to an answer that will hardly be another soon: a file that is tried every
-// few seconds must not cost a call of Encrypt each time.
-func (m *maker) refusal(keyID string, after time.Time) *plugin.Trouble {
+// came to an answer a moment ago: a file that is tried every few seconds must not
+// cost a call of Encrypt each time. What the plugin said of the DEK itself will
+// hardly be another soon.
+func (m *maker) refusal(keyID string, now time.Time, o *Options) *plugin.Trouble {
 	r := &m.refused
-	if r.Trouble == nil || r.keyID != keyID || !r.at.After(after) || r.Problem != BadAnswer && r.Problem != Disagreement && !plugin.OfTheValue(r.Err) {
+	if r.Trouble == nil || r.keyID != keyID {
+		return nil
+	}
+	stands := o.UnhealthyPoll
+	if r.Problem == BadAnswer || r.Problem == Disagreement || plugin.OfTheValue(r.Err) {
+		stands = o.HealthyPoll
+	}
+	if now.Sub(r.at) >= stands {
 		return nil
 	}
 	return r.Trouble
@@ -89,11 +97,11 @@ type recording func(k plugin.Known, t *plugin.Trouble, asked, now time.Time) plu
 
 func encrypted(k plugin.Known, t *plugin.Trouble, asked, now time.Time) plugin.Known {
 	k.Encrypt = k.Encrypt.After(t, asked, now)
-	return k.Alive(t)
+	return k.Answered(t, now)
 }
 
 func decrypted(k plugin.Known, t *plugin.Trouble, asked, now time.Time) plugin.Known {
-	return k.AfterDecrypt(k.KeyID, t, asked, now)
+	return k.AfterTrial(t, asked, now)
 }
 
 // wrapped sees to it that a DEK is pending and wrapped under keyID.
@@ -167,17 +175,19 @@ func (p *Provider) prove(ctx context.Context, pending *pendingDEK) *plugin.Troub
 	got, err := p.plugin.Decrypt(ctx, wrappedOf(&pending.source))
 	defer clear(got)
 	source := pending.source
-	p.suspect.Store(&source)
 	switch {
 	case err != nil:
-		if plugin.OfTheValue(err) {
-			pending.source = stored.DEKSource{} // what it wrapped is lost: have it wrapped again
+		p.samples.Refused(&source)
+		t := plugin.Troublef(plugin.ProblemOf(err), "decrypt: the plugin does not unwrap what it has wrapped: %w", err)
+		if !t.LostContact() {
+			pending.source = stored.DEKSource{} // what it wrapped may be lost: have it wrapped again
 		}
-		return plugin.Troublef(plugin.ProblemOf(err), "decrypt: the plugin does not unwrap what it has wrapped: %w", err)
+		return t
 	case subtle.ConstantTimeCompare(got, pending.secret[:]) != 1:
 		pending.source = stored.DEKSource{}
 		return plugin.Troublef(BadAnswer, "decrypt: the plugin does not give back the DEK that it was given to encrypt")
 	}
+	p.samples.Unwrapped(&source)
 	return nil
 }
 
@@ -194,7 +204,10 @@ func (p *Provider) build(pending *pendingDEK) (*writeDEK, *plugin.Trouble) {
 	}
 	known := &knownDEK{opener: open, keyID: source.KeyID, since: p.opts.Clock.Now(), use: p.usage.of(source.KeyID)}
 	known.proven.Store(true)
-	return &writeDEK{sealer: sealer, keyID: source.KeyID, source: source, tail: tail, opener: known}, nil
+	return &writeDEK{
+		sealer: sealer, keyID: source.KeyID, source: source, tail: tail, opener: known,
+		fingerprint: fingerprintOf(pending.secret[:]),
+	}, nil
 }
 
 func (o *Options) newSealer(secret, tail []byte) (sealer, error) {

@@ -40,7 +40,7 @@ type Provider struct {
 
 	cache   *cache
 	unwraps plugin.Unwrapper[*knownDEK]
-	suspect atomic.Pointer[stored.DEKSource] // what Decrypt last failed on
+	samples plugin.Samples[stored.DEKSource]
 	usage   *usage
 
 	writer    writer
@@ -186,7 +186,7 @@ func (p *Provider) stopped(w *writing) error {
 		cause = errors.New("the plugin was not asked in time")
 	}
 	if h.WritesUntil.IsZero() {
-		return fmt.Errorf("%w: no DEK yet, the plugin was never healthy since %s; writing begins when it is: %w",
+		return fmt.Errorf("%w: there is no DEK that the plugin is known to unwrap, since %s; writing begins when there is: %w",
 			ErrWritesStopped, h.Since.UTC().Format(timeFormat), cause)
 	}
 	return fmt.Errorf("%w: the plugin was last healthy at %s and writing ended %s later; it goes on when the plugin is healthy: %w",

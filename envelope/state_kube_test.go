@@ -69,7 +69,7 @@ func TestReadsDoNotWaitForTheFirstHealthyStatus(t *testing.T) {
 	got, stale := r.read(payload)
 	require.Equal(t, "value", got)
 	require.True(t, stale)
-	r.writeFails("never healthy")
+	r.writeFails("no DEK that the plugin is known to unwrap")
 }
 
 // What works in each state of a provider: writing, reading what was written

@@ -51,11 +51,12 @@ func (p *Provider) unwrap(ctx context.Context, s *stored.DEKSource, raw []byte) 
 		Decrypt: func(ctx context.Context) (*knownDEK, *plugin.Trouble, error) {
 			dek, t, err := p.callDecrypt(ctx, s)
 			if err != nil && !plugin.OfTheValue(err) {
-				p.suspect.Store(s)
+				p.samples.Refused(s)
 			}
 			if err != nil {
 				return nil, t, err
 			}
+			p.samples.Unwrapped(s)
 			p.cache.addSource(s, raw, dek)
 			p.opts.Observer.DEKUnwrapped(p.cache.len())
 			return dek, nil, nil

@@ -214,7 +214,7 @@ func TestWritesBeginWhenThePluginComes(t *testing.T) {
 	h := r.Health()
 	require.True(t, h.WritesUntil.IsZero())
 	require.False(t, h.Ready())
-	r.writeFails("never healthy", "nobody listens")
+	r.writeFails("no DEK that the plugin is known to unwrap", "nobody listens")
 
 	plugin.live()
 	r.pass(DefaultUnhealthyPoll)

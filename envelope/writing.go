@@ -18,6 +18,7 @@ type writeDEK struct {
 	source stored.DEKSource
 	tail   []byte // encoded source, as it ends every object sealed under it
 	opener *knownDEK
+	fingerprint
 
 	reason string        // why it was made
 	took   time.Duration // to make it
@@ -233,18 +234,24 @@ func (w *writer) keepSpare(dek *writeDEK, proven time.Time) {
 	w.spare = spare{dek, proven}
 }
 
-// wrapped is the source of a DEK that the plugin has unwrapped once and should
-// be able to unwrap again, if there is one for keyID.
-func (w *writer) wrapped(keyID string) *stored.DEKSource {
+// spareIsProvenSince reports whether there is a spare DEK that the plugin was known
+// to unwrap after a time.
+func (w *writer) spareIsProvenSince(at time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now := w.now.Load(); now != nil && now.dek != nil && now.dek.keyID == keyID {
-		return &now.dek.source
+	return w.spare.writeDEK != nil && w.spare.proven.After(at)
+}
+
+// discard ends writing with dek, until there is another.
+func (w *writer) discard(dek *writeDEK) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now := w.now.Load(); now != nil && now.dek == dek {
+		w.set(writing{keyID: now.keyID})
 	}
-	if w.spare.writeDEK != nil && w.spare.keyID == keyID {
-		return &w.spare.source
+	if w.spare.writeDEK == dek {
+		w.spare = spare{}
 	}
-	return nil
 }
 
 // into adds what the writer knows to a health.

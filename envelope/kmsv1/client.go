@@ -96,6 +96,9 @@ func (c *client) askVersion(ctx context.Context) error {
 	if status.Code(err) == codes.Unimplemented {
 		return fmt.Errorf("%w: %w", errVersion, err)
 	}
+	if plugin.OfTheValue(err) { // to whoever reads a value that would be the value's matter
+		return fmt.Errorf("%w: it refuses to name its version: %v", errVersion, err)
+	}
 	if err != nil {
 		return fmt.Errorf("version: %w", err)
 	}

@@ -60,11 +60,11 @@ func (f *faultyPlugin) calls() (encrypts, decrypts int) {
 	return f.encrypts, f.decrypts
 }
 
-// deks are the DEKs that Encrypt was given, and not what it was probed with.
-func (f *faultyPlugin) deks() [][]byte {
+// given is what Encrypt was given so far: DEKs, and probes that look like them.
+func (f *faultyPlugin) given() [][]byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(f.secrets), func(s []byte) bool { return len(s) != dekSize })
+	return slices.Clone(f.secrets)
 }
 
 func (f *faultyPlugin) Encrypt(_ context.Context, dek []byte) ([]byte, error) {

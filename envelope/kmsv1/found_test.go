@@ -31,7 +31,7 @@ func TestPrepareSeesADecryptThatIsDenied(t *testing.T) {
 	r.plugin.set(func(p *faultyPlugin) { p.decErr = status.Error(codes.PermissionDenied, "no") })
 	r.clock.Step(30 * time.Second)
 	require.False(t, verdictOf(r.Open(t.Context(), value, testKey)).opened)
-	require.NotEmpty(t, r.Health().Problem, "and this is known")
+	require.Eventually(t, func() bool { return r.Health().Problem != "" }, testWait, testTick, "and this is known")
 	require.Error(t, r.Prepare(t.Context()))
 }
 

@@ -285,7 +285,8 @@ func TestTheLargestWrappedDEKInteroperates(t *testing.T) {
 	for _, size := range []int{1, maxKey, maxKey + 1, maxWrapped} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			plugin := newFaultyPlugin()
-			plugin.wrap = func([]byte) []byte { return bytes.Repeat([]byte{5}, size) }
+			n := byte(0)
+			plugin.wrap = func([]byte) []byte { n++; return bytes.Repeat([]byte{n}, size) }
 			r := newRigOn(t, plugin)
 			payload := r.write("value")
 			want := verdict{opened: true, value: "value"}

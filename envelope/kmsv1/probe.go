@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/kube-atrest/atrest/envelope"
@@ -24,14 +25,14 @@ func (p *Provider) ask(ctx context.Context, role envelope.Role) {
 	}
 }
 
-// ping has the plugin wrap and unwrap the four bytes that kube-apiserver probes
-// with, and holds it to its answer. What comes of it is noted of Encrypt: that a
-// plugin unwraps other values does not say that it keeps what it wraps.
+// ping has the plugin wrap and unwrap what a DEK looks like, and holds it to its
+// answer. What comes of it is noted of Encrypt: that a plugin unwraps other values
+// does not say that it keeps what it wraps.
 func (p *Provider) ping(ctx context.Context) {
 	asked := p.opts.Clock.Now()
-	wrapped, t := p.wrap(ctx, ping)
+	made, t := p.probe(ctx)
 	if t == nil {
-		t = p.unwrapPing(ctx, wrapped)
+		t = p.unwrapProbe(ctx, made)
 	}
 	if ctx.Err() != nil {
 		return // it is closing: what failed says nothing of the plugin
@@ -40,23 +41,36 @@ func (p *Provider) ping(ctx context.Context) {
 	p.followed.Learn(func(k plugin.Known) plugin.Known {
 		k.Encrypt = k.Encrypt.After(t, asked, now)
 		if t == nil {
-			return k.AfterDecrypt("", nil, asked, now)
+			return k.AfterTrial(nil, asked, now)
 		}
-		return k.Alive(t)
+		return k.Answered(t, now)
 	})
 }
 
-// ping is what a probe has wrapped.
-var ping = []byte("ping")
+// probe is what a plugin was tried with: a secret like a DEK, which nothing is
+// sealed with, and what it was wrapped to.
+type probe struct {
+	secret  [dekSize]byte
+	wrapped []byte
+}
 
-// unwrapPing holds the plugin to what it has wrapped.
-func (p *Provider) unwrapPing(ctx context.Context, wrapped []byte) (t *plugin.Trouble) {
+// probe has the plugin wrap a fresh probe.
+func (p *Provider) probe(ctx context.Context) (made probe, t *plugin.Trouble) {
+	if _, err := io.ReadFull(p.opts.Random, made.secret[:]); err != nil {
+		return made, plugin.Troublef(plugin.Failed, "make a probe: %w", err)
+	}
+	made.wrapped, t = p.wrap(ctx, made.secret[:])
+	return made, t
+}
+
+// unwrapProbe holds the plugin to what it has wrapped.
+func (p *Provider) unwrapProbe(ctx context.Context, made probe) (t *plugin.Trouble) {
 	asked := p.opts.Clock.Now()
-	got, err := p.plugin.Decrypt(ctx, wrapped)
+	got, err := p.plugin.Decrypt(ctx, made.wrapped)
 	switch {
 	case err != nil:
 		t = troubleOf("decrypt", err)
-	case subtle.ConstantTimeCompare(got, ping) != 1:
+	case subtle.ConstantTimeCompare(got, made.secret[:]) != 1:
 		t = plugin.Troublef(plugin.BadAnswer, "decrypt: the plugin does not give back what it was given to encrypt")
 	}
 	if ctx.Err() == nil {
@@ -66,10 +80,11 @@ func (p *Provider) unwrapPing(ctx context.Context, wrapped []byte) (t *plugin.Tr
 	return t
 }
 
-// recheck has the plugin try again what Decrypt failed on, if that still counts.
+// recheck tries the plugin, if that is due, by a DEK that a value was read with, or
+// could not be. That the plugin has no such KEK is the value's matter.
 func (p *Provider) recheck(ctx context.Context) {
-	wrapped := p.suspect.Load()
-	if wrapped == nil || !p.followed.Load().DoubtsDecrypt() {
+	wrapped := p.samples.Best()
+	if asked := p.opts.Clock.Now(); wrapped == nil || !p.followed.Load().TrialIsDue(envelope.Reads, p.opts.HealthyPoll, asked) {
 		return
 	}
 	asked := p.opts.Clock.Now()
@@ -78,12 +93,15 @@ func (p *Provider) recheck(ctx context.Context) {
 		return
 	}
 	now := p.opts.Clock.Now()
+	if plugin.OfTheValue(err) {
+		p.samples.Forget(wrapped)
+	}
 	p.followed.Learn(func(k plugin.Known) plugin.Known {
 		if plugin.OfTheValue(err) {
 			k.Decrypt = k.Decrypt.Moot(now) // it answers, and the value alone is the matter
-			return k
+			return k.AfterMoot(asked, now).Answered(nil, now)
 		}
-		return k.AfterDecrypt("", t, asked, now)
+		return k.AfterTrial(t, asked, now)
 	})
 }
 
@@ -93,11 +111,14 @@ func (p *Provider) wrap(ctx context.Context, secret []byte) ([]byte, *plugin.Tro
 	if err != nil {
 		return nil, troubleOf("encrypt", err)
 	}
-	if len(secret) == dekSize && bytes.Contains(wrapped, secret) {
+	if bytes.Contains(wrapped, secret) {
 		return nil, plugin.Troublef(plugin.BadAnswer, "encrypt: the plugin gave the DEK back in the clear")
 	}
 	if err := checkWrapped(wrapped); err != nil {
 		return nil, plugin.Troublef(plugin.BadAnswer, "encrypt: %w", err)
+	}
+	if before := p.latest.Swap(&wrapped); before != nil && bytes.Equal(*before, wrapped) {
+		return nil, plugin.Troublef(plugin.BadAnswer, "encrypt: the plugin gave the same answer for two secrets")
 	}
 	return wrapped, nil
 }
@@ -147,9 +168,6 @@ func (p *Provider) Prepare(ctx context.Context) error {
 	if p.followed.Role() == envelope.Writes {
 		return p.prepareWriter(ctx)
 	}
-	if t := p.followed.Load().Ailing(envelope.Reads); t != nil {
-		return t.Err
-	}
 	var t *plugin.Trouble
 	if err := p.followed.Do(ctx, func(ctx context.Context) { t = p.prove(ctx) }); err != nil {
 		return err
@@ -157,33 +175,36 @@ func (p *Provider) Prepare(ctx context.Context) error {
 	return t.Cause()
 }
 
-// proof is what a plugin has wrapped ahead of writing, and when it was last seen to
-// unwrap that.
+// proof is a probe that was made ahead of writing, and when the plugin was last
+// seen to unwrap it.
 type proof struct {
-	wrapped []byte
-	at      time.Time
+	probe
+	at time.Time
 }
 
 // prove has the plugin wrap once, and unwrap each time, but for what is known since
-// a moment ago. What comes of trying a file is told of that file, and changes
-// nothing of what runs.
+// a moment ago. What it no longer unwraps is wrapped anew at the next try. What
+// comes of trying a file is told of that file, and changes nothing of what runs.
 func (p *Provider) prove(ctx context.Context) *plugin.Trouble {
 	now, last := p.opts.Clock.Now(), p.proof.Load()
 	if last != nil && now.Sub(last.at) < time.Second {
 		return nil
 	}
 	if last == nil {
-		wrapped, t := p.wrap(ctx, ping)
+		made, t := p.probe(ctx)
 		if t != nil {
 			return t
 		}
-		last = &proof{wrapped: wrapped}
+		last = &proof{probe: made}
 	}
-	if t := p.unwrapPing(ctx, last.wrapped); t != nil {
-		return t
+	t := p.unwrapProbe(ctx, last.probe)
+	switch {
+	case t == nil:
+		p.proof.Store(&proof{last.probe, now})
+	case !t.LostContact():
+		p.proof.Store(nil)
 	}
-	p.proof.Store(&proof{last.wrapped, now})
-	return nil
+	return t
 }
 
 func (p *Provider) prepareWriter(ctx context.Context) error {

@@ -31,8 +31,9 @@ type Provider struct {
 
 	cache   *cache
 	unwraps plugin.Unwrapper[*dek]
-	suspect atomic.Pointer[[]byte] // what Decrypt last failed on
-	usage   usage
+	samples plugin.Samples[[]byte]
+	latest  atomic.Pointer[[]byte] // what was last wrapped
+	usage   *usage
 	notes   notes
 
 	proof atomic.Pointer[proof]         // of what was last tried ahead of writing
@@ -46,7 +47,7 @@ var _ transformer.Provider = (*Provider)(nil)
 // or has a DEK to wrap or unwrap.
 func NewProvider(owned Plugin, opts Options) *Provider {
 	opts = opts.withDefaults()
-	p := &Provider{As: "KMS v1 provider", plugin: bounded{owned}, opts: opts, cache: newCache(opts.CacheSize)}
+	p := &Provider{As: "KMS v1 provider", plugin: bounded{owned}, opts: opts, cache: newCache(opts.CacheSize), usage: &usage{}}
 	p.kept.Store(&plugin.Record{})
 	p.followed = plugin.Follow(plugin.Config{
 		Clock: opts.Clock, Healthy: opts.HealthyPoll, Unhealthy: opts.UnhealthyPoll,
@@ -58,10 +59,11 @@ func NewProvider(owned Plugin, opts Options) *Provider {
 	return p
 }
 
-// Inherit has the provider read with the DEKs that another one on the same plugin
-// holds, if it keeps as many: as when a plugin is called with another timeout from
-// now on. Call it before the provider is used.
+// Inherit has the provider count on with another one on the same plugin, and read
+// with the DEKs that it holds, if it keeps as many: as when a plugin is called with
+// another timeout from now on. Call it before the provider is used.
 func (p *Provider) Inherit(from *Provider) {
+	p.usage = from.usage
 	if p.cache.max == from.cache.max {
 		p.cache = from.cache
 	}
@@ -140,11 +142,12 @@ func (p *Provider) unwrap(ctx context.Context, wrapped []byte) (*dek, error) {
 			}
 			d, t, err := p.callDecrypt(ctx, own)
 			if err != nil && !plugin.OfTheValue(err) {
-				p.suspect.Store(&own)
+				p.samples.Refused(&own)
 			}
 			if err != nil {
 				return nil, t, err
 			}
+			p.samples.Unwrapped(&own)
 			p.remember(own, d)
 			return d, nil, nil
 		},

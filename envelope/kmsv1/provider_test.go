@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"testing/iotest"
@@ -23,13 +24,14 @@ import (
 func TestEveryWriteHasItsOwnDEKAndItsOwnCall(t *testing.T) {
 	r := newRig(t)
 	before, _ := r.plugin.calls()
+	probes := len(r.plugin.given())
 	for range 5 {
 		r.write("value")
 	}
 	encrypts, _ := r.plugin.calls()
 	require.Equal(t, 5, encrypts-before)
 	seen := map[string]bool{}
-	for _, secret := range r.plugin.deks() {
+	for _, secret := range r.plugin.given()[probes:] {
 		seen[string(secret)] = true
 	}
 	require.Len(t, seen, 5)
@@ -201,14 +203,14 @@ func TestWhatFailsIsTold(t *testing.T) {
 		require.ErrorIs(t, got, err)
 		require.Equal(t, errors.Is(want.means, envelope.ErrCorrupt), errors.Is(got, envelope.ErrCorrupt))
 		require.Equal(t, status.Code(err), status.Code(got), "the code is there for the metric")
+		require.Eventually(t, func() bool { return l.Health().Problem == want.problem }, testWait, testTick)
 		h := l.Health()
-		require.Equal(t, want.problem, h.Problem)
 		require.True(t, h.Ready(), "a provider that only reads is always ready")
 
 		plugin.live()
 		_, _, got = l.Open(t.Context(), payload, testKey)
 		require.NoError(t, got)
-		require.Empty(t, l.Health().Problem)
+		require.Eventually(t, func() bool { return l.Health().Problem == "" }, testWait, testTick)
 	}
 }
 
@@ -222,7 +224,7 @@ func TestAReaderIsWellAgainWhenThePluginIs(t *testing.T) {
 		plugin.set(func(p *faultyPlugin) { p.decErr = err })
 		_, _, got := l.Open(t.Context(), payload, testKey)
 		require.ErrorIs(t, got, err)
-		require.NotEmpty(t, l.Health().Problem)
+		require.Eventually(t, func() bool { return l.Health().Problem != "" }, testWait, testTick)
 		r.pass(envelope.DefaultUnhealthyPoll)
 		require.NotEmpty(t, l.Health().Problem, "it still does not unwrap")
 
@@ -245,7 +247,7 @@ func TestAnAnswerThatIsNoKeyIsTold(t *testing.T) {
 		_, _, err := l.Open(t.Context(), payload, testKey)
 		require.ErrorIs(t, err, envelope.ErrUnavailable)
 		require.ErrorContains(t, err, "the plugin's answer is no key")
-		require.Equal(t, envelope.BadAnswer, l.Health().Problem)
+		require.Eventually(t, func() bool { return l.Health().Problem == envelope.BadAnswer }, testWait, testTick)
 	}
 }
 
@@ -308,9 +310,16 @@ func TestAnswersThatCannotBeStoredAreRefused(t *testing.T) {
 
 func TestNoRandomnessNoWrite(t *testing.T) {
 	broken := errors.New("no entropy")
-	r := newRig(t, func(o *Options) { o.Random = iotest.ErrReader(broken) })
+	none := newRig(t, func(o *Options) { o.Random = iotest.ErrReader(broken) })
+	_, err := none.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	require.ErrorIs(t, err, broken, "it cannot even be probed")
+	none.requireCalls(0, 0)
+
+	r := newRig(t, func(o *Options) { // enough for one probe
+		o.Random = io.MultiReader(bytes.NewReader(make([]byte, dekSize)), iotest.ErrReader(broken))
+	})
 	before, _ := r.plugin.calls()
-	_, err := r.Seal(t.Context(), testPrefix, []byte("value"), testKey)
+	_, err = r.Seal(t.Context(), testPrefix, []byte("value"), testKey)
 	require.ErrorIs(t, err, broken)
 	after, _ := r.plugin.calls()
 	require.Equal(t, before, after)

@@ -54,24 +54,25 @@ func requireNoKey(t *testing.T, text string, secret []byte) {
 	}
 }
 
-// keeper keeps the very slices that it is given and gives out. It answers the
-// probe as it should.
+// keeper keeps the very slices that it is given and gives out, once it has
+// answered a probe as it should.
 type keeper struct {
 	*faultyPlugin
-	given, gave []byte
+	probe, given, gave []byte
 }
 
-func (k *keeper) Encrypt(ctx context.Context, dek []byte) ([]byte, error) {
-	if len(dek) != dekSize {
-		return dek, nil
+func (k *keeper) Encrypt(_ context.Context, dek []byte) ([]byte, error) {
+	if k.probe == nil {
+		k.probe = bytes.Clone(dek)
+		return []byte("probe"), nil
 	}
 	k.given = dek
 	return []byte("wrapped"), nil
 }
 
 func (k *keeper) Decrypt(_ context.Context, wrapped []byte) ([]byte, error) {
-	if string(wrapped) != "wrapped" {
-		return wrapped, nil
+	if string(wrapped) == "probe" {
+		return bytes.Clone(k.probe), nil
 	}
 	return k.gave, nil
 }

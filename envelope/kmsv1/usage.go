@@ -20,7 +20,7 @@ type usage struct {
 // Usage is how many values were written and read since the provider was made. It
 // is for calling every few seconds.
 func (p *Provider) Usage() envelope.Use {
-	u := &p.usage
+	u := p.usage
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := envelope.Use{Writes: u.writes.Load(), Reads: u.reads.Load()}

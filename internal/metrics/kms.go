@@ -37,7 +37,7 @@ var kmsMetrics = sync.OnceValue(func() (m struct {
 		"How many values the data encryption key that is written with has sealed.", "provider_name")
 	m.deksMade = metrics.NewCounterVec(&metrics.CounterOpts{
 		Namespace: "atrest", Name: "kms_deks_made_total",
-		Help:           "Data encryption keys made for writing, by reason: start, key_id (the plugin's changed) or used_up.",
+		Help:           "Data encryption keys made for writing, by reason: start, key_id (the plugin's changed), used_up or not_unwrapped (the plugin lost the one before).",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"provider_name", "reason"})
 	m.deksMade = adopt(m.deksMade)

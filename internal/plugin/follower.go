@@ -93,14 +93,14 @@ func (f *follower) ask(ctx context.Context, why reason) {
 	}
 	news := f.of.tell() || f.of.Load().isNewsAfter(before)
 	f.last, f.as = f.of.config.Clock.Now(), role
-	poll := time.Duration(0)
+	poll := f.of.config.Healthy
 	if due, ok := f.of.due(f.last, f.as); ok {
 		poll = due.Sub(f.last)
 	}
 	f.pace.asked(f.last)
 	for _, w := range []*wakes{&f.breaks, &f.failure} {
 		if slices.Contains(why.woken, w) {
-			w.brought(f.last, news, poll)
+			w.brought(f.last, news, f.quietest(w, poll))
 		} else if news {
 			w.quiet = 0
 		}
@@ -108,6 +108,32 @@ func (f *follower) ask(ctx context.Context, why reason) {
 	f.asked.Store(uses)
 	next := make(chan struct{})
 	close(*f.after.Swap(&next))
+}
+
+// do does a job, and tells what came of it.
+func (f *follower) do(ctx context.Context, j job) {
+	j.do(ctx)
+	f.of.tell()
+	close(j.done)
+}
+
+// wakeIf takes in that a call has failed, if one has: no row of jobs may keep that
+// from being heard.
+func (f *follower) wakeIf(a *alarms, why *reason) {
+	select {
+	case <-f.woken:
+		f.wake(a, why, &f.failure)
+	default:
+	}
+}
+
+// quietest is how seldom wakes that bring no news are heard, given the time to the
+// next poll: failures of calls as often as one polls a plugin that is ill.
+func (f *follower) quietest(w *wakes, poll time.Duration) time.Duration {
+	if w == &f.failure {
+		return min(poll, f.of.config.Unhealthy)
+	}
+	return poll
 }
 
 // reason is why the plugin is asked: it was woken, somebody waits, or else the
@@ -132,14 +158,16 @@ func (f *follower) pause(ctx context.Context) (why reason) {
 		case <-f.turns:
 			a.set(f.of.due(f.last, f.as))
 		case j := <-f.jobs:
-			j.do(ctx)
-			close(j.done)
+			f.do(ctx, j)
 			a.set(f.of.due(f.last, f.as))
+			f.wakeIf(&a, &why)
 		case waiting := <-f.asks:
 			if f.heard(waiting, &why) {
 				return why
 			}
 		case <-f.of.config.Wake:
+			now := f.of.config.Clock.Now()
+			f.of.Learn(func(k Known) Known { k.WokenAt = now; return k })
 			f.wake(&a, &why, &f.breaks)
 		case <-f.woken:
 			f.wake(&a, &why, &f.failure)

@@ -30,8 +30,6 @@ type Record struct {
 	// WellAt is when a call that was well was last made, and FailedAt when one
 	// last failed; zero if never.
 	WellAt, FailedAt time.Time
-	// KeyID is, of Decrypt, the key_id that the last failure was about.
-	KeyID string
 }
 
 // After is the record after a call that was made at asked and came to t at now.
@@ -80,45 +78,80 @@ type Known struct {
 	KeyID   string
 	NamedAt time.Time
 
+	// Status, Encrypt and Decrypt are what came of asking the plugin how it is.
+	// Of what becomes of values they have that a DEK was unwrapped, and nothing
+	// else: one value that fails says nothing of the plugin.
 	Status, Encrypt, Decrypt Record
 
+	// Doubt is what a value's DEK was last refused with, at DoubtAt, since the
+	// plugin was tried; nil for nothing. TriedAt is when it last was: whether it
+	// unwraps what it should. WokenAt is when its connection broke or came back.
+	Doubt                     *Trouble
+	DoubtAt, TriedAt, WokenAt time.Time
+
 	// HungUntil is until when a Decrypt that did not answer speaks for those
-	// that would follow it: for as long again as it took. A sign of life ends it.
-	HungUntil time.Time
+	// that would follow it: for as long again as it took, if nothing was answered
+	// meanwhile. An answer to Encrypt or Decrypt ends it; AnsweredAt is the last.
+	HungUntil, AnsweredAt time.Time
 }
 
-// AfterDecrypt is what is known after a Decrypt under keyID. That one under
-// another KEK than the plugin works with was refused says nothing of the plugin,
-// and that one under another was not does not end what one was refused with.
-func (k Known) AfterDecrypt(keyID string, t *Trouble, asked, now time.Time) Known {
-	switch r := &k.Decrypt; {
-	case t != nil && !t.LostContact() && isOther(keyID, k.KeyID):
-		return k.Alive(t)
-	case t == nil && r.Trouble != nil && !r.LostContact() && isOther(keyID, r.KeyID):
+// AfterUnwrap is what is known after a value's DEK was asked for at asked, which
+// came to t at now.
+func (k Known) AfterUnwrap(t *Trouble, asked, now time.Time) Known {
+	if t == nil {
 		k.Decrypt = k.Decrypt.Well(asked)
-		return k.Alive(t)
+		return k.Answered(nil, now)
 	}
-	k.Decrypt = k.Decrypt.After(t, asked, now)
-	if t != nil {
-		k.Decrypt.KeyID = keyID
-	}
-	if t.class() == TimedOut {
+	k.Doubt, k.DoubtAt = t, now
+	if t.class() == TimedOut && !k.AnsweredAt.After(asked) {
 		k.HungUntil = now.Add(now.Sub(asked))
-		return k
 	}
-	return k.Alive(t)
+	return k.Answered(t, now)
 }
 
-// isOther reports whether two key_ids are known and differ.
-func isOther(a, b string) bool { return a != "" && b != "" && a != b }
+// AfterTrial is what is known after the plugin was tried at asked, which came to
+// t at now.
+func (k Known) AfterTrial(t *Trouble, asked, now time.Time) Known {
+	k = k.AfterMoot(asked, now)
+	k.Decrypt = k.Decrypt.After(t, asked, now)
+	return k.Answered(t, now)
+}
 
-// Alive is what is known after a call that came to t: an answer, whatever it is,
-// is a sign of life.
-func (k Known) Alive(t *Trouble) Known {
+// AfterMoot is what is known after a trial at asked came to an answer that was
+// the matter of one value.
+func (k Known) AfterMoot(asked, now time.Time) Known {
+	if !k.DoubtAt.After(asked) {
+		k.Doubt = nil
+	}
+	k.TriedAt = asked
+	return k
+}
+
+// Answered is what is known after a call of Encrypt or Decrypt that came to t.
+func (k Known) Answered(t *Trouble, now time.Time) Known {
 	if !t.LostContact() {
-		k.HungUntil = time.Time{}
+		k.HungUntil, k.AnsweredAt = time.Time{}, later(k.AnsweredAt, now)
 	}
 	return k
+}
+
+// trialsAtLeast is how many healthy polls may pass before a plugin that is written
+// with is tried again, whatever else is known of it.
+const trialsAtLeast = 10
+
+// TrialIsDue reports whether the plugin is to be tried: it is in reach, and it
+// is not known that it still unwraps what it should. healthy is the time between
+// two polls.
+func (k *Known) TrialIsDue(role Role, healthy time.Duration, now time.Time) bool {
+	switch {
+	case k.Status.LostContact():
+		return false
+	case k.Doubt != nil || k.Decrypt.Trouble != nil:
+		return true
+	case role == Writes:
+		return k.TriedAt.Before(k.WokenAt) || now.Sub(k.TriedAt) >= trialsAtLeast*healthy
+	}
+	return k.Status.refusesStatus() && !k.mayRefuseStatus()
 }
 
 // Condition is a trouble, or none, and since when it is so.
@@ -164,10 +197,14 @@ func (k *Known) hasAnswered(role Role, hasStatus bool) bool {
 	return true
 }
 
-// Ailing is what is wrong with a plugin for a role, also if it is new: whoever is
-// about to depend on it cannot wait and see.
+// Ailing is what is wrong with a plugin for whoever is about to write with it, and
+// cannot wait and see: also what is new. Of one that is not written with yet,
+// Status alone counts: that it wraps and unwraps is about to be seen.
 func (k *Known) Ailing(role Role) *Trouble {
-	for _, r := range k.neededFor(role) {
+	if role != Writes {
+		return k.Status.Trouble
+	}
+	for _, r := range k.neededFor(Writes) {
 		if r.Trouble != nil {
 			return r.Trouble
 		}
@@ -191,10 +228,7 @@ func (k *Known) neededFor(role Role) []*Record {
 	if role == Writes {
 		needed = append(needed, &k.Encrypt)
 	}
-	if !k.decryptIsExcused() {
-		needed = append(needed, &k.Decrypt)
-	}
-	return needed
+	return append(needed, &k.Decrypt)
 }
 
 // mayRefuseStatus reports whether a Status that is refused can be ignored on a
@@ -205,27 +239,10 @@ func (k *Known) mayRefuseStatus() bool {
 	return k.Status.refusesStatus() && !k.Decrypt.WellAt.Before(k.Status.Since)
 }
 
-// decryptIsExcused reports whether the trouble of Decrypt no longer says
-// anything of the plugin: it was out of reach, and Status is well since; or the
-// plugin refused a KEK that is not the one it works with.
-func (k *Known) decryptIsExcused() bool {
-	r := &k.Decrypt
-	if r.LostContact() {
-		return !k.Status.WellAt.Before(r.FailedAt)
-	}
-	return r.Trouble != nil && isOther(r.KeyID, k.KeyID)
-}
-
-// isNewsAfter reports whether Status told something else than before, also if
+// isNewsAfter reports whether asking told something else than before, also if
 // that does not count yet.
 func (k *Known) isNewsAfter(before *Known) bool {
-	return k.KeyID != before.KeyID || k.Status.class() != before.Status.class()
-}
-
-// DoubtsDecrypt reports whether Decrypt is in trouble that counts, though the
-// plugin is in reach.
-func (k *Known) DoubtsDecrypt() bool {
-	return k.Decrypt.Trouble != nil && !k.decryptIsExcused() && !k.Status.LostContact()
+	return k.KeyID != before.KeyID || k.Status.class() != before.Status.class() || k.Decrypt.class() != before.Decrypt.class()
 }
 
 // Knowledge is what is known of a plugin now. Safe for concurrent use.

@@ -48,8 +48,7 @@ func TestCondition(t *testing.T) {
 	refused := Record{Trouble: TroubleOf("status", status.Error(codes.PermissionDenied, "x")), Since: at(0), FailedAt: at(0)}
 	all := Known{Began: start, KeyID: "1", NamedAt: at(0), Status: well, Encrypt: well, Decrypt: well}
 	change := func(f func(*Known)) Known { k := all; f(&k); return k }
-	foreign := func(p Problem) Record { r := trouble(p, 5); r.KeyID = "2"; return r }
-	own := func(p Problem) Record { r := trouble(p, 5); r.KeyID = "1"; return r }
+	doubt := func(p Problem) *Trouble { return Troublef(p, "x") }
 	for name, c := range map[string]struct {
 		known         Known
 		at            int
@@ -72,18 +71,15 @@ func TestCondition(t *testing.T) {
 		"Status refused, and unwrapped since": {change(func(k *Known) { k.Status = refused }), 10, Denied, ""},
 		"Status refused, unwrapped before":    {change(func(k *Known) { k.Status = refused; k.Status.Since = at(1) }), 10, Denied, Denied},
 		"Encrypt refused":                     {change(func(k *Known) { k.Encrypt = trouble(Denied, 5) }), 10, Denied, ""},
-		"Decrypt refused":                     {change(func(k *Known) { k.Decrypt = own(Denied) }), 10, Denied, Denied},
-		"Decrypt refused, key_id not known":   {change(func(k *Known) { k.Decrypt, k.KeyID = own(Denied), "" }), 10, Denied, Denied},
-		"Decrypt refuses another KEK":         {change(func(k *Known) { k.Decrypt = foreign(Denied) }), 10, "", ""},
-		"Decrypt of another KEK timed out":    {change(func(k *Known) { k.Decrypt = foreign(TimedOut) }), 10, TimedOut, TimedOut},
-		"Decrypt timed out, Status before":    {change(func(k *Known) { k.Decrypt, k.Status.WellAt = own(TimedOut), at(4) }), 10, TimedOut, TimedOut},
-		"Decrypt timed out, Status well since": {change(func(k *Known) {
-			k.Decrypt, k.Status.WellAt = own(TimedOut), at(5)
-		}), 10, "", ""},
-		"Decrypt refused, Status well since": {change(func(k *Known) { k.Decrypt, k.Status.WellAt = own(Denied), at(6) }), 10, Denied, Denied},
+		"Decrypt refused":                     {change(func(k *Known) { k.Decrypt = trouble(Denied, 5) }), 10, Denied, Denied},
+		"a value was refused":                 {change(func(k *Known) { k.Doubt = doubt(Denied) }), 10, "", ""},
+		"a value was not answered":            {change(func(k *Known) { k.Doubt = doubt(TimedOut) }), 10, "", ""},
+		"Decrypt fails as if it were away, Status well since": {change(func(k *Known) {
+			k.Decrypt, k.Status.WellAt = trouble(Unreachable, 5), at(6)
+		}), 10, Unreachable, Unreachable},
 		"Status is under way for the window": {all, 181, TimedOut, ""},
 		"and not longer":                     {all, 180, "", ""},
-		"Status before Decrypt":              {change(func(k *Known) { k.Status, k.Decrypt = trouble(Unhealthy, 5), own(Denied) }), 10, Unhealthy, Unhealthy},
+		"Status before Decrypt":              {change(func(k *Known) { k.Status, k.Decrypt = trouble(Unhealthy, 5), trouble(Denied, 5) }), 10, Unhealthy, Unhealthy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.writes, c.known.Condition(Writes, window, at(c.at)).class(), "one that writes")
@@ -97,14 +93,75 @@ func TestCondition(t *testing.T) {
 }
 
 func TestAnAnswerIsASignOfLife(t *testing.T) {
-	hung := Known{}.AfterDecrypt("1", Troublef(TimedOut, "x"), at(0), at(3))
+	mute, denied, away := Troublef(TimedOut, "x"), Troublef(Denied, "x"), Troublef(Unreachable, "x")
+	hung := Known{}.AfterUnwrap(mute, at(0), at(3))
 	require.Equal(t, at(6), hung.HungUntil, "for as long again as it took")
-	require.Zero(t, hung.AfterDecrypt("1", nil, at(4), at(4)).HungUntil)
-	require.Zero(t, hung.AfterDecrypt("1", Troublef(Denied, "x"), at(4), at(4)).HungUntil)
-	require.Zero(t, hung.Alive(nil).HungUntil)
-	require.Zero(t, hung.Alive(Troublef(Unhealthy, "x")).HungUntil)
-	require.Equal(t, at(6), hung.Alive(Troublef(Unreachable, "x")).HungUntil)
-	require.Equal(t, at(6), hung.Alive(Troublef(TimedOut, "x")).HungUntil)
+	require.Zero(t, hung.AfterUnwrap(nil, at(4), at(4)).HungUntil)
+	require.Zero(t, hung.AfterUnwrap(denied, at(4), at(4)).HungUntil)
+	require.Zero(t, hung.AfterTrial(nil, at(4), at(4)).HungUntil)
+	require.Zero(t, hung.Answered(denied, at(4)).HungUntil)
+	require.Equal(t, at(6), hung.Answered(away, at(4)).HungUntil)
+	require.Equal(t, at(6), hung.Answered(mute, at(4)).HungUntil)
+	require.Zero(t, Known{}.Answered(nil, at(1)).AfterUnwrap(mute, at(0), at(3)).HungUntil, "others were answered meanwhile")
+	require.Equal(t, at(6), Known{}.Answered(nil, at(0)).AfterUnwrap(mute, at(1), at(4)).HungUntil.Add(-time.Second))
+}
+
+// A value that fails is a doubt, which a trial that began later ends.
+func TestADoubtIsEndedByATrial(t *testing.T) {
+	denied := Troublef(Denied, "x")
+	k := Known{}.AfterTrial(nil, at(1), at(2))
+	require.Equal(t, Record{Since: at(2), WellAt: at(1)}, k.Decrypt)
+	k = k.AfterUnwrap(denied, at(3), at(4))
+	require.Nil(t, k.Decrypt.Trouble)
+	require.Same(t, denied, k.Doubt)
+	require.NotNil(t, k.AfterUnwrap(nil, at(4), at(5)).Doubt, "another value says nothing of it")
+	require.NotNil(t, k.AfterTrial(nil, at(3), at(5)).Doubt, "it began before")
+	require.Nil(t, k.AfterTrial(nil, at(4), at(5)).Doubt)
+	require.Nil(t, k.AfterMoot(at(4), at(5)).Doubt)
+	tried := k.AfterTrial(denied, at(4), at(5))
+	require.Nil(t, tried.Doubt)
+	require.Same(t, denied, tried.Decrypt.Trouble)
+	require.NotNil(t, tried.AfterUnwrap(nil, at(6), at(7)).Decrypt.Trouble, "what it should unwrap is another matter")
+}
+
+func TestWhenATrialIsDue(t *testing.T) {
+	denied := Troublef(Denied, "x")
+	tried := Known{TriedAt: at(0), WokenAt: at(0), Status: Record{Since: at(0), WellAt: at(0)}}
+	change := func(f func(*Known)) Known { k := tried; f(&k); return k }
+	for name, c := range map[string]struct {
+		known         Known
+		at            int
+		writes, reads bool
+	}{
+		"tried a moment ago": {tried, 1, false, false},
+		"nine polls ago":     {tried, 599, false, false},
+		"ten polls ago":      {tried, 600, true, false},
+		"a doubt":            {change(func(k *Known) { k.Doubt = denied }), 1, true, true},
+		"it failed":          {change(func(k *Known) { k.Decrypt.Trouble = denied }), 1, true, true},
+		"another connection": {change(func(k *Known) { k.WokenAt = at(1) }), 1, true, false},
+		"out of reach":       {change(func(k *Known) { k.Doubt, k.Status.Trouble = denied, Troublef(TimedOut, "x") }), 999, false, false},
+		"Status is refused":  {change(func(k *Known) { k.Status.Trouble = TroubleOf("status", status.Error(codes.PermissionDenied, "x")) }), 1, false, true},
+		"and it has unwrapped": {change(func(k *Known) {
+			k.Status.Trouble, k.Decrypt.WellAt = TroubleOf("status", status.Error(codes.PermissionDenied, "x")), at(0)
+		}), 1, false, false},
+		"Status says it is unwell": {change(func(k *Known) { k.Status.Trouble = Troublef(Unhealthy, "x") }), 1, false, false},
+	} {
+		require.Equal(t, c.writes, c.known.TrialIsDue(Writes, time.Minute, at(c.at)), name)
+		require.Equal(t, c.reads, c.known.TrialIsDue(Reads, time.Minute, at(c.at)), name)
+	}
+}
+
+// Whoever is about to write cannot wait and see.
+func TestAiling(t *testing.T) {
+	away := Troublef(Unreachable, "x")
+	new := Record{Trouble: away, Since: at(9), Ill: at(9), WellAt: at(8)}
+	require.Nil(t, (&Known{}).Ailing(Reads))
+	require.Nil(t, (&Known{}).Ailing(Writes))
+	require.Same(t, away, (&Known{Status: new}).Ailing(Reads))
+	require.Same(t, away, (&Known{Status: new}).Ailing(Writes))
+	require.Nil(t, (&Known{Encrypt: new, Decrypt: new}).Ailing(Reads), "that it wraps and unwraps is about to be seen")
+	require.Same(t, away, (&Known{Encrypt: new}).Ailing(Writes))
+	require.Same(t, away, (&Known{Decrypt: new}).Ailing(Writes))
 }
 
 func TestLearningLosesNothing(t *testing.T) {

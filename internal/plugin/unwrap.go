@@ -48,8 +48,8 @@ type Unwrapper[DEK any] struct{ calls singleflight.Group }
 
 // Unwrap makes a call, or waits for the one under way. A caller that gives up
 // does not end it for the others. A plugin that did not answer is not asked again
-// for as long as it took, or until it gives a sign of life, so that reading a
-// list waits for it once and not for each object.
+// for as long as it took, or until it answers another, so that reading a list
+// waits for it once and not for each object.
 //
 // The error wraps what it means ([ErrUnavailable], [ErrUnknownKEK],
 // [ErrForeignDEK] or [ErrClosed]) and what it was: that of the call, with
@@ -110,15 +110,15 @@ func (u *Unwrapper[DEK]) ask(ctx context.Context, f *Followed, c Call[DEK]) (dek
 	now := f.config.Clock.Now
 	asked := now()
 	if k := f.Load(); k.HungUntil.After(asked) {
-		return dek, fmt.Errorf("%w: %w", ErrHung, k.Decrypt.Cause())
+		return dek, fmt.Errorf("%w: %w", ErrHung, k.Doubt.Cause())
 	}
 	dek, trouble, err := c.Decrypt(ctx)
 	if trouble != nil && OfTheValue(err) {
-		f.Learn(func(k Known) Known { return k.Alive(nil) })
+		f.Learn(func(k Known) Known { return k.Answered(nil, now()) })
 		return dek, err
 	}
-	f.Learn(func(k Known) Known { return k.AfterDecrypt(c.KeyID, trouble, asked, now()) })
-	if trouble != nil {
+	f.Learn(func(k Known) Known { return k.AfterUnwrap(trouble, asked, now()) })
+	if trouble != nil || f.Load().Decrypt.Trouble != nil {
 		f.Look()
 	}
 	return dek, err

@@ -53,7 +53,7 @@ func TestAPluginThatHangsIsWaitedForOnce(t *testing.T) {
 	require.NotErrorIs(t, err, ErrHung, "no longer than it took")
 	require.EqualValues(t, 2, calls.Load())
 
-	r.Learn(func(k Known) Known { return k.Alive(nil) })
+	r.Learn(func(k Known) Known { return k.Answered(nil, r.clock.Now()) })
 	got, err := u.Unwrap(t.Context(), r.Followed, decrypting(r, &calls, 0, nil))
 	require.NoError(t, err)
 	require.Equal(t, "dek", got)
@@ -96,14 +96,14 @@ func TestWhatIsLearnedOfADecrypt(t *testing.T) {
 	for _, code := range []codes.Code{codes.NotFound, codes.InvalidArgument} {
 		_, err := u.Unwrap(t.Context(), r.Followed, decrypting(r, &calls, 0, status.Error(code, "x")))
 		require.Error(t, err)
-		require.Zero(t, r.Load().Decrypt, "it is about the value")
+		require.Nil(t, r.Load().Doubt, "it is about the value")
 	}
 	_, _ = u.Unwrap(t.Context(), r.Followed, decrypting(r, &calls, 0, status.Error(codes.PermissionDenied, "x")))
-	require.Equal(t, Denied, r.Load().Decrypt.Problem)
-	require.Equal(t, "1", r.Load().Decrypt.KeyID)
+	require.Equal(t, Denied, r.Load().Doubt.Problem)
+	require.Zero(t, r.Load().Decrypt, "one value says nothing of the plugin")
 	_, err := u.Unwrap(t.Context(), r.Followed, decrypting(r, &calls, 0, nil))
 	require.NoError(t, err)
-	require.Nil(t, r.Load().Decrypt.Trouble)
+	require.Equal(t, r.clock.Now(), r.Load().Decrypt.WellAt)
 }
 
 func TestAClosedPluginUnwrapsNothing(t *testing.T) {
