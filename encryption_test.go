@@ -45,7 +45,7 @@ func TestAChangeOfTheFileTakesEffectInTransformersHandedOutBefore(t *testing.T) 
 		out, err := handed.TransformToStorage(t.Context(), []byte("plain"), at)
 		return err == nil && strings.HasPrefix(string(out), "k8s:enc:kms:v2:test:")
 	}, 30*time.Second, time.Millisecond)
-	require.Equal(t, 1, p.Calls().Encrypt, "the DEK is the same")
+	require.LessOrEqual(t, p.Calls().Encrypt, 2, "it had to show that it still wraps")
 }
 
 func TestABadChangeLeavesEverythingAsItIsAndIsCountedOnce(t *testing.T) {
@@ -87,7 +87,7 @@ func TestStartWithoutThePluginAndReadyWhenItComes(t *testing.T) {
 	require.ErrorContains(t, err, `kms provider "test" (writes secrets): not ready, unreachable`)
 	require.ErrorContains(t, err, p.Endpoint())
 	_, err = e.ResourceTransformers().TransformerForResource(secrets).TransformToStorage(t.Context(), nil, at)
-	require.ErrorContains(t, err, "no DEK yet")
+	require.ErrorContains(t, err, "no DEK that the plugin is known to unwrap")
 
 	p.Serve()
 	require.Eventually(t, func() bool { return check.Check(nil) == nil }, 30*time.Second, time.Millisecond)

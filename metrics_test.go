@@ -112,7 +112,7 @@ func labelOf(m *dto.Metric, name string) string {
 
 const (
 	healthyAlert = "atrest_kms_provider_healthy == 0"
-	writesAlert  = "(atrest_kms_writes_until_timestamp_seconds > 0) - time() < 100"
+	writesAlert  = "(atrest_kms_writes_until_timestamp_seconds > 0) - time() < 40"
 )
 
 // alertsOf are the two alerts of docs/operations.md on a plugin that fire for a
@@ -127,7 +127,7 @@ func alertsOf(t *testing.T, provider string, now time.Time) (firing []string) {
 	if healthy, known := gauges["atrest_kms_provider_healthy"]; known && healthy == 0 {
 		firing = append(firing, healthyAlert)
 	}
-	if until := gauges[writesUntil]; until > 0 && until-float64(now.UnixNano())/1e9 < 100 {
+	if until := gauges[writesUntil]; until > 0 && until-float64(now.UnixNano())/1e9 < 40 {
 		firing = append(firing, writesAlert)
 	}
 	return firing
@@ -168,6 +168,19 @@ func TestAnAlertEndsWhenItsProviderIsRemoved(t *testing.T) {
 	stepUntil(t, clock, func() bool { return uses(e, both) })
 	stepUntil(t, clock, func() bool { return gaugesOf(t, leaves)[writesUntil] > 0 })
 	stepUntil(t, clock, func() bool { return len(alertsOf(t, leaves, clock.Now())) == 0 })
+}
+
+// A server that is restarted in an outage has an alert too.
+func TestAnAlertFiresForAPluginThatNeverCame(t *testing.T) {
+	name := "never" + rand.Text()
+	p := faultplugin.New(t)
+	path, _ := place(t, fileOf(rule("secrets", kms(name, p.Endpoint()))))
+	o := optionsFor(path)
+	clock := fakeTime(o)
+	follow(t, start(t, o))
+	stepUntil(t, clock, func() bool { return len(alertsOf(t, name, clock.Now())) == 2 })
+	p.Serve()
+	stepUntil(t, clock, func() bool { return len(alertsOf(t, name, clock.Now())) == 0 })
 }
 
 // gauge is the value of a metric without labels.

@@ -73,7 +73,7 @@ func (b builder) build(p *Provider) ([]transformer.Entry, error) {
 	switch p.Kind() {
 	case Identity:
 		e := identityEntry()
-		e.Reads = b.localUse(means{name: string(Identity)})
+		e.Reads = b.localUse(PlainMeans())
 		return []transformer.Entry{e}, nil
 	case AESGCM:
 		return b.keyEntries(p, transformer.NewAESGCM)
@@ -94,6 +94,7 @@ func identityEntry() transformer.Entry {
 func (b builder) keyEntries(p *Provider, make func([]byte) (transformer.Provider, error)) ([]transformer.Entry, error) {
 	format, _ := p.Kind().format()
 	var entries []transformer.Entry
+	means := p.Means()
 	for i, key := range p.Keys() {
 		secret := key.Secret()
 		built, err := make(secret)
@@ -103,7 +104,7 @@ func (b builder) keyEntries(p *Provider, make func([]byte) (transformer.Provider
 		}
 		entries = append(entries, transformer.Entry{
 			Prefix: format.PrefixFor(key.Name), Label: format.Prefix, Provider: built,
-			Reads: b.localUse(meansOfKey(p.Kind(), key)),
+			Reads: b.localUse(means[i]),
 		})
 	}
 	return entries, nil
@@ -133,7 +134,7 @@ func (b builder) plugin(p *Provider) (*pluginUse, error) {
 	u := &pluginUse{id: id}
 	for _, t := range b.before {
 		if old := t.use(id); old != nil && u.source == nil {
-			u.observer, u.source = old.observer, old.source
+			u.observer, u.source, u.former = old.observer, old.source, old.former
 		}
 	}
 	if u.source == nil {
@@ -148,12 +149,13 @@ func (b builder) plugin(p *Provider) (*pluginUse, error) {
 }
 
 // inherit gives a plugin that is called with another timeout than before the DEKs
-// that are in memory: it may be away.
+// that are in memory: it may be away. It counts on with it.
 func (b builder) inherit(u *pluginUse) {
 	for _, t := range b.before {
 		for _, old := range t.plugins {
 			if old.id.kind == u.id.kind && old.id.socket == u.id.socket {
 				u.source.inherit(old.source)
+				u.former = old.observer
 				return
 			}
 		}

@@ -110,6 +110,8 @@ func (t *Transformers) Commit(swap func()) {
 		u.observer.forget()
 	}
 	for _, u := range t.plugins {
+		u.observer.countOnFrom(u.former)
+		u.former = nil
 		u.observer.forgetUnless(u.name())
 	}
 	for _, u := range t.plugins {

@@ -1,14 +1,11 @@
 package config
 
 import (
-	"crypto/subtle"
 	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/kube-atrest/atrest/internal/redact"
 )
 
 // Change is what another file means for a resource, or for all resources of a
@@ -61,15 +58,15 @@ func Diff(from, to *Configuration) []Change {
 }
 
 func diffResource(r schema.GroupResource, from, to *Configuration) (Change, bool) {
-	was, is := from.means(r), to.means(r)
+	was, is := from.meansOf(r), to.meansOf(r)
 	c := Change{Resource: nameOf(r), Added: missing(is, was), Removed: missing(was, is)}
-	if !was[0].equal(is[0]) {
-		c.From, c.To = was[0].name, is[0].name
+	if !was[0].Equal(is[0]) {
+		c.From, c.To = was[0].Name, is[0].Name
 		if c.From == c.To { // another key, or another plugin, of the same name
 			c.To = "another " + c.To
 		}
 	}
-	c.Warnings = warningsOf(c, !slices.ContainsFunc(was, is[0].equal))
+	c.Warnings = warningsOf(c, !slices.ContainsFunc(was, is[0].Equal))
 	return c, c.From != c.To || len(c.Added)+len(c.Removed) > 0
 }
 
@@ -89,50 +86,12 @@ func warningsOf(c Change, unknown bool) []string {
 	return texts
 }
 
-// means is one thing that a resource is read with.
-type means struct {
-	redact.As
-	name string
-	// secret tells keys of one name apart, and socket plugins.
-	secret []byte
-	socket string
-}
-
-func (m means) equal(o means) bool {
-	return m.name == o.name && m.socket == o.socket && subtle.ConstantTimeCompare(m.secret, o.secret) == 1
-}
-
-func meansOfKey(kind Kind, k Key) means {
-	return means{name: fmt.Sprintf("%s key %q", kind, k.Name), secret: k.secret()}
-}
-
-// means lists what a resource is read with; the first one writes.
-func (c *Configuration) means(r schema.GroupResource) []means {
-	var all []means
-	for _, p := range c.For(r) {
-		switch p.kind {
-		case Identity:
-			all = append(all, means{name: string(Identity)})
-		case KMSv1, KMSv2:
-			all = append(all, means{name: fmt.Sprintf("%s %q", p.kind, p.kms.Name), socket: p.kms.Address})
-		default:
-			for _, k := range p.keys {
-				all = append(all, meansOfKey(p.kind, k))
-			}
-		}
-	}
-	if len(all) == 0 {
-		all = []means{{name: string(Identity)}}
-	}
-	return all
-}
-
 // missing names what is in these and not in those.
-func missing(these, those []means) []string {
+func missing(these, those []Means) []string {
 	var names []string
 	for _, m := range these {
-		if !slices.ContainsFunc(those, m.equal) {
-			names = append(names, m.name)
+		if !slices.ContainsFunc(those, m.Equal) {
+			names = append(names, m.Name)
 		}
 	}
 	return names

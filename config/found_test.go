@@ -105,3 +105,47 @@ func counted(t *testing.T, name string) float64 {
 	}
 	return sum
 }
+
+// Another timeout makes the plugin another to be called, and its counts go on.
+func TestAnotherTimeoutCountsNothingTwice(t *testing.T) {
+	p, name := faultplugin.Start(t), unique("counted")
+	with := func(timeout string) string {
+		return fileOf(rule("secrets", fmt.Sprintf("kms: {apiVersion: v2, name: %s, endpoint: '%s', timeout: %s}", name, p.Endpoint(), timeout)))
+	}
+	y := try(t, with("3s"))
+	object := write(t, y.inUse, secrets, "v")
+	for i, timeout := range []string{"4s", "5s", "6s"} {
+		for range 10 {
+			read(t, y.inUse, secrets, object)
+		}
+		y.clock.Step(2 * time.Second)
+		require.NoError(t, y.again(with(timeout)))
+		y.drop(nil)
+		require.NoError(t, y.again(with(timeout)), "a second try")
+		y.commit()
+		y.inUse.Tend(y.clock.Now())
+		require.EqualValues(t, 10*(i+1), readsOf(t, name))
+	}
+}
+
+// readsOf is what the metric by key_id has counted of reads with a provider.
+func readsOf(t *testing.T, provider string) (n float64) {
+	t.Helper()
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() != "apiserver_envelope_encryption_key_id_hash_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if labels["provider_name"] == provider && labels["transformation_type"] == "from_storage" {
+				n += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}

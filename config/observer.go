@@ -64,6 +64,20 @@ func (o *observer) forgetUnless(name string) {
 	}
 }
 
+// countOnFrom takes over what another observer of the same plugin has recorded;
+// nil is none.
+func (o *observer) countOnFrom(former *observer) {
+	if former == nil {
+		return
+	}
+	former.mu.Lock()
+	told, toldV1 := former.told, former.toldV1
+	former.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.told, o.toldV1 = told, toldV1
+}
+
 // logged is the name for a log line, and whether there is to be one.
 func (o *observer) logged() (name string, ok bool) {
 	o.mu.Lock()

@@ -32,9 +32,13 @@ func (p v2) tend(o *observer) {
 	p.DropAged()
 	o.used(p.Usage)
 	h := p.Health()
+	until := h.WritesUntil
+	if h.Writes && until.IsZero() {
+		until = h.Since // nothing can be written since then
+	}
 	o.record(func(kms metrics.KMS) {
 		kms.Condition(metrics.Condition{
-			Problem: string(h.Problem), WritesUntil: h.WritesUntil, LastHealthy: h.LastHealthy,
+			Problem: string(h.Problem), WritesUntil: until, LastHealthy: h.LastHealthy,
 			DEKCreated: h.DEKCreated, DEKWrites: h.DEKWrites,
 		})
 	})

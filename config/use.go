@@ -12,7 +12,7 @@ import (
 
 // localUse counts what was read with a key of the file, or as plaintext.
 type localUse struct {
-	means
+	Means
 	reads *transformer.Reads
 	// Of the one who tends the transformers.
 	told     uint64
@@ -20,10 +20,10 @@ type localUse struct {
 }
 
 // localUse is the counter of reads with m, which goes on from the file before.
-func (b builder) localUse(m means) *transformer.Reads {
+func (b builder) localUse(m Means) *transformer.Reads {
 	t := b.Transformers
 	for _, from := range append([]*Transformers{t}, b.before...) {
-		i := slices.IndexFunc(from.locals, func(u *localUse) bool { return u.equal(m) })
+		i := slices.IndexFunc(from.locals, func(u *localUse) bool { return u.Equal(m) })
 		if i < 0 {
 			continue
 		}
@@ -32,7 +32,7 @@ func (b builder) localUse(m means) *transformer.Reads {
 		}
 		return from.locals[i].reads
 	}
-	u := &localUse{means: m, reads: &transformer.Reads{}}
+	u := &localUse{Means: m, reads: &transformer.Reads{}}
 	t.locals = append(t.locals, u)
 	return u.reads
 }
@@ -54,21 +54,35 @@ type Removal struct {
 	LastRead time.Time
 }
 
-// Removed lists what t was read with and next is not. Whether anything in etcd
-// still needs it cannot be told from here.
+// Removed lists what t was read with and next is not. Of a plugin that had several
+// names the reads are those under all. Whether anything in etcd still needs it
+// cannot be told from here.
 func (t *Transformers) Removed(next *Transformers, c clock.PassiveClock) []Removal {
 	var all []Removal
 	for _, u := range t.locals {
 		u.tend(c.Now())
 		if u.told > 0 && !slices.Contains(next.locals, u) {
-			all = append(all, Removal{Name: u.name, Reads: u.told, LastRead: u.lastRead})
+			all = append(all, Removal{Name: u.Name, Reads: u.told, LastRead: u.lastRead})
 		}
 	}
 	for _, u := range t.plugins {
 		u.source.tend(u.observer)
-		if h := u.source.Health(); h.Reads > 0 && next.use(u.id) == nil {
-			all = append(all, Removal{Name: "kms " + strings.Join(u.names(), ", "), Reads: h.Reads, LastRead: h.LastRead})
+		gone := u.namesNotIn(next.configuration)
+		if h := u.source.Health(); h.Reads > 0 && len(gone) > 0 {
+			all = append(all, Removal{Name: "kms " + strings.Join(gone, ", "), Reads: h.Reads, LastRead: h.LastRead})
 		}
 	}
 	return all
+}
+
+// namesNotIn are the names of a plugin under which another file reads nothing
+// from it.
+func (u *pluginUse) namesNotIn(c *Configuration) []string {
+	var gone []string
+	for _, p := range u.providers {
+		if !slices.ContainsFunc(c.Providers(), func(o *Provider) bool { return o.Means()[0].Equal(p.Means()[0]) }) {
+			gone = append(gone, p.KMS().Name)
+		}
+	}
+	return gone
 }

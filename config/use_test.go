@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -42,7 +43,12 @@ func TestWhatWasReadWithAndIsGoneIsListed(t *testing.T) {
 		{Name: `aesgcm key "k1"`, Reads: 1, LastRead: start},
 		{Name: "kms a, a2", Reads: 2, LastRead: start},
 	}, removed(fileOf(rule("secrets", gcmKey))), "of one name there may be two keys; nothing was read with the rest")
-	require.Empty(t, removed(fileOf(rule("pods", identity, otherGCMKey, kms("renamed", p)))), "it is there, elsewhere and under another name")
+	require.Equal(t, []config.Removal{{Name: "kms a, a2", Reads: 2, LastRead: start}},
+		removed(fileOf(rule("pods", identity, otherGCMKey, kms("renamed", p)))), "its values have another name")
+	require.Equal(t, []config.Removal{{Name: "kms a2", Reads: 2, LastRead: start}},
+		removed(fileOf(rule("pods", identity, otherGCMKey, kms("a", p)))))
+	require.Empty(t, removed(fileOf(rule("pods", identity, otherGCMKey,
+		strings.Replace(kms("a", p), "}", ", timeout: 7s}", 1), kms("a2", p)))), "it is there, elsewhere and with another timeout")
 }
 
 // A file that changes nothing for a key goes on with its count, also when other

@@ -25,7 +25,9 @@ type faultyPlugin struct {
 	encryptKeyID                 string // instead of the status's, when set
 	annotations                  map[string][]byte
 	statusErr, encErr, decErr    error
-	refused                      []byte // of which alone Decrypt fails, if there is any
+	unwrapped                    []byte // what Decrypt gives out, when set
+	refused                      []byte // of which alone Decrypt fails, or gives that out, if there is any
+	salt                         string // newlines, which tell one wrapping from another
 	statuses, encrypts, decrypts int
 	wrapped                      [][]byte      // what Encrypt was given
 	decrypting                   chan struct{} // when set, Decrypt waits for it
@@ -65,15 +67,15 @@ func (f *faultyPlugin) Encrypt(_ context.Context, dek []byte) (Wrapped, error) {
 	if f.encryptKeyID != "" {
 		keyID = f.encryptKeyID
 	}
-	return Wrapped{Ciphertext: []byte(base64.StdEncoding.EncodeToString(dek)), KeyID: keyID, Annotations: f.annotations}, f.encErr
+	return Wrapped{Ciphertext: []byte(base64.StdEncoding.EncodeToString(dek) + f.salt), KeyID: keyID, Annotations: f.annotations}, f.encErr
 }
 
 func (f *faultyPlugin) Decrypt(ctx context.Context, w Wrapped) ([]byte, error) {
 	f.mu.Lock()
 	f.decrypts++
-	err, gate := f.decErr, f.decrypting
+	err, gate, instead := f.decErr, f.decrypting, f.unwrapped
 	if f.refused != nil && !bytes.Equal(f.refused, w.Ciphertext) {
-		err = nil
+		err, instead = nil, nil
 	}
 	f.mu.Unlock()
 	if gate != nil {
@@ -85,6 +87,9 @@ func (f *faultyPlugin) Decrypt(ctx context.Context, w Wrapped) ([]byte, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if instead != nil {
+		return bytes.Clone(instead), nil
 	}
 	return base64.StdEncoding.DecodeString(string(w.Ciphertext))
 }

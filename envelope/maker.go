@@ -26,19 +26,11 @@ type refused struct {
 }
 
 // refusal is why the last try ahead of writing failed, if it was under keyID and
-// came to an answer a moment ago: a file that is tried every few seconds must not
-// cost a call of Encrypt each time. What the plugin said of the DEK itself will
-// hardly be another soon.
-func (m *maker) refusal(keyID string, now time.Time, o *Options) *plugin.Trouble {
+// came to an answer that will hardly be another soon: a file that is tried every
+// few seconds must not cost a call of Encrypt each time.
+func (m *maker) refusal(keyID string, after time.Time) *plugin.Trouble {
 	r := &m.refused
-	if r.Trouble == nil || r.keyID != keyID {
-		return nil
-	}
-	stands := o.UnhealthyPoll
-	if r.Problem == BadAnswer || r.Problem == Disagreement || plugin.OfTheValue(r.Err) {
-		stands = o.HealthyPoll
-	}
-	if now.Sub(r.at) >= stands {
+	if r.Trouble == nil || r.keyID != keyID || !r.at.After(after) || r.Problem != BadAnswer && r.Problem != Disagreement && !plugin.OfTheValue(r.Err) {
 		return nil
 	}
 	return r.Trouble
@@ -51,6 +43,7 @@ type pendingDEK struct {
 	redact.As
 	secret [dekSize]byte
 	source stored.DEKSource // zero until it is wrapped
+	at     time.Time        // when it was
 }
 
 // make makes a DEK for writing under the key_id that d knows, and tells if that
@@ -148,7 +141,7 @@ func (p *Provider) wrap(ctx context.Context, pending *pendingDEK, keyID string) 
 	if err != nil {
 		return plugin.Troublef(BadAnswer, "encrypt: the plugin's answer cannot be stored: %w", err)
 	}
-	pending.source = source
+	pending.source, pending.at = source, p.opts.Clock.Now()
 	if got := source.KeyID; got != keyID {
 		return plugin.Troublef(Disagreement, "encrypt used key_id %s and status names %s: the plugin has not settled on one",
 			HashKeyID(got), HashKeyID(keyID))
@@ -179,8 +172,8 @@ func (p *Provider) prove(ctx context.Context, pending *pendingDEK) *plugin.Troub
 	case err != nil:
 		p.samples.Refused(&source)
 		t := plugin.Troublef(plugin.ProblemOf(err), "decrypt: the plugin does not unwrap what it has wrapped: %w", err)
-		if !t.LostContact() {
-			pending.source = stored.DEKSource{} // what it wrapped may be lost: have it wrapped again
+		if plugin.OfTheValue(err) || !t.LostContact() && p.opts.Clock.Since(pending.at) >= p.opts.HealthyPoll {
+			pending.source = stored.DEKSource{} // what it wrapped is lost, or may be: have it wrapped again
 		}
 		return t
 	case subtle.ConstantTimeCompare(got, pending.secret[:]) != 1:

@@ -61,11 +61,14 @@ func (p *Provider) makeSpare(ctx context.Context) *plugin.Trouble {
 	if k.KeyID == "" {
 		return plugin.Troublef(Unreachable, "status: the plugin has not answered yet")
 	}
-	if t := p.maker.refusal(k.KeyID, now, &p.opts); t != nil {
+	if p.writer.wasProvenAfter(now.Add(-time.Second)) {
+		return nil
+	}
+	if t := p.maker.refusal(k.KeyID, now.Add(-p.opts.HealthyPoll)); t != nil {
 		return t
 	}
 	t := p.makeOrProveSpare(ctx, k.KeyID)
-	if t != nil && !t.LostContact() && ctx.Err() == nil {
+	if t != nil && ctx.Err() == nil {
 		p.maker.refused = refused{k.KeyID, t, now}
 	}
 	return t

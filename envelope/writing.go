@@ -235,11 +235,17 @@ func (w *writer) keepSpare(dek *writeDEK, proven time.Time) {
 }
 
 // spareIsProvenSince reports whether there is a spare DEK that the plugin was known
-// to unwrap after a time.
+// to unwrap at a time or later.
 func (w *writer) spareIsProvenSince(at time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.spare.writeDEK != nil && w.spare.proven.After(at)
+	return w.spare.writeDEK != nil && !w.spare.proven.Before(at)
+}
+
+// wasProvenAfter reports whether what is written with was made after a time.
+func (w *writer) wasProvenAfter(at time.Time) bool {
+	now := w.now.Load()
+	return now != nil && now.open && now.dek.opener.since.After(at)
 }
 
 // discard ends writing with dek, until there is another.

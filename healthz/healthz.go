@@ -96,7 +96,7 @@ func (p *Provider) consequence(now time.Time) string {
 	left := int(p.WritesUntil.Sub(now).Seconds())
 	switch {
 	case p.WritesUntil.IsZero():
-		return fmt.Sprintf("nothing was written with it yet and writes fail; start the plugin at %s", p.Endpoint)
+		return fmt.Sprintf("there is no data key to write with, reads under keys used before go on; look at the plugin at %s", p.Endpoint)
 	case left <= 0:
 		return fmt.Sprintf("writes have stopped, reads go on; look at the plugin at %s", p.Endpoint)
 	}

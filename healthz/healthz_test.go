@@ -83,7 +83,7 @@ func TestTheTextCountsDown(t *testing.T) {
 		require.Contains(t, healthz.Text([]healthz.Provider{p}, now.Add(after)), want)
 	}
 	p.WritesUntil = time.Time{}
-	require.Contains(t, healthz.Text([]healthz.Provider{p}, now), "start the plugin at unix:///run/vault.sock")
+	require.Contains(t, healthz.Text([]healthz.Provider{p}, now), "there is no data key to write with, reads under keys used before go on; look at the plugin at unix:///run/vault.sock")
 }
 
 func TestAReaderIsDegradedAndSaysSo(t *testing.T) {

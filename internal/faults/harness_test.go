@@ -336,6 +336,14 @@ func (s *server) mustRead(r schema.GroupResource, stored []byte) {
 	require.NoError(s.t, s.read(r, stored))
 }
 
+// stale reports whether a value is to be written again.
+func (s *server) stale(r schema.GroupResource, stored []byte) bool {
+	s.t.Helper()
+	_, stale, err := s.ResourceTransformers().TransformerForResource(r).TransformFromStorage(context.Background(), stored, at)
+	require.NoError(s.t, err)
+	return stale
+}
+
 // elsewhere are values written by n other servers, each under a key of its own,
 // with the plugin that name is on.
 func elsewhere(t tb, n int, name string, p *faultplugin.Plugin) [][]byte {

@@ -42,7 +42,7 @@ var startRows = []row{
 	},
 	{
 		id:     "absent-at-start",
-		seen:   "`not ready, unreachable since`, `nothing was written with it yet and writes fail`, `kms_provider_problem{problem=\"unreachable\"} 1`",
+		seen:   "`not ready, unreachable since`, `there is no data key to write with`, `kms_provider_problem{problem=\"unreachable\"} 1`",
 		goesOn: "no writes and no reads with it; other providers",
 		test:   absentAtStart,
 	},
@@ -145,7 +145,7 @@ func absentAtStart(t *trial) {
 	s := start(t, fileOf(rule("secrets", kms(t.id, p)), rule("configmaps", identity, kms("also-"+t.id, p))))
 	_, err := s.write(secrets)
 	require.ErrorIs(t, err, envelope.ErrWritesStopped)
-	require.ErrorContains(t, err, "no DEK yet")
+	require.ErrorContains(t, err, "no DEK that the plugin is known to unwrap")
 	s.mustRead(configmaps, s.mustWrite(configmaps))
 	s.clock.Step(unhealthyPoll)
 	s.idle(unhealthyPoll)

@@ -28,7 +28,7 @@ var kmsMetrics = sync.OnceValue(func() (m struct {
 	m.problem = gauge("kms_provider_problem",
 		"1 for the class of what is wrong with the KMS plugin of the provider; absent when nothing is.", "provider_name", "problem")
 	m.writesUntil = gauge("kms_writes_until_timestamp_seconds",
-		"When writing with the KMS provider stops unless its plugin is found healthy again: in the past once it has stopped, 0 while it has not begun.", "provider_name")
+		"When writing with the KMS provider stops unless its plugin is found healthy again: in the past once it has stopped, and while there is no key to write with; 0 for one that is only read with.", "provider_name")
 	m.lastHealthy = gauge("kms_last_healthy_timestamp_seconds",
 		"When the Status of the KMS plugin was last healthy; 0 if never.", "provider_name")
 	m.dekCreated = gauge("kms_dek_created_timestamp_seconds",

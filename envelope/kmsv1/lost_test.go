@@ -1,0 +1,101 @@
+package kmsv1
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kube-atrest/atrest/envelope"
+)
+
+// A plugin that answers the same to all is found out by the second answer, between
+// two probes too.
+func TestAnAnswerThatWasGivenBeforeIsNotStored(t *testing.T) {
+	r := newRig(t)
+	r.write("well")
+	r.plugin.set(func(p *faultyPlugin) { p.wrap = func([]byte) []byte { return []byte("AAAA") } })
+	_, _ = r.Seal(t.Context(), testPrefix, []byte("the first cannot be told"), testKey)
+	_, err := r.Seal(t.Context(), testPrefix, []byte("v"), testKey)
+	require.ErrorContains(t, err, "the same answer for two secrets")
+	require.Eventually(t, func() bool { return !ready(r) }, testWait, testTick)
+}
+
+// What was wrapped ahead, by a KEK that is gone, is wrapped again.
+func TestAProofThatIsRefusedIsMadeAgain(t *testing.T) {
+	r := standing(t)
+	require.NoError(t, r.Prepare(t.Context()))
+	before := r.proof.Load().wrapped
+	r.plugin.set(func(p *faultyPlugin) { p.damaged = before })
+	r.clock.Step(2 * time.Second)
+	require.ErrorIs(t, r.Prepare(t.Context()), errDamaged)
+	require.NoError(t, r.Prepare(t.Context()))
+	r.SetRole(envelope.Writes)
+	r.write("v")
+}
+
+// One value that a reader met must not keep its plugin from becoming the writer.
+func TestAReaderThatMetADamagedValueCanBecomeTheWriter(t *testing.T) {
+	value := newRig(t).write("value")
+	wrapped, _, ok := split(value)
+	require.True(t, ok)
+	r := standing(t)
+	r.plugin.set(func(p *faultyPlugin) { p.damaged = wrapped })
+	_, _, err := r.Open(t.Context(), value, testKey)
+	require.ErrorIs(t, err, errDamaged)
+	require.Eventually(t, func() bool { return r.Health().Problem == envelope.Failed }, testWait, testTick, "it has unwrapped nothing")
+	require.NoError(t, r.Prepare(t.Context()))
+	r.SetRole(envelope.Writes)
+	r.write("v")
+	r.settled()
+	require.Empty(t, r.Health().Problem)
+}
+
+// One value that fails says nothing of a plugin that unwraps others.
+func TestOneValueThatFailsSaysNothingOfThePlugin(t *testing.T) {
+	value, well := newRig(t).write("value"), newRig(t).write("well")
+	wrapped, _, _ := split(value)
+	for _, role := range []envelope.Role{envelope.Reads, envelope.Writes} {
+		r := newRig(t)
+		r.SetRole(role)
+		require.True(t, verdictOf(r.Open(t.Context(), well, testKey)).opened)
+		r.plugin.set(func(p *faultyPlugin) { p.damaged = wrapped })
+		for range 60 {
+			require.False(t, verdictOf(r.Open(t.Context(), value, testKey)).opened)
+			r.settled()
+			require.Empty(t, r.Health().Problem)
+			r.clock.Step(10 * time.Second)
+			r.settled()
+		}
+		require.Empty(t, r.seen.changes)
+	}
+}
+
+// Whatever the plugin answers to Version is not the value's matter, and does not
+// make it one to delete.
+func TestARefusedVersionIsNotTheMatterOfAValue(t *testing.T) {
+	value := newRig(t).write("value")
+	for _, code := range []codes.Code{codes.InvalidArgument, codes.NotFound, codes.Unimplemented, codes.Internal} {
+		s := newServer(t)
+		s.refusal = status.Error(code, "refused by the test")
+		s.start(t)
+		r := frozen(t, s, never)
+		require.NotEmpty(t, r.Health().Problem, code)
+		_, _, err := r.Open(t.Context(), value, testKey)
+		require.ErrorIs(t, err, envelope.ErrUnavailable, code)
+		require.NotErrorIs(t, err, envelope.ErrCorrupt, code)
+		require.NotErrorIs(t, err, envelope.ErrUnknownKEK, code)
+	}
+}
+
+func TestAnotherTimeoutLosesNoCount(t *testing.T) {
+	r := newRig(t)
+	value := r.write("v")
+	require.True(t, verdictOf(r.Open(t.Context(), value, testKey)).opened)
+	heir := hold(t, NewProvider(newFaultyPlugin(), Options{}), envelope.Reads)
+	heir.Inherit(r.Provider)
+	heir.Usage()
+	require.EqualValues(t, 1, heir.Health().Reads)
+}
