@@ -20,7 +20,7 @@ func (e *Encryption) Run(ctx context.Context) error {
 	defer r.dropTried()
 	controller, err := reload.NewController(reload.Config{
 		Path: e.options.ConfigFile, Hash: e.hash, Set: e.set, Clock: e.clock, Build: r.build,
-		Hooks: reload.Hooks{Loaded: r.loaded, Failed: r.failed, Cleared: r.cleared},
+		Hooks: reload.Hooks{Loaded: r.loaded, Failed: r.failed, Reworded: r.tellFailed, Cleared: r.cleared},
 	})
 	if err != nil {
 		return err
@@ -91,6 +91,10 @@ func (r *reloading) failed(s reload.Status) {
 		r.dropTried() // there is no content that would be tried again
 	}
 	r.metrics.Failed()
+	r.tellFailed(s)
+}
+
+func (r *reloading) tellFailed(s reload.Status) {
 	r.logger.Error(s.LastError, "Kept the encryption configuration in use", "hash", s.Hash, "refusedHash", s.FailedHash, "retrying", s.Retrying)
 }
 
