@@ -166,6 +166,20 @@ func TestATryIsLetGoWhenAnotherContentCannotBeUsed(t *testing.T) {
 	y.held.requireClosed(t)
 }
 
+func TestATryIsLetGoWhenTheFileHoldsARefusedContentAgain(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, put := place(t, configuration(p, "secrets"))
+	e := start(t, optionsFor(path))
+	follow(t, e)
+	put("kind: [")
+	eventually(t, func() bool { return e.Status().Reload != nil && reloadOf(e).Outcome == "failed" })
+	refused := reloadOf(e)
+	_, hung := hanging(t, e, put)
+	put("kind: [")
+	hung.requireClosed(t)
+	eventually(t, func() bool { return reloadOf(e) == refused })
+}
+
 func TestATryIsLetGoWhenRunEnds(t *testing.T) {
 	y := newTrying(t)
 	y.stop()

@@ -187,7 +187,9 @@ func (c *Controller) act(ctx context.Context, l look, why reason) {
 		if abandoned || status.LastError != nil {
 			c.cleared(status)
 		}
-	case l.hash == status.FailedHash && (!status.Retrying || why != polled):
+	case l.hash == status.FailedHash && !abandoned && (!status.Retrying || why != polled):
+		// It is built again in the place of another, so that Build lets go of
+		// what it may hold of that.
 	default:
 		c.build(ctx, l)
 	}
