@@ -206,9 +206,12 @@ func TestAResourceThatIsDefinedLaterIsFound(t *testing.T) {
 		return unservedNow(t) == 0
 	})
 	asked = a.asked.Load()
-	for range 100 {
+	looks := 0
+	eventually(t, func() bool { // with a moment for each
 		clock.Step(10 * time.Minute)
-	}
+		looks++
+		return looks == 50
+	})
 	require.Equal(t, asked, a.asked.Load(), "all is there, and nobody asks any longer")
 	require.Equal(t, 1, unserved(log))
 }
