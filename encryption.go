@@ -13,7 +13,6 @@ import (
 	apihealthz "k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/storage/value"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -37,7 +36,7 @@ type Encryption struct {
 
 	set        *reload.Set                       // of *config.Transformers
 	controller atomic.Pointer[reload.Controller] // nil before Run
-	loopback   atomic.Pointer[rest.Config]       // nil before the server runs
+	reloaded   chan struct{}                     // a token: another content has taken effect
 	ctx        context.Context                   // ends with Close
 	stop       context.CancelFunc
 	ahead      *lookahead.Scout
@@ -67,7 +66,8 @@ func (o *Options) Start(ctx context.Context, apiServerID string) (*Encryption, e
 	if o.ConfigFile == "" {
 		return nil, nil
 	}
-	e := &Encryption{options: *o, apiServerID: apiServerID, process: uuid.NewString(), logger: klog.FromContext(ctx), clock: clock.RealClock{}}
+	e := &Encryption{options: *o, apiServerID: apiServerID, process: uuid.NewString(),
+		logger: klog.FromContext(ctx), clock: clock.RealClock{}, reloaded: make(chan struct{}, 1)}
 	if o.KMS.Clock != nil {
 		e.clock = o.KMS.Clock
 	}

@@ -52,7 +52,7 @@ var rooms = map[string]room{
 	"fleet":        {uses: []string{"rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
 	"cmd/...":      {uses: []string{"config", "audit/...", "preflight", "rotation/...", "migrate", "fleet", "cmd/..."}},
 
-	"internal/lookahead": {uses: []string{"internal/stored"}, never: []string{"google.golang.org/grpc", "k8s.io/client-go/..."}},
+	"internal/lookahead": {uses: []string{"internal/stored"}, never: []string{"k8s.io/kms/...", "k8s.io/client-go/..."}},
 
 	"internal/metrics": {uses: []string{"internal/stored", "internal/tally"}},
 	"internal/erase":   {},

@@ -16,11 +16,11 @@ func (e *Encryption) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	r := &reloading{Encryption: e, ctx: ctx, metrics: metrics.Reload{APIServerID: e.apiServerID}}
+	r := &reloading{Encryption: e, metrics: metrics.Reload{APIServerID: e.apiServerID}}
 	defer r.dropTried()
 	controller, err := reload.NewController(reload.Config{
 		Path: e.options.ConfigFile, Hash: e.hash, Set: e.set, Clock: e.clock, Build: r.build,
-		Hooks: reload.Hooks{Loaded: r.loaded, Failed: r.failed, Cleared: r.cleared},
+		Hooks: reload.Hooks{Loaded: r.loaded, Failed: r.failed, Reworded: r.tellFailed, Cleared: r.cleared},
 	})
 	if err != nil {
 		return err
@@ -33,7 +33,6 @@ func (e *Encryption) Run(ctx context.Context) error {
 // reloading is what the controller works with.
 type reloading struct {
 	*Encryption
-	ctx     context.Context // of Run
 	metrics metrics.Reload
 	// Of one build at a time: what is in use, and the transformers that were
 	// built last and are not, because a plugin was not ready. Those are held
@@ -72,8 +71,9 @@ func (r *reloading) loaded(s reload.Status) {
 		r.logger.Info("Encryption changed", "change", change.String())
 	}
 	r.warn(inUse.Configuration())
-	if loopback := r.loopback.Load(); loopback != nil {
-		r.ended.Go(func() { r.warnUnserved(r.ctx, loopback) })
+	select {
+	case r.reloaded <- struct{}{}:
+	default: // it was not looked at since the one before
 	}
 
 	r.tending.Lock()
@@ -91,6 +91,10 @@ func (r *reloading) failed(s reload.Status) {
 		r.dropTried() // there is no content that would be tried again
 	}
 	r.metrics.Failed()
+	r.tellFailed(s)
+}
+
+func (r *reloading) tellFailed(s reload.Status) {
 	r.logger.Error(s.LastError, "Kept the encryption configuration in use", "hash", s.Hash, "refusedHash", s.FailedHash, "retrying", s.Retrying)
 }
 

@@ -2,13 +2,16 @@ package atrest_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apiserver/pkg/storage/value"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
@@ -94,6 +97,8 @@ type trying struct {
 	first, content string
 	put            func(string)
 	stop           func()
+	log            func() string
+	clock          *testingclock.FakeClock
 	// well and sick are the plugins, and held who is connected to the first.
 	well, sick *faultplugin.Plugin
 	held       *connections
@@ -107,11 +112,11 @@ func newTrying(t *testing.T) *trying {
 	y.content = fileOf(rule("secrets", kms("well", y.held.endpoint)), rule("configmaps", kms("sick", y.sick.Endpoint(), patient)))
 	path, put := place(t, y.first)
 	o := optionsFor(path)
-	clock := fakeTime(o)
-	y.Encryption, _ = logged(t, o)
+	y.clock = fakeTime(o)
+	y.Encryption, y.log = logged(t, o)
 	y.put = put
 	y.stop = follow(t, y.Encryption)
-	y.step = func(holds func() bool) { t.Helper(); stepUntil(t, clock, holds) }
+	y.step = func(holds func() bool) { t.Helper(); stepUntil(t, y.clock, holds) }
 	y.try(3)
 	return y
 }
@@ -159,6 +164,20 @@ func TestATryIsLetGoWhenAnotherContentCannotBeUsed(t *testing.T) {
 	y.put("kind: [")
 	y.step(func() bool { return !reloadOf(y.Encryption).Retrying })
 	y.held.requireClosed(t)
+}
+
+func TestATryIsLetGoWhenTheFileHoldsARefusedContentAgain(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, put := place(t, configuration(p, "secrets"))
+	e := start(t, optionsFor(path))
+	follow(t, e)
+	put("kind: [")
+	eventually(t, func() bool { return e.Status().Reload != nil && reloadOf(e).Outcome == "failed" })
+	refused := reloadOf(e)
+	_, hung := hanging(t, e, put)
+	put("kind: [")
+	hung.requireClosed(t)
+	eventually(t, func() bool { return reloadOf(e) == refused })
 }
 
 func TestATryIsLetGoWhenRunEnds(t *testing.T) {
@@ -231,4 +250,17 @@ func writeAndRead(t *testing.T, e *atrest.Encryption) (ok bool) {
 		return false
 	}
 	return true
+}
+
+// What a plugin says may have the number of a request in it, or the time.
+func TestAPluginThatWordsItsTroubleAnewEachTimeIsOneFailure(t *testing.T) {
+	y := newTrying(t)
+	failed := reloadOf(y.Encryption)
+	for n := range 10 {
+		y.sick.Set(func(b *faultplugin.Behaviour) { b.Healthz = fmt.Sprint("the KMS is away, request ", n) })
+		y.step(func() bool { return strings.Contains(reloadOf(y.Encryption).Error, fmt.Sprint("request ", n)) })
+		require.Equal(t, failed.FailedSince, reloadOf(y.Encryption).FailedSince)
+	}
+	lines := strings.Count(y.log(), "Kept the encryption configuration in use")
+	require.LessOrEqual(t, lines, 2+int(y.clock.Since(failed.FailedSince)/time.Minute))
 }

@@ -18,11 +18,12 @@ import (
 )
 
 // api is what a server says that it serves. It is not there yet while unready,
-// and nothing is while empty.
+// and nothing is while empty. It has an aggregated API, metrics.k8s.io, which is
+// away while down, and widgets when those are defined.
 type api struct {
 	*httptest.Server
-	unready, empty atomic.Bool
-	asked          atomic.Int64
+	unready, empty, down, defined atomic.Bool
+	asked                         atomic.Int64
 }
 
 func newAPI(t *testing.T) *api {
@@ -46,13 +47,34 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{}`)
 		return
 	}
+	if a.down.Load() && r.URL.Path == "/apis/metrics.k8s.io/v1beta1" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	apps := []string{"deployments"}
+	if a.defined.Load() {
+		apps = append(apps, "widgets")
+	}
 	fmt.Fprint(w, map[string]string{
-		"/readyz":       "ok",
-		"/api":          `{"kind":"APIVersions","versions":["v1"]}`,
-		"/apis":         `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"apps","versions":[{"groupVersion":"apps/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}}]}`,
-		"/api/v1":       `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"secrets","kind":"Secret"},{"name":"pods/status","kind":"Pod"}]}`,
-		"/apis/apps/v1": `{"kind":"APIResourceList","groupVersion":"apps/v1","resources":[{"name":"deployments","kind":"Deployment"}]}`,
+		"/readyz":                      "ok",
+		"/api":                         `{"kind":"APIVersions","versions":["v1"]}`,
+		"/apis":                        `{"kind":"APIGroupList","apiVersion":"v1","groups":[` + group("apps", "v1") + "," + group("metrics.k8s.io", "v1beta1") + `]}`,
+		"/api/v1":                      list("v1", "secrets", "pods/status"),
+		"/apis/apps/v1":                list("apps/v1", apps...),
+		"/apis/metrics.k8s.io/v1beta1": list("metrics.k8s.io/v1beta1", "pods"),
 	}[r.URL.Path])
+}
+
+func group(name, version string) string {
+	return fmt.Sprintf(`{"name":%q,"versions":[{"groupVersion":"%[1]s/%[2]s","version":%[2]q}]}`, name, version)
+}
+
+func list(version string, names ...string) string {
+	var all []string
+	for _, name := range names {
+		all = append(all, fmt.Sprintf(`{"name":%q}`, name))
+	}
+	return fmt.Sprintf(`{"kind":"APIResourceList","groupVersion":%q,"resources":[%s]}`, version, strings.Join(all, ","))
 }
 
 // served is an Encryption of resources, by a server whose hook has begun.
@@ -67,6 +89,11 @@ func served(t *testing.T, a *api, resources string) (change func(resources strin
 	return func(resources string) { put(configuration(p, resources)) }, clock, log
 }
 
+// unservedNow is what the metrics tell, -1 if that is not known.
+func unservedNow(t *testing.T) float64 {
+	return gauge(t, "atrest_encryption_config_unserved_resources")
+}
+
 func unserved(log func() string) int { return strings.Count(log(), `kind="unserved_resource"`) }
 
 // A typing error in a resource's name leaves the real one in plaintext.
@@ -75,7 +102,7 @@ func TestAResourceThatTheServerDoesNotHaveIsWarnedOf(t *testing.T) {
 	eventually(t, func() bool { return unserved(log) == 2 })
 	require.Contains(t, log(), `is \"secrets\" meant?`)
 	require.Contains(t, log(), `is \"deployments.apps\" meant?`)
-	require.EqualValues(t, 2, gauge(t, "atrest_encryption_config_unserved_resources"))
+	eventually(t, func() bool { return unservedNow(t) == 2 })
 }
 
 func TestWhatTheServerHasIsLookedAtWhenItIsReady(t *testing.T) {
@@ -95,24 +122,117 @@ func TestWhatTheServerHasIsLookedAtWhenItIsReady(t *testing.T) {
 	stepUntil(t, clock, func() bool { return unserved(log) == 1 })
 }
 
-func TestAServerThatIsNeverReadyIsGivenUp(t *testing.T) {
+func TestAServerThatIsNotReadyForLongIsAskedSeldom(t *testing.T) {
 	a := newAPI(t)
 	a.unready.Store(true)
 	_, clock, log := served(t, a, "secret")
 	began := clock.Now()
+	told := func() int { return strings.Count(log(), "Did not check whether the server has the resources") }
 	eventually(t, func() bool {
 		clock.Step(2 * time.Second)
-		return strings.Contains(log(), "Did not check whether the server has the resources")
+		return told() > 0
 	})
 	require.GreaterOrEqual(t, clock.Since(began), 5*time.Minute)
 	require.Contains(t, log(), "the server is not ready")
 	require.Zero(t, unserved(log))
+	require.EqualValues(t, -1, unservedNow(t))
+
+	asked, since := a.asked.Load(), clock.Now()
+	eventually(t, func() bool {
+		clock.Step(10 * time.Second)
+		return a.asked.Load() > asked+2
+	})
+	require.GreaterOrEqual(t, clock.Since(since), 10*time.Minute)
+	a.unready.Store(false)
+	eventually(t, func() bool {
+		clock.Step(10 * time.Second)
+		return unserved(log) == 1
+	})
+	require.Equal(t, 1, told())
+}
+
+// One API that is away hides no typing error in the names of others.
+func TestWhatIsNotInAnAPIThatIsAwayIsCheckedNonetheless(t *testing.T) {
+	a := newAPI(t)
+	a.down.Store(true)
+	_, clock, log := served(t, a, "secret, deployments.apps, pod.metrics.k8s.io, pods.metrics.k8s.io")
+	eventually(t, func() bool { return unserved(log) == 1 })
+	require.Contains(t, log(), `is \"secrets\" meant?`)
+	eventually(t, func() bool { return unservedNow(t) == 1 })
+
+	a.down.Store(false)
+	eventually(t, func() bool {
+		clock.Step(10 * time.Second)
+		return unservedNow(t) == 2
+	})
+	require.Equal(t, 2, unserved(log), "what was told is not told again")
+	require.Contains(t, log(), `is \"pods.metrics.k8s.io\" meant?`)
+}
+
+func TestNothingIsToldOfAnAPIThatIsAway(t *testing.T) {
+	a := newAPI(t)
+	a.down.Store(true)
+	_, clock, log := served(t, a, "secrets, pods.metrics.k8s.io")
+	eventually(t, func() bool {
+		clock.Step(10 * time.Second)
+		return a.asked.Load() > 1 // the first look is over
+	})
+	require.EqualValues(t, -1, unservedNow(t), "what is not known is not 0")
+
+	a.down.Store(false)
+	eventually(t, func() bool {
+		clock.Step(10 * time.Second)
+		return unservedNow(t) == 0
+	})
+	require.Zero(t, unserved(log))
+}
+
+func TestAResourceThatIsDefinedLaterIsFound(t *testing.T) {
+	a := newAPI(t)
+	_, clock, log := served(t, a, "secrets, widgets.apps")
+	eventually(t, func() bool { return unserved(log) == 1 && unservedNow(t) == 1 })
+	a.unready.Store(true)
+	asked := a.asked.Load()
+	eventually(t, func() bool {
+		clock.Step(10 * time.Second)
+		return a.asked.Load() > asked+1
+	})
+	require.EqualValues(t, 1, unservedNow(t), "a look that did not succeed tells nothing new")
+
+	a.defined.Store(true)
+	a.unready.Store(false)
+	eventually(t, func() bool {
+		clock.Step(10 * time.Second)
+		return unservedNow(t) == 0
+	})
+	asked = a.asked.Load()
+	looks := 0
+	eventually(t, func() bool { // with a moment for each
+		clock.Step(10 * time.Minute)
+		looks++
+		return looks == 50
+	})
+	require.Equal(t, asked, a.asked.Load(), "all is there, and nobody asks any longer")
+	require.Equal(t, 1, unserved(log))
+}
+
+func TestAMendedFileIsNoLongerWarnedOf(t *testing.T) {
+	a := newAPI(t)
+	change, clock, log := served(t, a, "secret")
+	eventually(t, func() bool { return unserved(log) == 1 && unservedNow(t) == 1 })
+	a.unready.Store(true)
+	change("secrets")
+	stepUntil(t, clock, func() bool { return unservedNow(t) == -1 })
+	a.down.Store(true)
+	a.unready.Store(false)
+	stepUntil(t, clock, func() bool { return unservedNow(t) == 0 })
+	require.Equal(t, 1, unserved(log))
 }
 
 func TestAChangedFileIsLookedAtToo(t *testing.T) {
 	change, clock, log := served(t, newAPI(t), "secrets")
-	stepUntil(t, clock, func() bool { return gauge(t, "atrest_encryption_config_unserved_resources") == 0 })
+	stepUntil(t, clock, func() bool { return unservedNow(t) == 0 })
 	change("secret")
 	stepUntil(t, clock, func() bool { return unserved(log) == 1 })
-	eventually(t, func() bool { return gauge(t, "atrest_encryption_config_unserved_resources") == 1 })
+	eventually(t, func() bool { return unservedNow(t) == 1 })
 }

@@ -18,12 +18,12 @@ type Health struct {
 	//
 	// The calls count in the order Status, Encrypt, Decrypt; Encrypt only for a
 	// provider that writes. A plugin that was well and is out of reach for less
-	// than two seconds has no problem yet. Decrypt's problem with reaching the
-	// plugin ends with the next Status that is well, any other when Decrypt is
-	// well, which is tried at each poll. That the plugin has no such KEK, or
-	// refuses one that is not its present one, is no problem of the plugin. For a
-	// provider that only reads neither is a Status that is refused, once Decrypt
-	// has succeeded since.
+	// than two seconds has no problem yet. Decrypt's problem is one with what the
+	// plugin should be able to unwrap: the write DEK, or where nothing is written
+	// one that was read before. That is tried at once when a value's DEK is not
+	// unwrapped, and at each poll while it fails; that one value fails is no
+	// problem of the plugin. For a provider that only reads neither is a Status
+	// that is refused, while Decrypt succeeds.
 	Problem Problem
 	Err     error
 	Since   time.Time

@@ -91,6 +91,27 @@ func TestAFileThatCannotBeReadEndsTheBuildingOfWhatItHeld(t *testing.T) {
 	})
 }
 
+// Whoever builds may hold what a try was made of for the next: it has to come.
+func TestARefusedContentThatIsThereAgainInsteadOfOneThatWaitsIsBuiltAgain(t *testing.T) {
+	follow(t, func(f *follower) {
+		f.refuses["bad"] = errBad
+		f.put("bad")
+		refused := f.controller.Status()
+		f.during = abandoned
+		f.put("waits")
+		f.during = nil
+		f.put("bad")
+		f.requireBuilt("bad", "waits", "bad")
+		again := f.controller.Status()
+		require.Equal(t, f.clock.Now(), again.LastAttempt)
+		again.LastAttempt = refused.LastAttempt
+		require.Equal(t, refused, again)
+		require.Len(t, f.failed, 1, "and that is no news")
+		f.pass(3 * DefaultPoll)
+		f.requireBuilt("bad", "waits", "bad")
+	})
+}
+
 // That nothing goes on is what the end of the bubble shows.
 func TestRunThatEndsWhileSomethingIsBuiltLeavesNothingBehind(t *testing.T) {
 	for name, refusal := range map[string]error{

@@ -17,8 +17,7 @@ import (
 //
 // Build may wait for others, bounds that waiting, and ends when ctx does: that is
 // when the file holds another content, which is built next. Its errors must not
-// hold key material, nor anything that differs each time, such as a duration: a
-// new text is a new failure.
+// hold key material.
 type Build func(ctx context.Context, content []byte) (Generation, error)
 
 // Config is what a [Controller] works with. Path, Hash, Build and Set are
@@ -88,6 +87,7 @@ type Controller struct {
 	status   atomic.Pointer[Status] // stored by the goroutine of Run
 	watching watching
 	building building
+	telling  telling // of the latest failure
 }
 
 // NewController returns a controller, or an error that names what is wrong with
@@ -187,22 +187,11 @@ func (c *Controller) act(ctx context.Context, l look, why reason) {
 		if abandoned || status.LastError != nil {
 			c.cleared(status)
 		}
-	case l.hash == status.FailedHash && (!status.Retrying || why != polled):
+	case l.hash == status.FailedHash && !abandoned && (!status.Retrying || why != polled):
+		// It is built again in the place of another, so that Build lets go of
+		// what it may hold of that.
 	default:
 		c.build(ctx, l)
-	}
-}
-
-func (c *Controller) failed(status Status, hash string, cause error) {
-	err := fmt.Errorf("the encryption config at %s is not in use, the one before it stays: %w", c.config.Path, cause)
-	known := status.LastError != nil && status.FailedHash == hash && status.LastError.Error() == err.Error()
-	status.LastError, status.FailedHash, status.Retrying = err, hash, retryable(cause)
-	if !known {
-		status.FailedSince = c.config.Clock.Now()
-	}
-	c.status.Store(&status)
-	if !known {
-		call(c.config.Hooks.Failed, status)
 	}
 }
 

@@ -170,11 +170,6 @@ func TestContentThatMaySucceedLaterIsTriedAtEachPoll(t *testing.T) {
 		require.True(t, f.failed[0].Retrying)
 		require.Equal(t, f.failed[0].FailedSince, f.controller.Status().FailedSince)
 
-		f.refuses["second"] = retry{errors.New("plugin is denied")}
-		f.pass(2 * DefaultPoll)
-		require.Len(t, f.failed, 2, "another cause is reported")
-		require.Equal(t, f.failed[1].LastError, f.controller.Status().LastError)
-
 		delete(f.refuses, "second")
 		f.pass(DefaultPoll)
 		require.Len(t, f.loaded, 1)
@@ -182,6 +177,52 @@ func TestContentThatMaySucceedLaterIsTriedAtEachPoll(t *testing.T) {
 		built := len(f.built)
 		f.pass(3 * DefaultPoll)
 		require.Len(t, f.built, built)
+	})
+}
+
+// A plugin may word its trouble anew each time, as with the number of a request.
+func TestTheSameFailureInOtherWordsIsToldOnceAMinuteAndIsOneFailure(t *testing.T) {
+	follow(t, func(f *follower) {
+		n := 0
+		f.during = func(context.Context) {
+			n++
+			f.refuses["second"] = retry{fmt.Errorf("request %d: plugin is away", n)}
+		}
+		f.put("second")
+		failed := f.controller.Status()
+		f.pass(time.Minute - DefaultPoll)
+		require.Empty(t, f.reworded)
+		require.ErrorContains(t, f.controller.Status().LastError, fmt.Sprintf("request %d:", n), "what is known is the latest")
+
+		f.pass(4*time.Minute + DefaultPoll)
+		require.Greater(t, n, 25)
+		require.Len(t, f.failed, 1)
+		require.InDelta(t, 5, len(f.reworded), 1)
+		for _, s := range append(f.reworded, f.controller.Status()) {
+			require.Equal(t, failed.FailedSince, s.FailedSince)
+			require.Equal(t, failed.FailedHash, s.FailedHash)
+			require.True(t, s.Retrying)
+		}
+	})
+}
+
+func TestAnotherCauseIsToldWhenAMinuteHasPassed(t *testing.T) {
+	follow(t, func(f *follower) {
+		f.refuses["second"] = retry{errors.New("plugin is away")}
+		f.put("second")
+		f.pass(10 * time.Minute)
+		require.Empty(t, f.reworded, "the same words are no news")
+
+		f.refuses["second"] = retry{errors.New("plugin is denied")}
+		f.pass(DefaultPoll)
+		require.Len(t, f.reworded, 1)
+		require.ErrorContains(t, f.reworded[0].LastError, "plugin is denied")
+		require.Equal(t, f.failed[0].FailedSince, f.reworded[0].FailedSince)
+
+		f.refuses["second"] = errors.New("not this file")
+		f.pass(DefaultPoll)
+		require.Len(t, f.failed, 2, "that it is not tried again is another failure")
+		require.False(t, f.failed[1].Retrying)
 	})
 }
 

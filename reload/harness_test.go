@@ -72,6 +72,7 @@ type follower struct {
 	built                   []string
 	made                    map[string]*fakeGeneration // by content, the latest of each
 	loaded, failed, cleared []Status
+	reworded                []Status
 }
 
 const inUse = "first content"
@@ -91,9 +92,10 @@ func follow(t *testing.T, test func(*follower)) {
 			Path: f.path, Hash: Hash([]byte(inUse)), Build: f.build, Set: set,
 			Clock: f.clock, Notifier: f.notifier,
 			Hooks: Hooks{
-				Loaded:  func(s Status) { f.loaded = append(f.loaded, s) },
-				Failed:  func(s Status) { f.failed = append(f.failed, s) },
-				Cleared: func(s Status) { f.cleared = append(f.cleared, s) },
+				Loaded:   func(s Status) { f.loaded = append(f.loaded, s) },
+				Failed:   func(s Status) { f.failed = append(f.failed, s) },
+				Reworded: func(s Status) { f.reworded = append(f.reworded, s) },
+				Cleared:  func(s Status) { f.cleared = append(f.cleared, s) },
 			},
 		})
 		require.NoError(t, err)

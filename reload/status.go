@@ -18,9 +18,10 @@ type Status struct {
 	// Building is the content that is being built, empty for none. What is in
 	// use stays in use meanwhile.
 	Building string
-	// LastError is why the file is not in use; nil while it is. FailedSince is
-	// when it was first reported with this text. FailedHash is the content
-	// that could not be built, empty if the file could not be read.
+	// LastError is why the file is not in use, as it was found last; nil while
+	// it is. FailedHash is the content that could not be built, empty if the
+	// file could not be read, and FailedSince is when that was found first,
+	// whatever the error read like since.
 	LastError   error
 	FailedSince time.Time
 	FailedHash  string
@@ -37,9 +38,12 @@ type Hooks struct {
 	// Loaded follows each swap.
 	Loaded func(Status)
 	// Failed is called once for each content that cannot be used, and for a
-	// file that cannot be read: not again for the same content or, if that is
-	// tried again, the same text of the error.
+	// file that cannot be read: not again for the same content, unless it is
+	// tried again no longer, or from now on.
 	Failed func(Status)
+	// Reworded is called when that failure reads differently than when it was
+	// told of last, at most once a minute.
+	Reworded func(Status)
 	// Cleared is called when the file holds the content in use again, after a
 	// failure or while another content was being built.
 	Cleared func(Status)

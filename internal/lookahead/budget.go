@@ -16,26 +16,56 @@ const (
 
 // budget is what the search through one resource may cost, and has.
 type budget struct {
-	spent int64 // bytes
+	spent int64 // bytes, with those that are granted to reads under way
 	pages int
+	own   int64         // bytes that are its share
 	spare *atomic.Int64 // bytes, shared with other resources
 	drawn int64         // of them
 }
 
-func (b *budget) spend(bytes int64) {
-	b.spent += bytes
-	b.pages++
+// expect sets the share, if there are about so many bytes more to be read in all.
+func (b *budget) expect(unread int64) {
+	b.own = min((b.spent+unread)/share, mostBytes)
+	b.draw(b.spent - b.own - b.drawn)
 }
 
-// left is how many bytes may still be read, if there are so many more in all.
-func (b *budget) left(unread int64) int64 {
+// grant gives up to so many bytes to one more read, which is not to take more.
+func (b *budget) grant(most int64) int64 {
 	if b.pages >= mostPages {
 		return 0
 	}
-	own := min((b.spent+unread)/share, mostBytes)
-	if over := b.spent - own - b.drawn; over > 0 {
-		b.spare.Add(-over)
-		b.drawn += over
+	b.draw(b.spent + most - b.own - b.drawn)
+	granted := max(0, min(most, b.own+b.drawn-b.spent))
+	b.spent += granted
+	return granted
+}
+
+// settle is for each read when it is over, and says what it took.
+func (b *budget) settle(granted, took int64) {
+	b.pages++
+	b.giveBack(granted - took)
+}
+
+// giveBack returns what was granted and not read.
+func (b *budget) giveBack(bytes int64) {
+	b.spent -= bytes
+	if over := min(b.drawn, b.own+b.drawn-b.spent); over > 0 {
+		b.drawn -= over
+		b.spare.Add(over)
 	}
-	return own + b.drawn + max(0, b.spare.Load()) - b.spent
+}
+
+// draw takes from what all have to spare, as far as there is so much.
+func (b *budget) draw(bytes int64) {
+	for bytes > 0 {
+		spare := b.spare.Load()
+		take := min(bytes, spare)
+		if take <= 0 {
+			return
+		}
+		if b.spare.CompareAndSwap(spare, spare-take) {
+			b.drawn += take
+			return
+		}
+	}
 }

@@ -21,11 +21,49 @@ const few = 3
 // often that brought nothing, the more.
 func (g gap) weight() float64 { return float64(g.count) / float64(1+g.dry) }
 
+// mostBytes is what a page of it may have: some more than is likely.
+func (g gap) mostBytes() int64 {
+	return min(maxAnswer, max(pageBytes, 2*g.size*int64(g.limit)))
+}
+
 // probe is a page to be read: of the keys in a gap, from one of them on.
 type probe struct {
 	gap
-	from  string
-	depth int // how many bytes of the gap's after the keys before from begin with; 0 is not known
+	from    string
+	depth   int   // how many bytes of the gap's after the keys before from begin with; 0 is not known
+	most    int64 // bytes that the page may have
+	granted int64 // of them, by the budget
+}
+
+func (p probe) part() part { return part{p.from, p.before, p.limit, p.most} }
+
+// larger is the gap of so many objects after the first of all was too much: it is
+// asked for one that may be larger. All are as large, for all that is known.
+func (p probe) larger(count int64) []gap {
+	if p.most >= maxAnswer {
+		return nil
+	}
+	g := p.gap
+	g.count, g.size = count, p.most
+	return []gap{g}
+}
+
+// past are the parts of the gap after a page was too much: it is asked for one
+// object, and if that is too much, for others. How many are before that is not
+// known.
+func (p probe) past() []gap {
+	if p.limit > 1 {
+		g := p.gap
+		g.limit = 1
+		return []gap{g}
+	}
+	left, right := p.gap, p.gap
+	left.before, right.after, right.branch = p.from, p.from, 0
+	left.count, right.count = p.count/2, (p.count-1)/2
+	if p.from == next(p.after) {
+		left.count = 0
+	}
+	return slices.DeleteFunc([]gap{left, right}, func(g gap) bool { return g.count <= 0 })
 }
 
 // probe says where a gap is to be parted. etcd finds a key by its name, and not

@@ -1,6 +1,7 @@
 package lookahead
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"math/rand/v2"
@@ -42,6 +43,15 @@ type objects struct {
 	keys []string
 	deks []int
 	size int // of their data
+	// large, if set, is that of one of them; 0 for size.
+	large func(i int) int
+}
+
+func (o objects) sizeOf(i int) int {
+	if o.large == nil {
+		return o.size
+	}
+	return cmp.Or(o.large(i), o.size)
 }
 
 // objectsOf gives keys the DEKs that a function of their place in the order says.
@@ -69,7 +79,7 @@ func (o objects) serve(t testing.TB) (*etcdtest.Server, int64) {
 	server := etcdtest.Start(t)
 	all := int64(0)
 	for i, key := range o.keys {
-		value := sealed(o.deks[i], o.size)
+		value := sealed(o.deks[i], o.sizeOf(i))
 		server.Store(key, value)
 		all += int64(len(key) + len(value))
 	}

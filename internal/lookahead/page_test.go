@@ -61,20 +61,21 @@ func TestObjectsOfAMegabyteAreReadOneByOne(t *testing.T) {
 	server, all := o.serve(t)
 	require.NotEmpty(t, found(t, server))
 	for _, r := range server.Requests() {
-		require.Equal(t, int64(1), r.Limit)
+		require.True(t, r.Limit == 1 || r.CountOnly)
 	}
-	require.LessOrEqual(t, server.Served(), all/share+abreast*o.bytes(), "no more than a round beyond the share")
+	require.LessOrEqual(t, server.Served(), all/share+abreast*(o.bytes()+framing), "what is refused is not all sent, but written")
 }
 
-// Nothing tells that the objects behind the small ones are large.
-func TestAPageThatIsTooMuchIsReadAsOneObject(t *testing.T) {
+// Nothing tells that the objects behind the small ones are large, and to read
+// them would cost more than what is known of allows.
+func TestLargeObjectsAmongSmallOnesArePassedOver(t *testing.T) {
 	server, _ := objectsOf(numbered(2000), func(i int) int { return i }).serve(t)
-	for i := range 60 {
-		server.Store(fmt.Sprintf("%sdefault/secret-%06d", prefix, 1900+i), sealed(10_000+i, 1<<20))
+	for i := range 3 {
+		server.Store(fmt.Sprintf("%sdefault/secret-%06d", prefix, 500+500*i), sealed(10_000+i, 1<<20))
 	}
-	require.Condition(t, func() bool {
-		return slices.ContainsFunc(found(t, server), func(dek int) bool { return dek >= 10_000 })
-	}, "they are looked at all the same")
+	deks := found(t, server)
+	require.Greater(t, len(deks), 50)
+	require.Less(t, slices.Max(deks), 10_000)
 }
 
 func TestAnObjectThatIsTooMuchIsPassedOver(t *testing.T) {
@@ -136,15 +137,17 @@ type meeting struct {
 	missing sync.WaitGroup
 }
 
-func (m *meeting) read(ctx context.Context, from, before string, limit int) (page, error) {
+func (m *meeting) read(ctx context.Context, p part) (page, error) {
 	m.missing.Done()
 	m.missing.Wait()
-	return m.shelf.read(ctx, from, before, limit)
+	return m.shelf.read(ctx, p)
 }
 
 func TestPagesAreReadSomeAtATime(t *testing.T) {
 	store := &meeting{shelf: &shelf{objects: objectsOf(numbered(5000), func(i int) int { return i })}}
-	s := newSearch(store, 1<<20, new(atomic.Int64))
+	var spare atomic.Int64
+	spare.Store(abreast * pageBytes)
+	s := newSearch(store, 1<<20, &spare)
 	for i := range 2 * abreast {
 		s.gaps = append(s.gaps, gap{after: store.keys[600*i], before: store.keys[600*i+500], count: 499, size: store.bytes(), limit: minPage})
 	}
@@ -156,16 +159,6 @@ func TestPagesAreReadSomeAtATime(t *testing.T) {
 	for _, a := range answers {
 		require.Len(t, a.objects, minPage)
 	}
-}
-
-// What was under way of an answer that is refused has been read too.
-func TestAPageThatIsTooMuchHasItsCost(t *testing.T) {
-	s := newSearch(nil, 1, new(atomic.Int64))
-	require.True(t, s.take(probe{gap: gap{count: 100, size: 300, limit: 8}}, answer{tooMuch: true}, nil))
-	require.Equal(t, budget{spent: pageBytes, pages: 1, spare: s.spare}, s.budget)
-	require.Equal(t, []gap{{count: 100, size: maxAnswer, limit: 8}}, s.gaps)
-	require.True(t, s.take(probe{gap: gap{count: 100, size: maxAnswer, limit: 1}}, answer{tooMuch: true}, nil))
-	require.Len(t, s.gaps, 1, "one object cannot be read in parts")
 }
 
 func TestTheLastRoundKeepsToWhatIsLeft(t *testing.T) {
@@ -188,31 +181,4 @@ func TestNoMoreDEKsAreFoundThanAreKept(t *testing.T) {
 	f.ended.Wait()
 	require.GreaterOrEqual(t, len(f.deks), 100)
 	require.LessOrEqual(t, len(f.deks), 100+abreast*maxPage, "the pages under way are looked at to their end")
-}
-
-// A resource that is large without end costs no more than so many bytes and reads.
-func TestWhatAResourceMayCost(t *testing.T) {
-	var spare atomic.Int64
-	spare.Store(1000)
-	b := budget{spare: &spare}
-	require.Equal(t, int64(12_000/share+1000), b.left(12_000))
-	require.Equal(t, int64(1000), spare.Load(), "which is for all, and not used")
-	require.Equal(t, int64(mostBytes+1000), b.left(1<<50))
-
-	b.spend(1500)
-	require.Equal(t, int64((1500+12_000-1500)/share+1000-1500), b.left(12_000-1500))
-	require.Equal(t, int64(1000-500), spare.Load(), "what is beyond the share is drawn once")
-	require.Equal(t, int64(500), b.left(12_000-1500))
-	require.Equal(t, int64(500), spare.Load())
-
-	other := budget{spare: &spare}
-	require.Equal(t, int64(500), other.left(0), "others have the rest")
-	other.spend(700)
-	require.Zero(t, other.left(0))
-	require.Zero(t, b.left(12_000-1500), "and then there is none")
-
-	rich := budget{spare: &spare, pages: mostPages - 1}
-	require.Positive(t, rich.left(1<<30))
-	rich.spend(1)
-	require.Zero(t, rich.left(1<<30))
 }

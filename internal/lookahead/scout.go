@@ -19,6 +19,10 @@ const (
 	resourcesAtOnce = 4
 	// within is how long it may take to look through one.
 	within = time.Minute
+	// mostKept is of how many resources it is known that they were looked through,
+	// and how many may wait for that: more than servers have. Beyond it one may be
+	// looked through twice, or not at all.
+	mostKept = 4096
 )
 
 // Target is the objects of one resource, and the etcd that they are in.
@@ -47,59 +51,89 @@ type Options struct {
 	Logger klog.Logger
 }
 
-// Scout looks through resources in the background, some at once and each once.
+// Scout looks through resources in the background, some at once, each once and in
+// the order in which they came.
 // Safe for concurrent use.
 type Scout struct {
 	options Options
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
-	turns   chan struct{} // holds a token for each resource that is looked through
 	spare   atomic.Int64
 	ended   sync.WaitGroup
 
-	mu   sync.Mutex
-	seen map[string]struct{} // resources that were, or are to be, looked through
+	mu      sync.Mutex
+	seen    map[string]struct{} // resources that were, or are to be, looked through
+	waiting []Target
+	looking int // goroutines that take those
 }
 
 // New makes a Scout, which the caller closes.
 func New(o Options) *Scout {
-	s := &Scout{options: o, turns: make(chan struct{}, resourcesAtOnce), seen: map[string]struct{}{}}
+	s := &Scout{options: o, seen: map[string]struct{}{}}
 	s.spare.Store(spareBytes)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
 
 // Look has a resource looked through, and returns at once. It does nothing if
-// that was asked for before, or after Close.
+// that was asked for before, if thousands wait for it, or after Close.
 func (s *Scout) Look(t Target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	where := strings.Join(append([]string{t.Prefix}, t.Endpoints...), " ")
-	if _, twice := s.seen[where]; twice || s.ctx.Err() != nil {
+	if _, twice := s.seen[where]; twice || s.ctx.Err() != nil || len(s.waiting) >= mostKept {
 		return
 	}
+	for other := range s.seen {
+		if len(s.seen) < mostKept {
+			break
+		}
+		delete(s.seen, other)
+	}
 	s.seen[where] = struct{}{}
-	s.ended.Go(func() { s.inTurn(t) })
+	s.waiting = append(s.waiting, t)
+	if s.looking < resourcesAtOnce {
+		s.looking++
+		s.ended.Go(s.lookThrough)
+	}
 }
 
 // Close ends everything, and waits for it.
 func (s *Scout) Close() {
 	s.mu.Lock()
 	s.stop()
+	s.waiting = nil
 	s.mu.Unlock()
 	s.ended.Wait()
 }
 
-func (s *Scout) inTurn(t Target) {
-	s.turns <- struct{}{}
-	defer func() { <-s.turns }()
-	if s.ctx.Err() != nil {
-		return
+// lookThrough looks through resources, one after another, until none waits.
+func (s *Scout) lookThrough() {
+	for {
+		t, ok := s.next()
+		if !ok {
+			return
+		}
+		start := s.options.Clock.Now()
+		unwrapped, cost, err := s.look(t)
+		s.options.Logger.V(1).Info("Looked ahead for data encryption keys", "resource", t.Resource, "unwrapped", unwrapped,
+			"bytes", cost.spent, "reads", cost.pages, "took", s.options.Clock.Since(start), "endedBy", err)
 	}
-	start := s.options.Clock.Now()
-	unwrapped, cost, err := s.look(t)
-	s.options.Logger.V(1).Info("Looked ahead for data encryption keys", "resource", t.Resource, "unwrapped", unwrapped,
-		"bytes", cost.spent, "reads", cost.pages, "took", s.options.Clock.Since(start), "endedBy", err)
+}
+
+// next is the resource that has waited longest.
+func (s *Scout) next() (Target, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		s.looking--
+		s.waiting = nil // with what it once had room for
+		return Target{}, false
+	}
+	t := s.waiting[0]
+	s.waiting[0] = Target{}
+	s.waiting = s.waiting[1:]
+	return t, true
 }
 
 // errLate is why a look ends that takes too long.

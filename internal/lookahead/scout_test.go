@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -65,6 +66,44 @@ func TestResourcesAreLookedThroughSomeAtATime(t *testing.T) {
 	f.ended.Wait()
 	require.Equal(t, int32(resourcesAtOnce), most.Load())
 	require.Equal(t, int32(3*resourcesAtOnce), looked.Load())
+}
+
+// A server has custom resources that come and go, and its etcd may not answer.
+func TestResourcesThatWaitForTheirTurnCostLittle(t *testing.T) {
+	etcd := hanging(t)
+	f := scout(t, Options{})
+	f.Look(target(etcd.Server))
+	etcd.asked()
+	before := runtime.NumGoroutine()
+	for i := range 3 * mostKept {
+		f.Look(Target{Prefix: fmt.Sprintf("/registry/%d/", i), Endpoints: []string{etcd.Endpoint()}})
+	}
+	for range resourcesAtOnce - 1 {
+		etcd.asked()
+	}
+	require.Less(t, runtime.NumGoroutine(), before+100*resourcesAtOnce)
+	f.mu.Lock()
+	require.InDelta(t, mostKept, len(f.waiting), resourcesAtOnce, "some may have been taken up since")
+	require.LessOrEqual(t, len(f.waiting), mostKept)
+	require.Len(t, f.seen, mostKept)
+	f.mu.Unlock()
+	f.Close()
+	require.Equal(t, resourcesAtOnce, strings.Count(f.logged(), "endedBy"))
+	require.Empty(t, f.waiting)
+	etcd.release()
+}
+
+func TestEveryResourceThatWaitsHasItsTurn(t *testing.T) {
+	server := etcdtest.Start(t)
+	f := scout(t, Options{})
+	for round := range 2 { // nobody is at work any longer when the second comes
+		for i := range 50 {
+			f.Look(Target{Prefix: fmt.Sprintf("/registry/%d/%d/", round, i), Endpoints: []string{server.Endpoint()}})
+		}
+		f.ended.Wait()
+		require.Equal(t, 50*(round+1), strings.Count(f.logged(), "Looked ahead"))
+		require.Zero(t, f.looking)
+	}
 }
 
 // Many small resources together must not cost what one large one may not.

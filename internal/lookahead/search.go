@@ -23,11 +23,19 @@ const (
 
 // store is where the objects are. Its methods may be called at once.
 type store interface {
-	// read gives the first objects from a key on and before another, no more than limit.
-	read(ctx context.Context, from, before string, limit int) (page, error)
+	// read gives the first objects of a part of the keys, and counts all of them.
+	read(context.Context, part) (page, error)
 }
 
-// errTooMuch is the error of a store whose answer would have been too large.
+// part is of the keys from one on and before another.
+type part struct {
+	from, before string
+	limit        int   // of the objects; with 0 they are only counted
+	most         int64 // bytes of an answer
+}
+
+// errTooMuch is the error of a store whose answer would have been larger than
+// the most that was asked for.
 var errTooMuch = errors.New("the page is too large")
 
 // page is an answer of a store.
@@ -61,8 +69,10 @@ type search struct {
 	deks
 	most int // DEKs
 	gaps []gap
-	dry  int   // pages in a row that brought nothing new
-	err  error // that ended it
+	// seen is how many objects were read, of so many bytes.
+	seen, seenBytes int64
+	dry             int   // pages in a row that brought nothing new
+	err             error // that ended it
 }
 
 func newSearch(s store, most int, spare *atomic.Int64) *search {
@@ -74,9 +84,12 @@ func newSearch(s store, most int, spare *atomic.Int64) *search {
 // with the first error, which is then in err.
 func (s *search) values(ctx context.Context, from, before string) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		probes := []probe{{gap: gap{before: before, limit: 1}, from: from}}
+		probes := []probe{s.first(from, before)}
 		for len(probes) > 0 {
 			answers, err := s.readAll(ctx, probes)
+			for i, p := range probes { // also if that is the end: others have what is left
+				s.settle(p.granted, answers[i].cost())
+			}
 			if s.err = err; err != nil {
 				return
 			}
@@ -90,10 +103,24 @@ func (s *search) values(ctx context.Context, from, before string) iter.Seq[[]byt
 	}
 }
 
+// first is the first probe: one object, of which nothing is known. It is read
+// even if nothing is to spare any more.
+func (s *search) first(from, before string) probe {
+	return probe{gap: gap{after: from, before: before, limit: 1}, from: from, most: pageBytes, granted: s.grant(pageBytes)}
+}
+
 // answer is what came of a probe.
 type answer struct {
 	page
 	tooMuch bool
+}
+
+// cost is how many bytes went over the wire, at most.
+func (a answer) cost() int64 {
+	if a.tooMuch {
+		return pageBytes // of which so much may have been under way
+	}
+	return a.size() + framing
 }
 
 // readAll reads pages at once.
@@ -102,27 +129,37 @@ func (s *search) readAll(ctx context.Context, probes []probe) ([]answer, error) 
 	reads, ctx := errgroup.WithContext(ctx)
 	for i, p := range probes {
 		reads.Go(func() (err error) {
-			answers[i].page, err = s.store.read(ctx, p.from, p.before, p.limit)
-			if answers[i].tooMuch = errors.Is(err, errTooMuch); answers[i].tooMuch {
-				return nil
-			}
+			answers[i], err = s.read(ctx, p)
 			return err
 		})
 	}
 	return answers, reads.Wait()
 }
 
+// read reads a page. One that is too much is counted, if nobody has before.
+func (s *search) read(ctx context.Context, p probe) (answer, error) {
+	read, err := s.store.read(ctx, p.part())
+	if !errors.Is(err, errTooMuch) {
+		return answer{page: read}, err
+	}
+	if p.count > 0 {
+		return answer{page{count: p.count}, true}, nil
+	}
+	read, err = s.store.read(ctx, part{from: p.from, before: p.before, most: pageBytes})
+	return answer{page{count: read.count}, true}, err
+}
+
 // take yields what is new in a page, and notes what is left to be read around it.
 func (s *search) take(p probe, read answer, yield func([]byte) bool) bool {
 	if read.tooMuch {
-		s.spend(pageBytes) // of which so much may be under way
-		if p.limit > 1 {
-			p.size = maxAnswer // one object will do
-			s.gaps = append(s.gaps, p.gap)
+		if s.seen == 0 {
+			s.gaps = append(s.gaps, p.larger(read.count)...)
+		} else {
+			s.gaps = append(s.gaps, p.past()...)
 		}
 		return true
 	}
-	s.spend(read.size() + framing)
+	s.seen, s.seenBytes = s.seen+int64(len(read.objects)), s.seenBytes+read.size()
 	fresh := 0
 	for _, o := range read.objects {
 		if s.meet(o.value) {
@@ -142,17 +179,30 @@ func (s *search) take(p probe, read answer, yield func([]byte) bool) bool {
 	return true
 }
 
-// heaviest are the next probes: in the gaps that are most worth it.
+// heaviest are the next probes: in the gaps that are most worth it, each with
+// what it may cost. A gap of objects that cost more than is left is passed over.
 func (s *search) heaviest() []probe {
-	left := s.left(s.unread())
-	if left <= 0 || s.dry >= patience || len(s.met) >= s.most {
+	s.expect(s.unread())
+	if s.dry >= patience || len(s.met) >= s.most {
 		return nil
 	}
 	var probes []probe
 	for len(s.gaps) > 0 && len(probes) < abreast {
 		g := s.takeHeaviest()
-		g.limit = int(max(1, min(int64(g.limit), min(pageBytes, left/abreast)/g.size)))
-		probes = append(probes, g.probe())
+		g.limit = int(max(1, min(int64(g.limit), pageBytes/g.size)))
+		granted := s.grant(g.mostBytes())
+		if granted < g.size+framing {
+			s.giveBack(granted)
+			if len(probes) > 0 {
+				s.gaps = append(s.gaps, g) // there is more when these are settled
+				break
+			}
+			continue
+		}
+		g.limit = int(min(int64(g.limit), (granted-framing)/g.size))
+		p := g.probe()
+		p.granted, p.most = granted, granted
+		probes = append(probes, p)
 	}
 	return probes
 }
@@ -170,11 +220,17 @@ func (s *search) takeHeaviest() gap {
 	return g
 }
 
-// unread is about how many bytes are in the gaps.
+// unread is about how many bytes are in the gaps: as many as objects nearby speak
+// for, and no more than the average does, so that a few large ones do not make
+// all of them large.
 func (s *search) unread() int64 {
-	n := int64(0)
+	count, nearby := int64(0), int64(0)
 	for _, g := range s.gaps {
-		n += g.count * g.size
+		count += g.count
+		nearby += g.count * g.size
 	}
-	return n
+	if s.seen == 0 {
+		return nearby
+	}
+	return min(nearby, count*(s.seenBytes/s.seen+1))
 }

@@ -88,14 +88,18 @@ type shelf struct {
 	given  atomic.Int64 // objects
 }
 
-func (s *shelf) read(_ context.Context, from, before string, limit int) (page, error) {
-	first, _ := slices.BinarySearch(s.keys, from)
-	last, _ := slices.BinarySearch(s.keys, before)
+func (s *shelf) read(_ context.Context, of part) (page, error) {
+	first, _ := slices.BinarySearch(s.keys, of.from)
+	last, _ := slices.BinarySearch(s.keys, of.before)
 	p := page{count: int64(max(0, last-first))}
-	for i := first; i < min(last, first+limit); i++ {
-		p.objects = append(p.objects, object{s.keys[i], sealed(s.deks[i], s.size)})
+	for i := first; i < min(last, first+of.limit); i++ {
+		p.objects = append(p.objects, object{s.keys[i], sealed(s.deks[i], s.sizeOf(i))})
 	}
 	s.reads.Add(1)
+	if p.size() > of.most {
+		s.served.Add(min(p.size(), pageBytes)) // which is under way by the time that it is refused
+		return page{}, errTooMuch
+	}
 	s.given.Add(int64(len(p.objects)))
 	s.served.Add(p.size() + framing)
 	return p, nil
@@ -104,10 +108,10 @@ func (s *shelf) read(_ context.Context, from, before string, limit int) (page, e
 // all is how many bytes it takes to read everything.
 func (s *shelf) all() int64 {
 	n := int64(0)
-	for _, key := range s.keys {
-		n += int64(len(key))
+	for i, key := range s.keys {
+		n += int64(len(key) + len(sealed(0, s.sizeOf(i))))
 	}
-	return n + int64(len(s.keys)*len(sealed(0, s.size)))
+	return n
 }
 
 // This is the promise: a tenth of what an apiserver reads itself, and nearly all

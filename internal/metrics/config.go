@@ -13,12 +13,15 @@ var configWarnings = sync.OnceValue(func() *metrics.GaugeVec {
 
 var unservedResources = sync.OnceValue(func() *metrics.GaugeVec {
 	return gauge("encryption_config_unserved_resources",
-		"Resources named in the encryption configuration that this server does not have, most often typing errors.")
+		"Resources named in the encryption configuration that this server does not have, most often typing errors; absent while that is not known.")
 })
 
 // UnservedResources records how many resources of the configuration the server
 // does not have.
 func UnservedResources(n int) { unservedResources().WithLabelValues().Set(float64(n)) }
+
+// UnservedResourcesUnknown records that this is not known.
+func UnservedResourcesUnknown() { unservedResources().Reset() }
 
 // ConfigWarnings records how many warnings of each kind there are about the
 // configuration in use, in place of those before.

@@ -3,17 +3,35 @@ package metrics
 import (
 	"crypto/sha256"
 	"fmt"
+	"sync"
 
 	reloadmetrics "k8s.io/apiserver/pkg/server/options/encryptionconfig/metrics"
+	"k8s.io/component-base/metrics"
 )
+
+// reloads is kube-apiserver's own metric, which it has registered by then; see
+// adopt. Its functions only count up.
+var reloads = sync.OnceValue(func() *metrics.CounterVec {
+	reloadmetrics.RegisterMetrics()
+	return adopt(metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "apiserver", Subsystem: "encryption_config_controller",
+		Name:           "automatic_reloads_total",
+		Help:           "Total number of reload successes and failures of encryption configuration split by apiserver identity.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"status", "apiserver_id_hash"}))
+})
 
 // Reload records the fate of the EncryptionConfiguration of one apiserver.
 type Reload struct{ APIServerID string }
 
-// Started records the hash of the file that the server began with.
-func (r Reload) Started(hash string) {
-	reloadmetrics.RegisterMetrics()
-	reloadmetrics.RecordEncryptionConfigLastConfigInfo(r.APIServerID, hash)
+// Started records the hash of the file that the server began with, and that no
+// content was refused yet and none took effect: an alert sees how a count grows,
+// and not that one appears.
+func (r Reload) Started(inUse string) {
+	for _, status := range []string{"success", "failure"} {
+		reloads().WithLabelValues(status, hash(r.APIServerID))
+	}
+	reloadmetrics.RecordEncryptionConfigLastConfigInfo(r.APIServerID, inUse)
 }
 
 // Succeeded records that the content of that hash took effect.
