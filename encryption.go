@@ -20,6 +20,7 @@ import (
 	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/lookahead"
 	"github.com/kube-atrest/atrest/internal/metrics"
+	"github.com/kube-atrest/atrest/providers"
 	"github.com/kube-atrest/atrest/reload"
 	"github.com/kube-atrest/atrest/transformer"
 )
@@ -34,7 +35,7 @@ type Encryption struct {
 	clock       clock.WithTickerAndDelayedExecution
 	hash        string
 
-	set        *reload.Set                       // of *config.Transformers
+	set        *reload.Set                       // of *providers.Transformers
 	controller atomic.Pointer[reload.Controller] // nil before Run
 	reloaded   chan struct{}                     // a token: another content has taken effect
 	ctx        context.Context                   // ends with Close
@@ -80,7 +81,7 @@ func (o *Options) Start(ctx context.Context, apiServerID string) (*Encryption, e
 		return nil, fmt.Errorf("--%s=%s: %w", flagConfigFile, o.ConfigFile, err)
 	}
 	first.Commit(func() {})
-	var away *config.NotReady
+	var away *providers.NotReady
 	if err := first.Prepare(ctx); err != nil && !errors.As(err, &away) {
 		first.Close()
 		return nil, fmt.Errorf("waiting for the KMS plugins of %q: %w", o.ConfigFile, err)
@@ -90,7 +91,7 @@ func (o *Options) Start(ctx context.Context, apiServerID string) (*Encryption, e
 }
 
 // begin takes first into use.
-func (e *Encryption) begin(first *config.Transformers) {
+func (e *Encryption) begin(first *providers.Transformers) {
 	e.hash = first.Configuration().Hash()
 	e.set = reload.NewSet(first, reload.SetOptions{Clock: e.clock, Unreadable: unreadable})
 	metrics.Reload{APIServerID: e.apiServerID}.Started(e.hash)
@@ -102,7 +103,9 @@ func (e *Encryption) begin(first *config.Transformers) {
 }
 
 // inUse are the transformers in use.
-func (e *Encryption) inUse() *config.Transformers { return e.set.Current().(*config.Transformers) }
+func (e *Encryption) inUse() *providers.Transformers {
+	return e.set.Current().(*providers.Transformers)
+}
 
 // warn tells of what works in a configuration and is seldom meant.
 func (e *Encryption) warn(c *config.Configuration) {
@@ -123,8 +126,8 @@ func (e *Encryption) logWarning(w config.Warning) {
 func unreadable(err error) bool { return errors.Is(err, transformer.ErrNoProvider) }
 
 // build makes the transformers of a content of the file; before is as of
-// [config.Build].
-func (e *Encryption) build(content []byte, before ...*config.Transformers) (*config.Transformers, error) {
+// [providers.Build].
+func (e *Encryption) build(content []byte, before ...*providers.Transformers) (*providers.Transformers, error) {
 	parsed, err := config.Parse(content, config.Options{
 		Reload: e.options.AutomaticReload,
 		KMSv1:  utilfeature.DefaultFeatureGate.Enabled(features.KMSv1),
@@ -134,7 +137,7 @@ func (e *Encryption) build(content []byte, before ...*config.Transformers) (*con
 	}
 	o := e.options.buildOptions(e.apiServerID)
 	o.Logger = e.logger
-	return config.Build(parsed, o, before...)
+	return providers.Build(parsed, o, before...)
 }
 
 // ResourceTransformers are the transformers of every resource, always those of

@@ -30,9 +30,12 @@ type room struct {
 // has all that is below it too. An arrow that is not here is either a
 // mistake or a change of the design, which CONTRIBUTING.md then has to follow.
 var rooms = map[string]room{
-	".": {uses: []string{"config", "healthz", "reload", "envelope", "transformer", "internal/lookahead", "internal/metrics", "internal/outage"}},
+	".": {uses: []string{"config", "providers", "healthz", "reload", "envelope", "transformer", "internal/lookahead", "internal/metrics", "internal/outage"}},
 
-	"config": {uses: []string{"envelope", "envelope/kmsv1", "transformer", "internal/metrics", "internal/redact", "internal/stored"},
+	// What is in an apiserver.
+	"config": {uses: []string{"internal/redact", "internal/stored"},
+		never: []string{"os", "net/http", "google.golang.org/grpc/...", "k8s.io/klog/...", "github.com/fsnotify/fsnotify"}},
+	"providers": {uses: []string{"config", "envelope", "envelope/kmsv1", "transformer", "internal/metrics", "internal/stored"},
 		never: []string{"os", "net/http", "github.com/fsnotify/fsnotify"}},
 	"reload":  {uses: []string{"internal/tally"}, never: []string{"k8s.io/apiserver/pkg/apis/...", "google.golang.org/grpc/..."}},
 	"healthz": {never: []string{"os", "google.golang.org/grpc/..."}},
@@ -44,13 +47,13 @@ var rooms = map[string]room{
 	"transformer": {uses: []string{"internal/gcm", "internal/metrics", "internal/redact", "internal/stored", "internal/tally"},
 		never: []string{"os", "net/...", "k8s.io/klog/..."}},
 
-	// Each of use alone, and the commands above them.
-	"audit/...":    {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/stored", "audit/..."}, never: []string{"k8s.io/klog/..."}},
-	"preflight":    {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/plugin", "internal/stored"}, never: []string{"k8s.io/klog/..."}},
-	"migrate":      {never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
-	"rotation/...": {uses: []string{"rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
-	"fleet":        {uses: []string{"rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
-	"cmd/...":      {uses: []string{"config", "audit/...", "preflight", "rotation/...", "migrate", "fleet", "cmd/..."}},
+	// What looks after a fleet, each of use alone, and the command above.
+	"operate/audit/...":    {uses: []string{"config", "providers", "envelope", "internal/stored", "operate/audit/..."}, never: []string{"k8s.io/klog/..."}},
+	"operate/preflight":    {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/plugin", "internal/stored"}, never: []string{"k8s.io/klog/..."}},
+	"operate/migrate":      {never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
+	"operate/rotation/...": {uses: []string{"operate/rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
+	"operate/fleet":        {uses: []string{"operate/rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
+	"cmd/...":              {uses: []string{"config", "operate/...", "cmd/..."}},
 
 	"internal/lookahead": {uses: []string{"internal/stored"}, never: []string{"k8s.io/kms/...", "k8s.io/client-go/..."}},
 
@@ -70,12 +73,12 @@ var rooms = map[string]room{
 
 	"kmsplugin/...": {uses: []string{"kmsplugin/..."}, never: []string{"k8s.io/apiserver/..."}},
 	"bench/...":     {uses: []string{"..."}},
-	"apiserver/...": {uses: []string{".", "config/...", "envelope/...", "transformer/...", "reload/...", "healthz/...",
+	"apiserver/...": {uses: []string{".", "config/...", "providers", "operate/...", "envelope/...", "transformer/...", "reload/...", "healthz/...",
 		"internal/...", "kmsplugin/...", "apiserver/..."}},
 }
 
-// belowConfig know of apiservers how a value is transformed, and no more.
-var belowConfig = []string{"envelope/...", "transformer", "internal/..."}
+// belowProviders know of apiservers how a value is transformed, and no more.
+var belowProviders = []string{"envelope/...", "transformer", "internal/..."}
 
 func TestImportsPointDownwards(t *testing.T) {
 	require.Empty(t, strayArrows(importsOf(project(t))))
@@ -140,7 +143,7 @@ func (r room) mayImport(path string) bool {
 
 // mayKnow tells whether folder may import a package of k8s.io/apiserver.
 func mayKnow(folder, path string) bool {
-	below := slices.ContainsFunc(belowConfig, func(pattern string) bool { return within(folder, pattern) })
+	below := slices.ContainsFunc(belowProviders, func(pattern string) bool { return within(folder, pattern) })
 	switch {
 	case !below || !within(path, "k8s.io/apiserver/..."):
 		return true

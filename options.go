@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/providers"
 )
 
 // The flags, of which the first two are kube-apiserver's own.
@@ -74,8 +74,8 @@ func (o *Options) Validate() []error {
 }
 
 // buildOptions are o as the config package wants them.
-func (o *Options) buildOptions(apiServerID string) config.BuildOptions {
+func (o *Options) buildOptions(apiServerID string) providers.Options {
 	kms := o.KMS
 	kms.Mode = envelope.WriteMode(o.DEKSource)
-	return config.BuildOptions{Envelope: kms, APIServerID: apiServerID}
+	return providers.Options{Envelope: kms, APIServerID: apiServerID}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/internal/metrics"
+	"github.com/kube-atrest/atrest/providers"
 	"github.com/kube-atrest/atrest/reload"
 )
 
@@ -38,7 +39,7 @@ type reloading struct {
 	// built last and are not, because a plugin was not ready. Those are held
 	// until the next are built, so that a try costs the plugins that are ready
 	// nothing anew.
-	before, tried *config.Transformers
+	before, tried *providers.Transformers
 }
 
 // build makes the generation that is to replace the one in use.

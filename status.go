@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/providers"
 	"github.com/kube-atrest/atrest/reload"
 )
 
@@ -105,7 +105,7 @@ func reloadStatus(r reload.Status) *ReloadStatus {
 	return s
 }
 
-func providerStatus(p config.PluginHealth, now time.Time) ProviderStatus {
+func providerStatus(p providers.PluginHealth, now time.Time) ProviderStatus {
 	s := ProviderStatus{
 		Names: p.Names, Endpoint: p.Endpoint, Role: "read", WritesFor: p.WritesFor,
 		State: "ready", Problem: string(p.Problem), Since: p.Since,

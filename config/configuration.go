@@ -28,6 +28,10 @@ type Rule struct {
 	Providers []*Provider
 }
 
+// Name is the resource as a file names it, with "*." for every resource of the
+// core group.
+func (r Rule) Name() string { return nameOf(r.Resource) }
+
 // Hash is [Hash] of the file.
 func (c *Configuration) Hash() string { return c.hash }
 

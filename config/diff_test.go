@@ -2,11 +2,29 @@ package config_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/config"
+)
+
+func fileOf(entries ...string) string {
+	return "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" + strings.Join(entries, "")
+}
+
+func rule(resources string, providers ...string) string {
+	out := fmt.Sprintf("- resources: [%s]\n  providers:\n", resources)
+	for _, p := range providers {
+		out += "  - " + p + "\n"
+	}
+	return out
+}
+
+const (
+	identity = "identity: {}"
+	gcmKey   = "aesgcm: {keys: [{name: k1, secret: MDEyMzQ1Njc4OWFiY2RlZg==}]}"
 )
 
 func parsed(t *testing.T, entries ...string) *config.Configuration {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-atrest/atrest/internal/stored"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -374,9 +375,9 @@ func TestAConfigurationCannotBeChanged(t *testing.T) {
 
 func TestKindsNameStoredForms(t *testing.T) {
 	for _, kind := range []Kind{AESCBC, AESGCM, Secretbox, KMSv1, KMSv2} {
-		_, ok := kind.format()
+		_, ok := stored.FormatOf(string(kind))
 		require.True(t, ok, kind)
 	}
-	_, ok := Identity.format()
+	_, ok := stored.FormatOf(string(Identity))
 	require.False(t, ok)
 }

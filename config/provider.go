@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/kube-atrest/atrest/internal/stored"
 )
 
 // Kind is what a provider does to a value. The encrypting kinds carry the names
@@ -22,15 +20,6 @@ const (
 	KMSv2     Kind = "kms v2"
 	Identity  Kind = "identity"
 )
-
-// format is the stored form that the kind writes; identity has none.
-func (k Kind) format() (stored.Format, bool) {
-	i := slices.IndexFunc(stored.Formats[:], func(f stored.Format) bool { return f.Kind == string(k) })
-	if i < 0 {
-		return stored.Format{}, false
-	}
-	return stored.Formats[i], true
-}
 
 // Provider is one element of a list of providers: complete, checked and
 // read-only. A pointer to it is its identity: a provider that serves several

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kube-atrest/atrest/internal/stored"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -98,7 +99,7 @@ func keyWarnings(p *Provider) []Warning {
 }
 
 func bindingWarnings(p *Provider) []Warning {
-	format, encrypts := p.kind.format()
+	format, encrypts := stored.FormatOf(string(p.kind))
 	if !encrypts || format.BoundToKey {
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
-	"github.com/kube-atrest/atrest/migrate"
+	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
 var migrations = schema.GroupVersionResource{Group: "storagemigration.k8s.io", Version: "v1beta1", Resource: "storageversionmigrations"}

@@ -25,10 +25,11 @@ import (
 
 	"github.com/kube-atrest/atrest/apiserver/etcd"
 	"github.com/kube-atrest/atrest/apiserver/internal/local"
-	"github.com/kube-atrest/atrest/audit"
-	auditetcd "github.com/kube-atrest/atrest/audit/etcd"
-	"github.com/kube-atrest/atrest/audit/snapshot"
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/audit"
+	auditetcd "github.com/kube-atrest/atrest/operate/audit/etcd"
+	"github.com/kube-atrest/atrest/operate/audit/snapshot"
+	"github.com/kube-atrest/atrest/providers"
 )
 
 // objects is how many Secrets are stored; the figures in docs/atrest.md are of 50,000.
@@ -77,7 +78,7 @@ func (c cluster) fill(t *testing.T, n int) {
 	require.NoError(t, err)
 	parsed, err := config.Parse(content, config.Options{})
 	require.NoError(t, err)
-	transformers, err := config.Build(parsed, config.BuildOptions{})
+	transformers, err := providers.Build(parsed, providers.Options{})
 	require.NoError(t, err)
 	defer transformers.Close()
 	transformers.Commit(func() {})

@@ -17,7 +17,7 @@ import (
 	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/migrate"
+	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
 var (

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
-	"github.com/kube-atrest/atrest/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 // At every step a process is killed, and started again at once. The next step may come, and with it the next kill,

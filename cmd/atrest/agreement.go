@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 // agreed is the key_id that all apiservers have of each KMS v2 provider that is

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/utils/clock"
 
-	"github.com/kube-atrest/atrest/fleet"
+	"github.com/kube-atrest/atrest/operate/fleet"
 )
 
 // fleetFlags name all apiservers of a cluster.

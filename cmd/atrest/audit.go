@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kube-atrest/atrest/audit"
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/preflight"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/preflight"
 )
 
 type auditCommand struct {
@@ -113,7 +113,7 @@ func (a *auditCommand) run(ctx context.Context) error {
 		o.Names = audit.NamesIn(c)
 	}
 	if a.decrypt {
-		opener, err := audit.NewOpener(c, config.BuildOptions{})
+		opener, err := audit.NewOpener(c)
 		if err != nil {
 			return err
 		}

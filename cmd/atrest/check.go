@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kube-atrest/atrest/audit"
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/preflight"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/preflight"
 )
 
 type checkCommand struct {
@@ -185,7 +185,7 @@ func (c *checkCommand) readObjects(ctx context.Context, file *config.Configurati
 		return err
 	}
 	defer from.Close()
-	opener, err := audit.NewOpener(file, config.BuildOptions{})
+	opener, err := audit.NewOpener(file)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kube-atrest/atrest/migrate"
+	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
 // checkpointFile keeps how far a resource has come, in a folder; "" keeps nothing.

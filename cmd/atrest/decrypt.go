@@ -8,8 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kube-atrest/atrest/audit"
-	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/audit"
 )
 
 type decryptCommand struct {
@@ -85,7 +84,7 @@ func (d *decryptCommand) run(ctx context.Context, args []string) error {
 	if d.resource != "" {
 		resource = schema.ParseGroupResource(d.resource)
 	}
-	opener, err := audit.NewOpener(c, config.BuildOptions{})
+	opener, err := audit.NewOpener(c)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/providers"
 )
 
 // served are the resources of the apiservers in the scripts, by group and version.
@@ -47,7 +48,7 @@ type apiserver struct {
 	file string // path of its configuration
 
 	mu        sync.Mutex
-	inUse     *config.Transformers
+	inUse     *providers.Transformers
 	stamp     string // of what inUse was made from
 	holds     bool   // it does not follow
 	asks      bool   // it follows when it is had to ask its plugins, and only then
@@ -147,7 +148,7 @@ func (a *apiserver) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next, err := config.Build(c, config.BuildOptions{})
+	next, err := providers.Build(c, providers.Options{})
 	if err != nil {
 		return err
 	}

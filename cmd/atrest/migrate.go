@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/kube-atrest/atrest/audit"
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/fleet"
-	"github.com/kube-atrest/atrest/migrate"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
 type migrateCommand struct {

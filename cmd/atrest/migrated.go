@@ -9,8 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kube-atrest/atrest/audit"
-	"github.com/kube-atrest/atrest/migrate"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
 // migrated is all that a migration found and did.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/kube-atrest/atrest/audit"
+	"github.com/kube-atrest/atrest/operate/audit"
 )
 
 // printReport prints the counts of an audit.

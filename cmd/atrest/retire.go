@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kube-atrest/atrest/audit"
-	"github.com/kube-atrest/atrest/audit/snapshot"
-	"github.com/kube-atrest/atrest/fleet"
-	"github.com/kube-atrest/atrest/rotation"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/audit/snapshot"
+	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 type retireCommand struct {

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kube-atrest/atrest/audit"
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/rotation/observe"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/rotation/observe"
 )
 
 // retirement is the answer.

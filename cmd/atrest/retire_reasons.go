@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kube-atrest/atrest/audit"
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/rotation"
-	"github.com/kube-atrest/atrest/rotation/observe"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation/observe"
 )
 
 // retiree is what is to go: a KMS provider by its name, or a key_id by its hash.

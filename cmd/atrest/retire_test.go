@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kube-atrest/atrest/audit"
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/rotation"
-	"github.com/kube-atrest/atrest/rotation/observe"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation/observe"
 )
 
 var (

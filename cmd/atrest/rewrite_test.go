@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kube-atrest/atrest/audit"
-	"github.com/kube-atrest/atrest/audit/etcd"
 	"github.com/kube-atrest/atrest/internal/etcdtest"
-	"github.com/kube-atrest/atrest/migrate"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/audit/etcd"
+	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
 var (

@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/kube-atrest/atrest/migrate"
+	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
 // lineEvery is the time between two lines about a run that nobody watches.

@@ -11,8 +11,8 @@ import (
 	"slices"
 
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/rotation"
-	"github.com/kube-atrest/atrest/rotation/edit"
+	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation/edit"
 )
 
 // rollout brings the configuration files of apiservers from stage to stage.

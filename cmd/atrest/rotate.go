@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
-	"github.com/kube-atrest/atrest/fleet"
-	"github.com/kube-atrest/atrest/migrate"
-	"github.com/kube-atrest/atrest/rotation"
-	"github.com/kube-atrest/atrest/rotation/drive"
+	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation/drive"
 )
 
 const rotateHelp = `Rotate the key that everything is encrypted under, and prove it.

@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/fleet"
-	"github.com/kube-atrest/atrest/rotation"
-	"github.com/kube-atrest/atrest/rotation/drive"
-	"github.com/kube-atrest/atrest/rotation/edit"
+	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation/drive"
+	"github.com/kube-atrest/atrest/operate/rotation/edit"
 )
 
 // twoPlugins is the rotation from one plugin to another.

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/kube-atrest/atrest/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 // stateFolder is where a rotation keeps what it takes to go on.

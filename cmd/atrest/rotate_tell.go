@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kube-atrest/atrest/migrate"
-	"github.com/kube-atrest/atrest/rotation"
-	"github.com/kube-atrest/atrest/rotation/drive"
+	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation/drive"
 )
 
 // tellEvery is the time between two lines about the same rewriting.

@@ -10,11 +10,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kube-atrest/atrest/audit"
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/fleet"
-	"github.com/kube-atrest/atrest/migrate"
-	"github.com/kube-atrest/atrest/rotation"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 // rotationWorld is the cluster, as a rotation sees and changes it; see drive.World.

@@ -20,11 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 
-	"github.com/kube-atrest/atrest/audit"
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/etcdtest"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/providers"
 )
 
 func TestMain(m *testing.M) {
@@ -185,7 +186,7 @@ func sealed(ts *testscript.TestScript, file, resource, key, plaintext string) []
 	w := worldOf(ts)
 	c, err := config.Parse([]byte(ts.ReadFile(file)), config.Options{KMSv1: true})
 	ts.Check(err)
-	transformers, err := config.Build(c, config.BuildOptions{})
+	transformers, err := providers.Build(c, providers.Options{})
 	ts.Check(err)
 	defer transformers.Close()
 	transformers.Commit(func() {})

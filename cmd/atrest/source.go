@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kube-atrest/atrest/audit"
-	"github.com/kube-atrest/atrest/audit/etcd"
-	"github.com/kube-atrest/atrest/audit/snapshot"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/audit/etcd"
+	"github.com/kube-atrest/atrest/operate/audit/snapshot"
 )
 
 // sourceFlags say where the stored objects are: etcdctl's flags, or a snapshot.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-atrest/atrest/internal/etcdtest"
-	"github.com/kube-atrest/atrest/migrate"
+	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
 // terminal is one end of a pseudo-terminal; text gives what was written to it,

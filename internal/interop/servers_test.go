@@ -24,6 +24,7 @@ import (
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/stored"
 	"github.com/kube-atrest/atrest/internal/unenforced"
+	"github.com/kube-atrest/atrest/providers"
 )
 
 func TestMain(m *testing.M) {
@@ -123,12 +124,12 @@ func loadTheirs(t testing.TB, content string) (value.ResourceTransformers, error
 	return unenforced.Resources(encryptionconfig.StaticTransformers(loaded.Transformers)), nil
 }
 
-func loadOurs(t testing.TB, content string, o envelope.Options) (*config.Transformers, error) {
+func loadOurs(t testing.TB, content string, o envelope.Options) (*providers.Transformers, error) {
 	parsed, err := config.Parse([]byte(content), config.Options{KMSv1: true})
 	if err != nil {
 		return nil, err
 	}
-	built, err := config.Build(parsed, config.BuildOptions{Envelope: o})
+	built, err := providers.Build(parsed, providers.Options{Envelope: o})
 	if err != nil {
 		return nil, err
 	}

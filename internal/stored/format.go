@@ -42,6 +42,16 @@ var (
 // with [Reserved] is plaintext (the identity provider).
 var Formats = [...]Format{AESCBC, AESGCM, Secretbox, KMSv1, KMSv2}
 
+// FormatOf is the form that providers of a kind write; identity has none.
+func FormatOf(kind string) (f Format, ok bool) {
+	for _, f := range Formats {
+		if f.Kind == kind {
+			return f, true
+		}
+	}
+	return Format{}, false
+}
+
 // PrefixFor is what stands before the payload of a value written under name.
 func (f Format) PrefixFor(name string) string { return f.Prefix + name + ":" }
 

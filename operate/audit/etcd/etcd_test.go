@@ -1,0 +1,304 @@
+package etcd_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kube-atrest/atrest/internal/etcdtest"
+	"github.com/kube-atrest/atrest/operate/audit/etcd"
+)
+
+func dial(t testing.TB, o etcd.Options) *etcd.Store {
+	t.Helper()
+	s, err := etcd.Dial(o)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// stored is a server with n objects of a size.
+func stored(t testing.TB, n, size int) *etcdtest.Server {
+	server := etcdtest.Start(t)
+	for i := range n {
+		server.Store(fmt.Sprintf("/registry/secrets/%06d", i), []byte(strings.Repeat("v", size)))
+	}
+	return server
+}
+
+// read walks a prefix and gives its objects in their order.
+func read(t testing.TB, s *etcd.Store, prefix string) (keys []string, values map[string]string, err error) {
+	t.Helper()
+	contents, err := s.Read(t.Context(), prefix)
+	if err != nil {
+		return nil, nil, err
+	}
+	values = map[string]string{}
+	for object, err := range contents.Objects {
+		if err != nil {
+			return keys, values, err
+		}
+		keys = append(keys, object.Key)
+		values[object.Key] = string(object.Value)
+	}
+	require.Len(t, keys, int(contents.Total))
+	return keys, values, nil
+}
+
+func TestAPrefixIsReadInPages(t *testing.T) {
+	server := stored(t, 5000, 10)
+	server.Store("/registry2/secrets/x", []byte("not of the prefix"))
+	server.Store("/registry", []byte("nor this"))
+	s := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}})
+	keys, values, err := read(t, s, "/registry/")
+	require.NoError(t, err)
+	require.Len(t, keys, 5000)
+	require.Len(t, values, 5000, "each once")
+	require.IsIncreasing(t, keys)
+	requests := server.Requests()
+	require.Greater(t, len(requests), 5)
+	for _, r := range requests {
+		require.LessOrEqual(t, r.Limit, int64(1000))
+		require.True(t, r.CountOnly || r.Limit > 0)
+	}
+}
+
+func TestPagesOfLargeObjectsAreSmall(t *testing.T) {
+	server := stored(t, 100, 256<<10)
+	s := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}})
+	keys, _, err := read(t, s, "/registry/")
+	require.NoError(t, err)
+	require.Len(t, keys, 100)
+	for _, r := range server.Requests()[2:] {
+		require.LessOrEqual(t, r.Limit, int64(8), "2 MiB")
+	}
+}
+
+func TestAPageThatIsTooMuchIsAskedForInParts(t *testing.T) {
+	server := stored(t, 100, 1<<20)
+	s := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}})
+	keys, _, err := read(t, s, "/registry/")
+	require.NoError(t, err, "50 MiB would be the first page")
+	require.Len(t, keys, 100)
+}
+
+func TestAnObjectThatIsTooMuchIsAnError(t *testing.T) {
+	server := stored(t, 1, 33<<20)
+	_, _, err := read(t, dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}}), "/registry/")
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+}
+
+func TestAWalkIsOfOneRevision(t *testing.T) {
+	server := stored(t, 500, 10)
+	s := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}})
+	contents, err := s.Read(t.Context(), "/registry/")
+	require.NoError(t, err)
+	require.Equal(t, int64(501), contents.Revision)
+	seen := 0
+	for object, err := range contents.Objects {
+		require.NoError(t, err)
+		require.Equal(t, "vvvvvvvvvv", string(object.Value))
+		seen++
+		if seen == 10 { // within the first page
+			server.Store("/registry/secrets/000400", []byte("later"))
+			server.Store("/registry/secrets/new", []byte("later"))
+			server.Delete("/registry/secrets/000300")
+		}
+	}
+	require.Equal(t, 500, seen)
+}
+
+func TestACompactedRevisionEndsTheWalk(t *testing.T) {
+	server := stored(t, 500, 10)
+	s := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}})
+	contents, err := s.Read(t.Context(), "/registry/")
+	require.NoError(t, err)
+	seen := 0
+	for object, err := range contents.Objects {
+		if err != nil {
+			require.ErrorIs(t, err, etcd.ErrCompacted)
+			require.ErrorContains(t, err, "read one resource at a time")
+			require.Empty(t, object)
+			require.Equal(t, 50, seen)
+			return
+		}
+		seen++
+		if seen == 50 {
+			server.Store("/registry/secrets/new", nil)
+			server.DropHistory()
+		}
+	}
+	t.Fatal("no error")
+}
+
+func TestAnswersThatWouldNeverEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*pb.RangeResponse)
+		want  string
+	}{
+		"the same page again": {func(r *pb.RangeResponse) {
+			r.More = true
+			for _, kv := range r.Kvs {
+				kv.Key = []byte("/registry/a")
+			}
+		}, "not in order"},
+		"nothing, and more to come": {func(r *pb.RangeResponse) { r.Kvs, r.More = nil, true }, "more are to come"},
+		"no revision":               {func(r *pb.RangeResponse) { r.Header = nil }, "no revision"},
+	} {
+		server := stored(t, 10, 10)
+		server.After(c.spoil)
+		_, _, err := read(t, dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}}), "/registry/")
+		require.ErrorContains(t, err, c.want, name)
+		require.ErrorContains(t, err, "is that etcd's API v3?", name)
+	}
+}
+
+func TestAWalkCanBeStopped(t *testing.T) {
+	server := stored(t, 500, 10)
+	contents, err := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}}).Read(t.Context(), "/registry/")
+	require.NoError(t, err)
+	for range contents.Objects {
+		break
+	}
+	require.Len(t, server.Requests(), 2, "the count and a page")
+}
+
+func TestAnEmptyPrefixIsNotAll(t *testing.T) {
+	_, err := dial(t, etcd.Options{}).Read(t.Context(), "")
+	require.ErrorContains(t, err, "name a prefix")
+}
+
+func TestNothingIsNoError(t *testing.T) {
+	keys, _, err := read(t, dial(t, etcd.Options{Endpoints: []string{etcdtest.Start(t).Endpoint()}}), "/registry/")
+	require.NoError(t, err)
+	require.Empty(t, keys)
+}
+
+func TestGet(t *testing.T) {
+	s := dial(t, etcd.Options{Endpoints: []string{stored(t, 3, 5).Endpoint()}})
+	value, err := s.Get(t.Context(), "/registry/secrets/000001")
+	require.NoError(t, err)
+	require.Equal(t, "vvvvv", string(value))
+	_, err = s.Get(t.Context(), "/registry/secrets/00000")
+	require.ErrorIs(t, err, etcd.ErrNotFound)
+	require.ErrorContains(t, err, "/registry/secrets/00000")
+}
+
+func TestAnotherMemberAnswersForOneThatIsAway(t *testing.T) {
+	server := stored(t, 300, 10)
+	gone := "unix://" + t.TempDir() + "/gone.sock"
+	s := dial(t, etcd.Options{Endpoints: []string{gone, server.Endpoint()}})
+	keys, _, err := read(t, s, "/registry/")
+	require.NoError(t, err)
+	require.Len(t, keys, 300)
+	require.Contains(t, s.String(), gone)
+}
+
+func TestAnotherMemberAnswersForOneThatHangs(t *testing.T) {
+	hangs, server := stored(t, 1, 10), stored(t, 300, 10)
+	release := make(chan struct{})
+	defer close(release)
+	hangs.Before(func(*pb.RangeRequest) error { <-release; return nil })
+	s := dial(t, etcd.Options{Endpoints: []string{hangs.Endpoint(), server.Endpoint()}, Timeout: time.Second})
+	keys, _, err := read(t, s, "/registry/")
+	require.NoError(t, err)
+	require.Len(t, keys, 300)
+	require.Len(t, hangs.Requests(), 1, "the one that answered is asked first from then on")
+}
+
+func TestAnElectionIsWaitedFor(t *testing.T) {
+	server := stored(t, 3, 10)
+	answers := make(chan error, 2)
+	answers <- rpctypes.ErrGRPCNoLeader
+	answers <- rpctypes.ErrGRPCLeaderChanged
+	server.Before(func(*pb.RangeRequest) error {
+		select {
+		case err := <-answers:
+			return err
+		default:
+			return nil
+		}
+	})
+	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
+	s := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}, Clock: clock})
+	done := make(chan error)
+	go func() {
+		_, err := s.Get(t.Context(), "/registry/secrets/000000")
+		done <- err
+	}()
+	for range 2 {
+		require.Eventually(t, clock.HasWaiters, 10*time.Second, time.Millisecond)
+		clock.Step(time.Second)
+	}
+	require.NoError(t, <-done)
+}
+
+func TestErrorsSayWhoAndWhatToDo(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer error
+		want   string
+	}{
+		"no right":      {rpctypes.ErrGRPCPermissionDenied, "a client that may read"},
+		"no user":       {rpctypes.ErrGRPCUserEmpty, "a client that may read"},
+		"another error": {rpctypes.ErrGRPCRequestTooLarge, "request is too large"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := etcdtest.Start(t)
+			server.Before(func(*pb.RangeRequest) error { return c.answer })
+			_, err := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}}).Read(t.Context(), "/registry/")
+			require.ErrorContains(t, err, "etcd at "+server.Endpoint())
+			require.ErrorContains(t, err, c.want)
+			require.Equal(t, status.Code(c.answer), status.Code(err))
+			require.Len(t, server.Requests(), 1, "asking again would not help")
+		})
+	}
+}
+
+func TestAHangIsAnErrorThatSaysHowLong(t *testing.T) {
+	server := stored(t, 1, 1)
+	release := make(chan struct{})
+	defer close(release)
+	server.Before(func(*pb.RangeRequest) error { <-release; return nil })
+	_, err := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}, Timeout: 50 * time.Millisecond}).Get(t.Context(), "/a")
+	require.ErrorContains(t, err, "no answer within 50ms")
+}
+
+func TestNobodyThere(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
+	s := dial(t, etcd.Options{Endpoints: []string{"unix://" + t.TempDir() + "/gone.sock"}, Clock: clock})
+	done := make(chan error)
+	go func() {
+		_, err := s.Get(t.Context(), "/a")
+		done <- err
+	}()
+	for range 2 {
+		require.Eventually(t, clock.HasWaiters, 10*time.Second, time.Millisecond)
+		clock.Step(time.Second)
+	}
+	err := <-done
+	require.ErrorContains(t, err, "check the endpoint")
+	require.ErrorContains(t, err, "no such file")
+}
+
+func TestWaitingCanBeCancelled(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
+	s := dial(t, etcd.Options{Endpoints: []string{"unix://" + t.TempDir() + "/gone.sock"}, Clock: clock})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, err := s.Get(ctx, "/a")
+		done <- err
+	}()
+	require.Eventually(t, clock.HasWaiters, 10*time.Second, time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+}

@@ -1,0 +1,120 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kube-atrest/atrest/operate/audit"
+)
+
+// What a page is to be. The number of objects adapts to their size, so that
+// neither this program nor etcd has to hold much of it.
+const (
+	pageBytes = 2 << 20
+	firstPage = 50
+	largest   = 1000
+	maxAnswer = 32 << 20
+)
+
+// Read begins a walk over a prefix as of etcd's revision now. The objects come
+// in the order of their keys. If etcd compacts that revision meanwhile, which
+// leaves five to ten minutes under kube-apiserver, the walk ends with
+// [ErrCompacted]: it is not begun anew by itself, as that may never end.
+func (s *Store) Read(ctx context.Context, prefix string) (*audit.Contents, error) {
+	if prefix == "" {
+		return nil, errors.New("etcd: name a prefix to read")
+	}
+	end := rangeEnd(prefix)
+	answer, err := s.call(ctx, &pb.RangeRequest{Key: []byte(prefix), RangeEnd: end, CountOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	if answer.Header == nil || answer.Header.Revision <= 0 {
+		return nil, fmt.Errorf("%s: the answer names no revision: is that etcd's API v3?", s)
+	}
+	revision := answer.Header.Revision
+	w := &walk{store: s, next: []byte(prefix), end: end, revision: revision, limit: firstPage}
+	return &audit.Contents{Revision: revision, Total: answer.Count, Objects: w.objects(ctx)}, nil
+}
+
+// rangeEnd is the first key after all that begin with prefix; etcd takes "\x00"
+// for no end.
+func rangeEnd(prefix string) []byte {
+	end := []byte(prefix)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i] < 0xff {
+			end[i]++
+			return end[:i+1]
+		}
+	}
+	return []byte{0}
+}
+
+// walk is where the next page begins, and how many objects it is to have.
+type walk struct {
+	store     *Store
+	next, end []byte
+	revision  int64
+	limit     int64
+}
+
+func (w *walk) objects(ctx context.Context) iter.Seq2[audit.Object, error] {
+	return func(yield func(audit.Object, error) bool) {
+		for {
+			page, err := w.page(ctx)
+			if err != nil {
+				yield(audit.Object{}, err)
+				return
+			}
+			for _, kv := range page.Kvs {
+				if !yield(audit.Object{Key: string(kv.Key), Value: kv.Value}, nil) {
+					return
+				}
+			}
+			if !page.More {
+				return
+			}
+		}
+	}
+}
+
+// page asks for the next page, and for less if that is too much.
+func (w *walk) page(ctx context.Context) (*pb.RangeResponse, error) {
+	for {
+		answer, err := w.store.call(ctx, &pb.RangeRequest{Key: w.next, RangeEnd: w.end, Revision: w.revision, Limit: w.limit})
+		if status.Code(err) == codes.ResourceExhausted && w.limit > 1 {
+			w.limit = max(1, w.limit/8)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return answer, w.advance(answer)
+	}
+}
+
+// advance moves on behind a page. It refuses one that would lead back, so that
+// no answer can make the walk endless.
+func (w *walk) advance(page *pb.RangeResponse) error {
+	bytes := int64(0)
+	for _, kv := range page.Kvs {
+		if string(kv.Key) < string(w.next) {
+			return fmt.Errorf("%s: the keys of a page are not in order: is that etcd's API v3?", w.store)
+		}
+		w.next = append(append(w.next[:0], kv.Key...), 0)
+		bytes += int64(len(kv.Key) + len(kv.Value))
+	}
+	if page.More && len(page.Kvs) == 0 {
+		return fmt.Errorf("%s: a page is empty though more are to come: is that etcd's API v3?", w.store)
+	}
+	if n := int64(len(page.Kvs)); n > 0 {
+		w.limit = min(max(pageBytes*n/max(bytes, 1), 1), largest)
+	}
+	return nil
+}

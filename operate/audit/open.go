@@ -1,0 +1,139 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/providers"
+)
+
+// Opener opens stored objects with the providers of a configuration, as an
+// apiserver does, and writes nothing. It is for one goroutine; close it.
+//
+// A plugin that failed three times in a row is not asked for further DEKs, so
+// that one which does not answer cannot hold up a walk by its timeout for each
+// object.
+type Opener struct {
+	transformers *providers.Transformers
+	chains       map[schema.GroupResource]value.Transformer
+	deks         map[uint64]error // what became of the DEKs of KMS providers
+	failures     map[string]int   // in a row, by the name of the KMS provider
+	seed         maphash.Seed
+}
+
+// maxRemembered bounds the DEKs and chains that an Opener remembers.
+const maxRemembered = 1 << 16
+
+// maxFailures is after how many failures in a row a plugin is given up.
+const maxFailures = 3
+
+// NewOpener builds the providers of a configuration and does not take them into
+// use: they read, and no plugin is asked for its Status or to Encrypt.
+func NewOpener(c *config.Configuration) (*Opener, error) {
+	transformers, err := providers.Build(c, providers.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &Opener{
+		transformers: transformers, chains: map[schema.GroupResource]value.Transformer{},
+		deks: map[uint64]error{}, failures: map[string]int{}, seed: maphash.MakeSeed(),
+	}, nil
+}
+
+// Close ends the connections to all plugins.
+func (o *Opener) Close() { o.transformers.Close() }
+
+// Open tells whether an apiserver with this configuration could read an object.
+// The error is that of the resource's [transformer.Chain].
+func (o *Opener) Open(ctx context.Context, r schema.GroupResource, object Object) error {
+	i := Inspect(object.Value, nil)
+	if len(i.WrappedDEK) == 0 {
+		_, err := o.Plaintext(ctx, r, object)
+		return err
+	}
+	provider := string(i.Form.Kind) + ":" + i.Form.Name
+	dek := maphash.String(o.seed, provider+":"+string(i.WrappedDEK))
+	before, seen := o.deks[dek]
+	switch {
+	case seen && before != nil:
+		return fmt.Errorf("as another object under the same DEK: %w", before)
+	case !seen && o.failures[provider] >= maxFailures:
+		return fmt.Errorf("%w: not asked again, as %s failed %d times in a row: look at its plugin and at the KMS",
+			envelope.ErrUnavailable, i.Form, maxFailures)
+	}
+	_, err := o.Plaintext(ctx, r, object)
+	o.learn(provider, dek, err)
+	return err
+}
+
+// OpenLocal is Open without any plugin: what is stored with KMS is not tried, and
+// taken for opened.
+func (o *Opener) OpenLocal(ctx context.Context, r schema.GroupResource, object Object) error {
+	if i := Inspect(object.Value, nil); len(i.WrappedDEK) > 0 {
+		return nil
+	}
+	_, err := o.Plaintext(ctx, r, object)
+	return err
+}
+
+// learn notes whether the plugin of a provider unwrapped a DEK.
+func (o *Opener) learn(provider string, dek uint64, err error) {
+	away := errors.Is(err, envelope.ErrUnavailable)
+	if !away {
+		o.failures[provider] = 0
+	} else {
+		o.failures[provider]++
+	}
+	if !away && !errors.Is(err, envelope.ErrUnknownKEK) && !errors.Is(err, envelope.ErrForeignDEK) {
+		err = nil // of the object, not of the DEK
+	}
+	if len(o.deks) < maxRemembered {
+		o.deks[dek] = err
+	}
+}
+
+// Plaintext is what an apiserver with this configuration would read. The caller
+// must not change it: under identity it is the object's own value.
+func (o *Opener) Plaintext(ctx context.Context, r schema.GroupResource, object Object) ([]byte, error) {
+	chain, ok := o.chains[r]
+	if !ok {
+		chain = o.transformers.TransformerForResource(r)
+		if len(o.chains) < maxRemembered {
+			o.chains[r] = chain
+		}
+	}
+	plaintext, _, err := chain.TransformFromStorage(ctx, object.Value, value.DefaultContext(object.Key))
+	return plaintext, err
+}
+
+// Recover opens an object by all means: with the providers of its resource, else
+// with those of every other rule. It tells of which resource they were. If that
+// is not r, apiservers with this configuration cannot read the object. The error
+// is that of the resource's own providers.
+func (o *Opener) Recover(ctx context.Context, r schema.GroupResource, object Object) ([]byte, schema.GroupResource, error) {
+	plaintext, err := o.Plaintext(ctx, r, object)
+	if err == nil {
+		return plaintext, r, nil
+	}
+	for _, rule := range o.transformers.Configuration().Rules() {
+		if !encrypts(rule) {
+			continue
+		}
+		if plaintext, err := o.Plaintext(ctx, rule.Resource, object); err == nil {
+			return plaintext, rule.Resource, nil
+		}
+	}
+	return nil, r, err
+}
+
+func encrypts(r config.Rule) bool {
+	return slices.ContainsFunc(r.Providers, func(p *config.Provider) bool { return p.Kind() != config.Identity })
+}

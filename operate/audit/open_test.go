@@ -1,0 +1,174 @@
+package audit_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/operate/audit"
+)
+
+var secrets = schema.GroupResource{Resource: "secrets"}
+
+func opener(t testing.TB, c *config.Configuration) *audit.Opener {
+	t.Helper()
+	o, err := audit.NewOpener(c)
+	require.NoError(t, err)
+	t.Cleanup(o.Close)
+	return o
+}
+
+// under are n objects, each under a DEK of its own.
+func under(t testing.TB, c *config.Configuration, n int) []audit.Object {
+	var all []audit.Object
+	for i := range n {
+		key := fmt.Sprintf("/registry/secrets/default/%d", i)
+		all = append(all, audit.Object{Key: key, Value: write(t, c).seal("secrets", key, "{secret}")})
+	}
+	return all
+}
+
+func TestAWalkProvesThatEachObjectOpens(t *testing.T) {
+	plugin := faultplugin.Start(t)
+	c := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()), keyed("aesgcm", "key"), identity)
+	w := write(t, parse(t, "secrets", keyed("aesgcm", "key")))
+	stored := memory{
+		"/registry/secrets/a": write(t, c).seal("secrets", "/registry/secrets/a", "{}"),
+		"/registry/secrets/b": w.seal("secrets", "/registry/secrets/b", "{}"),
+		"/registry/secrets/c": w.seal("secrets", "/registry/secrets/moved", "{}"),
+		"/registry/secrets/d": []byte("{}"),
+		"/registry/secrets/e": []byte("damaged"),
+		"/registry/pods/a":    []byte("{}"),
+		"/registry/pods/b":    w.seal("secrets", "/registry/pods/b", "{}"),
+	}
+	o := opener(t, c)
+	r := run(t, stored, audit.Options{Open: o.Open})
+	require.True(t, r.Opened)
+	require.Equal(t, int64(2), r.NotOpened())
+	require.Len(t, r.Problems, 3)
+	require.Equal(t, "/registry/secrets/e", r.Problems[0].Key, "not tried, as it is no object")
+	require.Equal(t, "/registry/pods/b", r.Problems[1].Key)
+	require.Contains(t, r.Problems[1].Why, "no matching prefix found")
+	require.Equal(t, "/registry/secrets/c", r.Problems[2].Key)
+	require.Contains(t, r.Problems[2].Why, "was moved to another etcd key")
+}
+
+func TestOpeningCallsDecryptOnceForEachDEKAndNothingElse(t *testing.T) {
+	plugin := faultplugin.Start(t)
+	c := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()))
+	objects := under(t, c, 2)
+	before := plugin.Calls()
+	o := opener(t, c)
+	for range 5 {
+		for _, object := range objects {
+			require.NoError(t, o.Open(t.Context(), secrets, object))
+		}
+	}
+	o.Close()
+	after := plugin.Calls()
+	require.Equal(t, 2, after.Decrypt-before.Decrypt)
+	require.Equal(t, before.Encrypt, after.Encrypt)
+	require.Equal(t, before.Status, after.Status)
+}
+
+func TestADEKThatDoesNotUnwrapIsAskedForOnce(t *testing.T) {
+	for _, code := range []codes.Code{codes.PermissionDenied, codes.NotFound, codes.InvalidArgument} {
+		plugin := faultplugin.Start(t)
+		c := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()))
+		object := under(t, c, 1)[0]
+		plugin.Set(func(b *faultplugin.Behaviour) { b.DecryptErr = status.Error(code, "no") })
+		before := plugin.Calls().Decrypt
+		o := opener(t, c)
+		first := o.Open(t.Context(), secrets, object)
+		require.Error(t, first)
+		for range 5 {
+			require.ErrorContains(t, o.Open(t.Context(), secrets, object), "another object under the same DEK")
+		}
+		require.Equal(t, before+1, plugin.Calls().Decrypt)
+	}
+}
+
+func TestAPluginThatIsAwayIsGivenUp(t *testing.T) {
+	plugin := faultplugin.Start(t)
+	c := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()), keyed("aesgcm", "key"))
+	objects := under(t, c, 6)
+	before := plugin.Calls().Decrypt
+	o := opener(t, c)
+	require.NoError(t, o.Open(t.Context(), secrets, objects[0]))
+	plugin.Set(func(b *faultplugin.Behaviour) { b.Hang = true })
+	for _, object := range objects[1:] {
+		require.ErrorIs(t, o.Open(t.Context(), secrets, object), envelope.ErrUnavailable)
+	}
+	require.ErrorContains(t, o.Open(t.Context(), secrets, audit.Object{Key: "/x", Value: under(t, parse(t, "secrets", kmsV2("vault", faultplugin.Start(t).Endpoint())), 1)[0].Value}),
+		"failed 3 times in a row")
+	require.Equal(t, before+1+1, plugin.Calls().Decrypt, "a plugin that hangs is waited for once")
+	require.NoError(t, o.Open(t.Context(), secrets, objects[0]), "its DEK is known")
+	local := audit.Object{Key: "/registry/secrets/l"}
+	local.Value = write(t, parse(t, "secrets", keyed("aesgcm", "key"))).seal("secrets", local.Key, "{}")
+	require.NoError(t, o.Open(t.Context(), secrets, local))
+}
+
+func TestAnAnswerInBetweenIsAnotherChance(t *testing.T) {
+	plugin := faultplugin.Start(t)
+	c := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()))
+	objects := under(t, c, 5)
+	before := plugin.Calls().Decrypt
+	o := opener(t, c)
+	fail := func(err error) { plugin.Set(func(b *faultplugin.Behaviour) { b.DecryptErr = err }) }
+	for i, object := range objects {
+		var err error
+		if i != 2 {
+			err = status.Error(codes.Unavailable, "away")
+		}
+		fail(err)
+		require.Equal(t, i != 2, o.Open(t.Context(), secrets, object) != nil)
+	}
+	require.Equal(t, before+5, plugin.Calls().Decrypt, "never three in a row")
+}
+
+func TestOpenLocalAsksNoPlugin(t *testing.T) {
+	plugin := faultplugin.Start(t)
+	c := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()), keyed("aesgcm", "key"))
+	object := under(t, c, 1)[0]
+	before := plugin.Calls()
+	o := opener(t, c)
+	require.NoError(t, o.OpenLocal(t.Context(), secrets, object))
+	require.Equal(t, before, plugin.Calls())
+	require.Error(t, o.OpenLocal(t.Context(), secrets, audit.Object{Key: "/a", Value: []byte("{}")}), "no identity")
+}
+
+func TestRecoverTriesTheProvidersOfOtherRules(t *testing.T) {
+	c := parseRules(t, rule("pods", identity), rule("configmaps", keyed("aesgcm", "b")), rule("secrets", keyed("aesgcm", "a")))
+	w := write(t, c)
+	o := opener(t, c)
+	const key = "/registry/x"
+	for sealedAs, want := range map[string]string{"secrets": "secrets", "configmaps": "configmaps"} {
+		plain, with, err := o.Recover(t.Context(), secrets, audit.Object{Key: key, Value: w.seal(sealedAs, key, "{value}")})
+		require.NoError(t, err)
+		require.Equal(t, "{value}", string(plain))
+		require.Equal(t, want, with.String())
+	}
+	gone := write(t, parse(t, "secrets", keyed("aesgcm", "gone"))).seal("secrets", key, "{}")
+	_, _, err := o.Recover(t.Context(), secrets, audit.Object{Key: key, Value: gone})
+	require.ErrorContains(t, err, `stored with aesgcm, key "gone"`)
+	require.ErrorContains(t, err, "secrets at", "the error is that of the object's resource")
+}
+
+func TestValuesOfKubeAPIServerOpen(t *testing.T) {
+	plugin := faultplugin.Start(t)
+	for _, g := range goldens(t) {
+		if g.Provider != "kms-v2" {
+			continue
+		}
+		i := audit.Inspect(g.value(t), nil)
+		o := opener(t, parse(t, "secrets", kmsV2(i.Form.Name, plugin.Endpoint())))
+		require.NoError(t, o.Open(t.Context(), secrets, audit.Object{Key: g.AAD, Value: g.value(t)}), g.Name)
+	}
+}

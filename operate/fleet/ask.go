@@ -1,0 +1,225 @@
+package fleet
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/utils/clock"
+
+	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation/observe"
+)
+
+// Where an apiserver tells of its encryption.
+const (
+	statusPath  = "/debug/encryption" // of this project
+	askPath     = statusPath + "/ask" // where it asks its plugins first
+	metricsPath = "/metrics"
+	readyPath   = "/readyz/kms-providers"
+	// readyOnePath is instead of readyPath where a kube-apiserver does not reload
+	// its configuration, with a number from 0.
+	readyOnePath = "/readyz/kms-provider-"
+)
+
+// Bounds of what is read.
+const (
+	maxStatus    = 4 << 20
+	maxMetrics   = 64 << 20
+	maxText      = 4 << 10 // of an error
+	maxProviders = 100
+)
+
+// ask has an apiserver tell of itself, and if fresh is true ask its plugins
+// first.
+func (m *member) ask(ctx context.Context, clk clock.PassiveClock, fresh bool) (rotation.Instance, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.timeout)
+	defer cancel()
+	if fresh {
+		if i, ok := m.askFresh(ctx, clk); ok {
+			return i, nil
+		}
+	}
+	resp, err := m.do(ctx, http.MethodGet, statusPath)
+	if err != nil {
+		return rotation.Instance{}, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusNotFound {
+		return m.askAny(ctx, clk)
+	}
+	return m.told(ctx, resp, clk)
+}
+
+// askFresh has an apiserver ask its plugins and tell of itself then. If it may
+// not be told to, or does not know how, it is not told to again. Whatever keeps
+// it from answering, what it knows already is asked for next, and that says what
+// is wrong: a plugin that hangs takes half of the time at most.
+func (m *member) askFresh(ctx context.Context, clk clock.PassiveClock) (i rotation.Instance, ok bool) {
+	if m.cannotAsk.Load() {
+		return i, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.timeout/2)
+	defer cancel()
+	resp, err := m.do(ctx, http.MethodPost, askPath)
+	if err != nil {
+		return i, false
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
+		m.cannotAsk.Store(true)
+		return i, false
+	}
+	i, err = m.told(ctx, resp, clk)
+	return i, err == nil
+}
+
+// told is what an apiserver of this project answered.
+func (m *member) told(ctx context.Context, resp *http.Response, clk clock.PassiveClock) (rotation.Instance, error) {
+	if err := m.refused(resp); err != nil {
+		return rotation.Instance{}, err
+	}
+	moment := observe.MomentOf(resp.Header, clk.Now())
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxStatus+1))
+	if err != nil {
+		return rotation.Instance{}, fmt.Errorf("%s: %w", statusPath, m.failure(ctx, err))
+	}
+	return observe.Status(data, moment)
+}
+
+// askAny asks a kube-apiserver that is not of this project.
+func (m *member) askAny(ctx context.Context, clk clock.PassiveClock) (rotation.Instance, error) {
+	unready, err := m.unready(ctx)
+	if err != nil {
+		return rotation.Instance{}, err
+	}
+	resp, err := m.do(ctx, http.MethodGet, metricsPath)
+	if err != nil {
+		return rotation.Instance{}, err
+	}
+	defer resp.Body.Close()
+	if err := m.refused(resp); err != nil {
+		return rotation.Instance{}, err
+	}
+	body := &bounded{from: resp.Body, left: maxMetrics}
+	i, err := observe.Metrics(body, unready, observe.MomentOf(resp.Header, clk.Now()))
+	if err != nil {
+		return rotation.Instance{}, m.failure(ctx, err)
+	}
+	return i, nil
+}
+
+// unready is what a kube-apiserver says is wrong with its plugins, empty if
+// nothing is.
+func (m *member) unready(ctx context.Context) (string, error) {
+	said, there, err := m.ready(ctx, readyPath)
+	if there || err != nil {
+		return said, err
+	}
+	for n := range maxProviders {
+		said, there, err = m.ready(ctx, fmt.Sprint(readyOnePath, n))
+		if !there || said != "" || err != nil {
+			return said, err
+		}
+	}
+	return "", nil
+}
+
+// ready is what one check says, empty if it succeeds, and whether there is such
+// a check.
+func (m *member) ready(ctx context.Context, path string) (said string, there bool, err error) {
+	resp, err := m.do(ctx, http.MethodGet, path)
+	if err != nil {
+		return "", false, err
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode == http.StatusNotFound:
+		return "", false, nil
+	case resp.StatusCode != http.StatusInternalServerError:
+		return "", true, m.refused(resp)
+	}
+	if said := text(resp.Body); said != "" {
+		return said, true, nil
+	}
+	return path + " says it is not ready", true, nil
+}
+
+func (m *member) do(ctx context.Context, method, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, m.base.JoinPath(path).String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := m.client.Do(req)
+	if err != nil {
+		return nil, m.failure(ctx, err)
+	}
+	return resp, nil
+}
+
+// failure says what to do about an error of a connection.
+func (m *member) failure(ctx context.Context, err error) error {
+	var distrust *tls.CertificateVerificationError
+	var cut *url.Error
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return context.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no answer from %s within %s: is it up, and can it be reached from here?", m.base.Host, m.timeout)
+	case errors.As(err, &distrust):
+		return fmt.Errorf("%w: check the address and the CA in the kubeconfig", err)
+	case errors.As(err, &cut):
+		return fmt.Errorf("%w: is it up, and can it be reached from here?", err)
+	}
+	return err
+}
+
+// refused is why a question was not answered, with the remedy; nil if it was.
+func (m *member) refused(resp *http.Response) error {
+	path := resp.Request.URL.Path
+	switch {
+	case resp.StatusCode == http.StatusOK:
+		return nil
+	case resp.StatusCode == http.StatusUnauthorized:
+		return fmt.Errorf("%s: 401 Unauthorized: check the credentials in the kubeconfig", path)
+	case resp.StatusCode == http.StatusForbidden:
+		return fmt.Errorf("%s: 403 Forbidden: the user needs the verb get for the nonResourceURLs %s, %s and /readyz/*",
+			path, statusPath, metricsPath)
+	}
+	return fmt.Errorf("%s: %s: %s", path, resp.Status, orNothing(text(resp.Body)))
+}
+
+func orNothing(said string) string {
+	if said == "" {
+		return "it says no more"
+	}
+	return said
+}
+
+// text is the beginning of what a server says, in one line.
+func text(body io.Reader) string {
+	data, _ := io.ReadAll(io.LimitReader(body, maxText)) // as much as there is
+	return strings.Join(strings.Fields(strings.ToValidUTF8(string(data), "?")), " ")
+}
+
+// bounded fails where io.LimitReader would end: half of the metrics are not
+// those of a server with less to tell.
+type bounded struct {
+	from io.Reader
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, fmt.Errorf("they are over %d bytes long", maxMetrics)
+	}
+	n, err := b.from.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}

@@ -1,0 +1,191 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+// Timeout bounds what is asked of one apiserver, unless the timeout of its
+// Config is shorter.
+const Timeout = 5 * time.Second
+
+// Member is an apiserver of a cluster.
+type Member struct {
+	// Name is what it is called here.
+	Name string
+	// Config leads to this very apiserver, not to a load balancer. The limits on
+	// requests in it do not apply.
+	Config *rest.Config
+}
+
+// Fleet is the apiservers of a cluster. It is safe for concurrent use.
+type Fleet struct {
+	members   []*member
+	clock     clock.PassiveClock
+	namespace string
+	fresh     bool // have the apiservers ask their plugins
+	// writes makes the canaries of one moment differ.
+	writes atomic.Int64
+
+	mu sync.Mutex
+	// last is what each told when it last answered.
+	last map[string]rotation.Instance
+}
+
+// member is a Member with what it takes to ask it.
+type member struct {
+	name    string
+	base    *url.URL
+	client  *http.Client
+	timeout time.Duration
+	// cannotAsk is that it cannot be told to ask its plugins.
+	cannotAsk atomic.Bool
+}
+
+// Option changes what a Fleet does.
+type Option func(*Fleet)
+
+// CanariesIn has canaries live in a namespace that is there, instead of
+// kube-system.
+func CanariesIn(namespace string) Option {
+	return func(f *Fleet) { f.namespace = namespace }
+}
+
+// AskingPlugins has each apiserver of this project ask its plugins whenever it is
+// observed, so that it knows of a new key_id then, and not a minute later. It
+// takes the verb post for the nonResourceURL /debug/encryption/ask. An apiserver
+// that refuses it, or is older, tells what it knows, and is not tried again.
+func AskingPlugins() Option { return func(f *Fleet) { f.fresh = true } }
+
+// New is the fleet of members, which have names and addresses of their own. The
+// clock says when they answered.
+func New(members []Member, clk clock.PassiveClock, options ...Option) (*Fleet, error) {
+	if len(members) == 0 {
+		return nil, errors.New("no apiservers: name each that there is")
+	}
+	f := &Fleet{clock: clk, namespace: "kube-system", last: map[string]rotation.Instance{}}
+	for _, o := range options {
+		o(f)
+	}
+	at := map[string]string{}
+	for _, m := range members {
+		added, err := newMember(m)
+		if err != nil {
+			return nil, err
+		}
+		if _, twice := f.member(m.Name); twice {
+			return nil, fmt.Errorf("apiserver %q is named twice: name each once", m.Name)
+		}
+		address := added.base.String()
+		if other, taken := at[address]; taken {
+			return nil, fmt.Errorf("apiservers %q and %q both lead to %s: give the address of each, past any load balancer", other, m.Name, address)
+		}
+		at[address] = m.Name
+		f.members = append(f.members, added)
+	}
+	return f, nil
+}
+
+func newMember(m Member) (*member, error) {
+	if m.Name == "" {
+		return nil, errors.New("an apiserver has no name: name each")
+	}
+	if m.Config == nil {
+		return nil, fmt.Errorf("apiserver %q has no address: give the configuration that leads to it", m.Name)
+	}
+	client, err := rest.HTTPClientFor(m.Config)
+	if err != nil {
+		return nil, fmt.Errorf("client for apiserver %q: %w: check the kubeconfig", m.Name, err)
+	}
+	base, _, err := rest.DefaultServerUrlFor(m.Config)
+	if err != nil {
+		return nil, fmt.Errorf("client for apiserver %q: %w: check the kubeconfig", m.Name, err)
+	}
+	timeout := Timeout
+	if t := m.Config.Timeout; t > 0 && t < timeout {
+		timeout = t
+	}
+	return &member{name: m.Name, base: base, client: client, timeout: timeout}, nil
+}
+
+func (f *Fleet) member(name string) (*member, bool) {
+	for _, m := range f.members {
+		if m.name == name {
+			return m, true
+		}
+	}
+	return nil, false
+}
+
+// Observe asks all apiservers at once, and gives what each told, by name. One
+// that does not answer now keeps what it told last, from then, with a Problem:
+// why, and what to do. One that never answered has nothing but a Problem, and so
+// have two that one process answers for: of which of them, nobody knows.
+func (f *Fleet) Observe(ctx context.Context) map[string]rotation.Instance {
+	before := f.latest()
+	answers := make([]rotation.Instance, len(f.members))
+	var asked sync.WaitGroup
+	for i, m := range f.members {
+		asked.Go(func() { answers[i] = f.observe(ctx, m) })
+	}
+	asked.Wait()
+	told, seen := map[string]rotation.Instance{}, map[string]rotation.Instance{}
+	for i, m := range f.members {
+		told[m.name] = answers[i]
+	}
+	for name, instance := range told {
+		if other, same := sameProcess(name, instance.Process, told, before); same {
+			instance = rotation.Instance{Problem: fmt.Sprintf("what answers here answers as %s too: give the address of each apiserver, past any load balancer", other)}
+		}
+		seen[name] = instance
+	}
+	return seen
+}
+
+// latest is what each told when it last answered.
+func (f *Fleet) latest() map[string]rotation.Instance {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.last)
+}
+
+// sameProcess finds another apiserver that a process answered for, now or the
+// last time: a load balancer may lead to one and then to another.
+func sameProcess(name, process string, answers ...map[string]rotation.Instance) (other string, found bool) {
+	for _, all := range answers {
+		for _, other := range slices.Sorted(maps.Keys(all)) {
+			if process != "" && other != name && all[other].Process == process {
+				return other, true
+			}
+		}
+	}
+	return "", false
+}
+
+func (f *Fleet) observe(ctx context.Context, m *member) rotation.Instance {
+	instance, err := m.ask(ctx, f.clock, f.fresh)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	last := f.last[m.name]
+	switch {
+	case err != nil:
+		instance, instance.Problem = last, err.Error()
+	case !instance.CheckedAt.Before(last.CheckedAt): // or else it was overtaken
+		f.last[m.name] = instance
+	}
+	instance.Providers = maps.Clone(instance.Providers) // the caller may add to them
+	return instance
+}

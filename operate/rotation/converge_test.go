@@ -1,0 +1,121 @@
+package rotation_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+var (
+	start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	keyA  = rotation.KeyIDHash("A")
+	keyB  = rotation.KeyIDHash("B")
+	keyC  = rotation.KeyIDHash("C")
+)
+
+// writing is an apiserver that writes with key under the configuration.
+func writing(at time.Time, config, key string) rotation.Instance {
+	return rotation.Instance{CheckedAt: at, ConfigHash: config, Providers: map[string]rotation.Provider{
+		"kms": {Healthy: true, KeyID: key, WroteKeyID: key, WroteAt: at}}}
+}
+
+func with(i rotation.Instance, change func(*rotation.Provider)) rotation.Instance {
+	p := i.Providers["kms"]
+	change(&p)
+	i.Providers = map[string]rotation.Provider{"kms": p}
+	return i
+}
+
+func converge(instances map[string]rotation.Instance) rotation.Convergence {
+	return rotation.Converge(rotation.Expected{Instances: []string{"c", "b", "a"}, Providers: []string{"kms"}, MaxAge: 2 * time.Minute},
+		rotation.Observation{Instances: instances}, start)
+}
+
+func three(change func(map[string]rotation.Instance)) map[string]rotation.Instance {
+	all := map[string]rotation.Instance{"a": writing(start, "", keyB), "b": writing(start, "", keyB), "c": writing(start, "", keyB)}
+	change(all)
+	return all
+}
+
+func TestConvergedIsOneHealthyKeyThatAllWriteUnder(t *testing.T) {
+	c := converge(three(func(map[string]rotation.Instance) {}))
+	require.Equal(t, rotation.Convergence{KeyID: keyB}, c)
+}
+
+func TestI10WhatIsInTheWayIsNamed(t *testing.T) {
+	old := writing(start.Add(-2*time.Minute-1), "", keyB)
+	for name, tc := range map[string]struct {
+		change func(map[string]rotation.Instance)
+		want   []rotation.Waiting
+	}{
+		"never seen": {func(all map[string]rotation.Instance) { delete(all, "b") },
+			[]rotation.Waiting{{Reason: rotation.Missing, Instances: []string{"b"}}}},
+		"never answered": {func(all map[string]rotation.Instance) { all["b"] = rotation.Instance{Problem: "refused"} },
+			[]rotation.Waiting{{Reason: rotation.Missing, Instances: []string{"b"}, Details: map[string]string{"b": "refused"}}}},
+		"without the provider": {func(all map[string]rotation.Instance) { all["b"] = rotation.Instance{CheckedAt: start} },
+			[]rotation.Waiting{{Reason: rotation.Missing, Instances: []string{"b"}, Details: map[string]string{"b": "tells nothing of provider kms"}}}},
+		"old": {func(all map[string]rotation.Instance) { all["c"] = old },
+			[]rotation.Waiting{{Reason: rotation.Stale, Instances: []string{"c"}}}},
+		"from the future": {func(all map[string]rotation.Instance) { all["c"] = writing(start.Add(time.Hour), "", keyB) },
+			[]rotation.Waiting{{Reason: rotation.Stale, Instances: []string{"c"}}}},
+		"unhealthy": {func(all map[string]rotation.Instance) {
+			all["a"] = with(all["a"], func(p *rotation.Provider) { p.Healthy, p.Problem = false, "status_error" })
+		}, []rotation.Waiting{{Reason: rotation.Unhealthy, Instances: []string{"a"}, Details: map[string]string{"a": "status_error"}}}},
+		"no key_id": {func(all map[string]rotation.Instance) {
+			all["a"] = with(all["a"], func(p *rotation.Provider) { p.KeyID = "" })
+		}, []rotation.Waiting{{Reason: rotation.Unhealthy, Instances: []string{"a"}, Details: map[string]string{"a": "knows no key_id of provider kms"}}}},
+		"divergent": {func(all map[string]rotation.Instance) { all["b"] = writing(start, "", keyA) },
+			[]rotation.Waiting{{Reason: rotation.Divergent, Instances: []string{"a", "b", "c"}, KeyIDs: map[string][]string{keyA: {"b"}, keyB: {"a", "c"}}}}},
+		"still writing under the old one": {func(all map[string]rotation.Instance) {
+			all["b"] = with(all["b"], func(p *rotation.Provider) { p.WroteKeyID = keyA })
+		}, []rotation.Waiting{{Reason: rotation.Unproven, Instances: []string{"b"}}}},
+		"wrote nothing": {func(all map[string]rotation.Instance) {
+			all["b"] = with(all["b"], func(p *rotation.Provider) { p.WroteKeyID, p.WroteAt = "", time.Time{} })
+		}, []rotation.Waiting{{Reason: rotation.Unproven, Instances: []string{"b"}}}},
+		"several at once": {func(all map[string]rotation.Instance) {
+			delete(all, "a")
+			all["b"] = old
+			all["c"] = with(all["c"], func(p *rotation.Provider) { p.Healthy = false })
+		}, []rotation.Waiting{{Reason: rotation.Missing, Instances: []string{"a"}}, {Reason: rotation.Stale, Instances: []string{"b"}},
+			{Reason: rotation.Unhealthy, Instances: []string{"c"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := converge(three(tc.change))
+			require.Empty(t, c.KeyID)
+			require.Equal(t, tc.want, c.Waiting)
+		})
+	}
+}
+
+func TestUnexpectedInstancesHaveNoVote(t *testing.T) {
+	c := converge(three(func(all map[string]rotation.Instance) { all["replaced"] = writing(start, "", keyA) }))
+	require.Equal(t, keyB, c.KeyID)
+}
+
+func TestAProviderThatIsOnlyReadHasNoVote(t *testing.T) {
+	c := converge(three(func(all map[string]rotation.Instance) {
+		all["a"].Providers["older"] = rotation.Provider{KeyID: keyA}
+	}))
+	require.Equal(t, keyB, c.KeyID)
+}
+
+func TestWritesBeforeTheMomentThatCountsProveNothing(t *testing.T) {
+	all := three(func(map[string]rotation.Instance) {})
+	expected := rotation.Expected{Instances: []string{"a", "b", "c"}, Providers: []string{"kms"}, MaxAge: time.Minute, WroteSince: start}
+	require.Equal(t, keyB, rotation.Converge(expected, rotation.Observation{Instances: all}, start).KeyID)
+	expected.WroteSince = start.Add(1)
+	c := rotation.Converge(expected, rotation.Observation{Instances: all}, start)
+	require.Equal(t, []rotation.Waiting{{Reason: rotation.Unproven, Instances: []string{"a", "b", "c"}}}, c.Waiting)
+}
+
+func TestReasonsReadAsOneLine(t *testing.T) {
+	require.Equal(t, "divergent: a, b; b has A1; a has B2", rotation.Waiting{Reason: rotation.Divergent, Instances: []string{"a", "b"},
+		KeyIDs: map[string][]string{"A1": {"b"}, "B2": {"a"}}}.String())
+	require.Equal(t, "left 3 objects; secrets: [3 under no KMS provider]; until 2026-11-20T12:00:00Z at the earliest", rotation.Waiting{
+		Reason: rotation.Left, Objects: 3, Details: map[string]string{"secrets": "[3 under no KMS provider]"}, Until: start}.String())
+	require.Equal(t, "foreign config: b; b: sha256:1", rotation.Waiting{Reason: rotation.ForeignConfig, Instances: []string{"b"},
+		Details: map[string]string{"b": "sha256:1"}}.String())
+}

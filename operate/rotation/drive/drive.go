@@ -1,0 +1,207 @@
+// Package drive carries a rotation out: it observes the apiservers, has
+// [rotation.Next] decide, stores the state, acts, and begins again.
+//
+// What takes long, rewriting and counting, goes on beside that loop, so that the
+// apiservers are watched all the while. Nothing here is final: an action that
+// failed is asked for again, and a process that ends at any point, however it
+// ends, is replaced by one that is given the state which was stored last.
+package drive
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+// World is what a rotation is about. Observe, WriteConfig and Canary are called
+// by the goroutine of [Run], one after another; Migrate and Audit each by one of
+// their own. All of them return soon after the end of their context, and carrying
+// one out twice changes nothing.
+type World interface {
+	// Observe asks all apiservers what they tell of themselves, and takes some
+	// seconds at most. Times are by the clock of [Options].
+	Observe(ctx context.Context) map[string]rotation.Instance
+	// WriteConfig has the configuration file of an instance become that of a
+	// stage, which has to have this hash.
+	WriteConfig(ctx context.Context, instance string, to rotation.Stage, hash string) error
+	// Canary makes a write.
+	Canary(ctx context.Context, c rotation.Canary) error
+	// Migrate rewrites what of the resource is not stored as the goal says with
+	// one of the providers. It goes on with what a call for the same goal left.
+	Migrate(ctx context.Context, goal rotation.Goal, providers []string, resource string) error
+	// Audit counts all objects of the resources.
+	Audit(ctx context.Context, resources []string) ([]rotation.Count, error)
+}
+
+// Options say how a rotation is driven.
+type Options struct {
+	// Save stores a state, and is called before anything is done that the state
+	// tells of. An error of it ends the rotation.
+	Save func(rotation.State) error
+	// Tell is told of every turn, at its end. It must return soon.
+	Tell func(Turn)
+	// Interval is the time between two looks at the apiservers; 5 seconds if it
+	// is 0.
+	Interval time.Duration
+	Clock    clock.Clock
+}
+
+// Turn is one turn of the loop.
+type Turn struct {
+	// State is what was stored, and Decision what came of it.
+	State    rotation.State
+	Decision rotation.Decision
+	// Problems are what went wrong with the actions of this turn. What is asked
+	// for again is tried again.
+	Problems []error
+}
+
+const (
+	defaultInterval = 5 * time.Second
+	// actionTimeout bounds a write of a configuration or of a canary. It is less
+	// than an answer of an apiserver may be old.
+	actionTimeout = 30 * time.Second
+)
+
+// Run drives a rotation until it is done. It ends before that with an error only
+// when the state cannot be used or stored, or with that of the context.
+func Run(ctx context.Context, w World, s rotation.State, o Options) (rotation.Done, error) {
+	var end rotation.Done
+	err := loop(ctx, w, s, o, func(t Turn) bool {
+		done, ok := t.Decision.Done()
+		end = done
+		return ok
+	})
+	return end, err
+}
+
+// Watch is Run for a rotation that never ends: a [rotation.OnePlugin] that is
+// done waits for the next change of the key_id. It returns the error that Run
+// would.
+func Watch(ctx context.Context, w World, s rotation.State, o Options) error {
+	return loop(ctx, w, s, o, func(Turn) bool { return false })
+}
+
+func loop(ctx context.Context, w World, s rotation.State, o Options, over func(Turn) bool) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	if o.Interval == 0 {
+		o.Interval = defaultInterval
+	}
+	d := &driver{world: w, options: o, state: rotation.Resume(s, o.Clock.Now()), woken: make(chan struct{}, 1)}
+	defer d.stop()
+	for {
+		t, err := d.turn(ctx)
+		if err != nil {
+			return err
+		}
+		if o.Tell != nil {
+			o.Tell(t)
+		}
+		if over(t) {
+			return nil
+		}
+		if err := d.rest(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// driver is one call of Run. All of it belongs to the goroutine of that call.
+type driver struct {
+	world   World
+	options Options
+	state   rotation.State
+	saved   string
+	woken   chan struct{}
+
+	rewriting *rewriting // the latest one
+	counting  *counting  // one that was not looked at yet
+	audit     *rotation.Audit
+	// countAfter is from when on a count that failed may be tried again.
+	countAfter time.Time
+}
+
+// turn observes, decides, stores and acts, once.
+func (d *driver) turn(ctx context.Context) (Turn, error) {
+	var problems []error
+	if err := d.takeCount(); err != nil {
+		problems = append(problems, err)
+	}
+	o := rotation.Observation{Migrations: d.rewriting.reports(), Audit: d.audit}
+	o.Instances = d.world.Observe(ctx)
+	if ctx.Err() != nil { // what was observed may be the end of the context alone
+		return Turn{}, context.Cause(ctx)
+	}
+	state, decision := rotation.Next(d.state, o, d.options.Clock.Now())
+	if err := d.save(state); err != nil {
+		return Turn{}, err
+	}
+	d.abandon()
+	for _, a := range decision.Actions {
+		problems = append(problems, d.act(ctx, a)...)
+	}
+	return Turn{State: d.state, Decision: decision, Problems: problems}, nil
+}
+
+// save stores a state that is not stored yet.
+func (d *driver) save(s rotation.State) error {
+	text, err := s.Encode()
+	if err != nil {
+		return err
+	}
+	if string(text) != d.saved {
+		if err := d.options.Save(s); err != nil {
+			return fmt.Errorf("state of the rotation cannot be stored, and nothing is done without: %w", err)
+		}
+	}
+	d.state, d.saved = s, string(text)
+	return nil
+}
+
+// act carries an action out, or begins to.
+func (d *driver) act(ctx context.Context, a rotation.Action) []error {
+	switch a := a.(type) {
+	case rotation.WriteConfig:
+		return d.writeConfigs(ctx, a)
+	case rotation.Canary:
+		ctx, cancel := context.WithTimeout(ctx, actionTimeout)
+		defer cancel()
+		if err := d.world.Canary(ctx, a); err != nil {
+			return []error{fmt.Errorf("write through %s: %w", a.Instance, err)}
+		}
+	case rotation.Migrate:
+		d.rewrite(ctx, a)
+	case rotation.RunAudit:
+		d.count(ctx, a)
+	}
+	return nil
+}
+
+// rest waits until it is time for the next turn, or until there is news.
+func (d *driver) rest(ctx context.Context) error {
+	timer := d.options.Clock.NewTimer(d.options.Interval)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-d.woken:
+	case <-timer.C():
+	}
+	return nil
+}
+
+// stop ends what goes on beside the loop.
+func (d *driver) stop() {
+	if d.rewriting != nil {
+		d.rewriting.end()
+	}
+	if d.counting != nil {
+		d.counting.end()
+	}
+}

@@ -1,0 +1,267 @@
+package edit_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation/edit"
+)
+
+const before = `# Kept by the platform team.
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: # what is secret
+  - secrets
+  - configmaps
+  providers:
+  # The version of 2025.
+  - kms:
+      apiVersion: v2
+      name: old
+      endpoint: unix:///run/kms/old.sock
+      timeout: 3s # slow today
+  - aescbc:
+      keys:
+      - name: "0x1F"
+        secret: c2VjcmV0IGlzIHNlY3VyZSwgb3IgaXMgaXQ/IGFiYw==
+  - identity: {} # until all is encrypted
+- resources: [events]
+  providers: [{identity: {}}]
+`
+
+const added = `# Kept by the platform team.
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+  - resources: # what is secret
+      - secrets
+      - configmaps
+    providers:
+      # The version of 2025.
+      - kms:
+          apiVersion: v2
+          name: old
+          endpoint: unix:///run/kms/old.sock
+          timeout: 3s # slow today
+      - aescbc:
+          keys:
+            - name: "0x1F"
+              secret: c2VjcmV0IGlzIHNlY3VyZSwgb3IgaXMgaXQ/IGFiYw==
+      - kms:
+          apiVersion: v2
+          name: new
+          endpoint: unix:///run/kms/new.sock
+          timeout: 5s
+      - identity: {} # until all is encrypted
+  - resources: [events]
+    providers: [{identity: {}}]
+`
+
+const swapped = `# Kept by the platform team.
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+  - resources: # what is secret
+      - secrets
+      - configmaps
+    providers:
+      - kms:
+          apiVersion: v2
+          name: new
+          endpoint: unix:///run/kms/new.sock
+          timeout: 5s
+      - aescbc:
+          keys:
+            - name: "0x1F"
+              secret: c2VjcmV0IGlzIHNlY3VyZSwgb3IgaXMgaXQ/IGFiYw==
+      # The version of 2025.
+      - kms:
+          apiVersion: v2
+          name: old
+          endpoint: unix:///run/kms/old.sock
+          timeout: 3s # slow today
+      - identity: {} # until all is encrypted
+  - resources: [events]
+    providers: [{identity: {}}]
+`
+
+const removed = `# Kept by the platform team.
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+  - resources: # what is secret
+      - secrets
+      - configmaps
+    providers:
+      - kms:
+          apiVersion: v2
+          name: new
+          endpoint: unix:///run/kms/new.sock
+          timeout: 5s
+      - aescbc:
+          keys:
+            - name: "0x1F"
+              secret: c2VjcmV0IGlzIHNlY3VyZSwgb3IgaXMgaXQ/IGFiYw==
+      - identity: {} # until all is encrypted
+  - resources: [events]
+    providers: [{identity: {}}]
+`
+
+var plugin = edit.Plugin{Name: "new", Endpoint: "unix:///run/kms/new.sock", Timeout: 5 * time.Second}
+
+func TestTheThreeChangesOfARotationKeepAllElse(t *testing.T) {
+	file, err := edit.AddReader([]byte(before), "old", plugin)
+	require.NoError(t, err)
+	require.Equal(t, added, string(file))
+	file, err = edit.Swap(file, "old", "new")
+	require.NoError(t, err)
+	require.Equal(t, swapped, string(file))
+	file, err = edit.Remove(file, "old")
+	require.NoError(t, err)
+	require.Equal(t, removed, string(file))
+}
+
+func TestWithoutIdentityTheReaderIsLast(t *testing.T) {
+	file, err := edit.AddReader([]byte("resources: [{resources: [secrets], providers: [{identity: {}}, {kms: {name: old}}]}]"), "old", plugin)
+	require.NoError(t, err)
+	require.Equal(t, "resources: [{resources: [secrets], providers: [{identity: {}}, {kms: {name: old}}, "+
+		"{kms: {apiVersion: v2, name: new, endpoint: 'unix:///run/kms/new.sock', timeout: 5s}}]}]\n", string(file))
+}
+
+func TestJSONStaysJSON(t *testing.T) {
+	file, err := edit.AddReader([]byte(`{"kind": "EncryptionConfiguration", "resources": [{"resources": ["secrets"],
+		"providers": [{"kms": {"name": "old", "cachesize": 1000, "note": "\u00e9\"<\n"}}, {"identity": {}}]}]}`), "old",
+		edit.Plugin{Name: "new", Endpoint: "unix:///n.sock"})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"kind": "EncryptionConfiguration", "resources": [{"resources": ["secrets"],
+		"providers": [{"kms": {"name": "old", "cachesize": 1000, "note": "é\"<\n"}},
+		{"kms": {"apiVersion": "v2", "name": "new", "endpoint": "unix:///n.sock"}}, {"identity": {}}]}]}`, string(file))
+}
+
+func TestNamesThatLookLikeSomethingElseStayStrings(t *testing.T) {
+	for _, name := range []string{"2026", "true", "0x10", "null", "a: b", "- x", "é", "#"} {
+		file, err := edit.AddReader([]byte(before), "old", edit.Plugin{Name: name, Endpoint: "unix:///n.sock"})
+		require.NoError(t, err, name)
+		file, err = edit.Swap(file, "old", name)
+		require.NoError(t, err, name)
+		_, err = edit.Remove(file, name)
+		require.NoError(t, err, name)
+	}
+}
+
+func TestWhatCannotBeChangedIsRefused(t *testing.T) {
+	add := func(file, old string) error { _, err := edit.AddReader([]byte(file), old, plugin); return err }
+	two := strings.Replace(before, "[{identity: {}}]", "[{kms: {name: old}}, {kms: {name: other}}]", 1)
+	swap := func(file, old, new string) error { _, err := edit.Swap([]byte(file), old, new); return err }
+	remove := func(file, name string) error { _, err := edit.Remove([]byte(file), name); return err }
+	for want, err := range map[string]error{
+		`there is no KMS provider "mold"`:                                                   add(before, "mold"),
+		`provider "new" is there already`:                                                   add(added, "old"),
+		"in 2 places (resources[0].providers[0], resources[1":                               add(two, "old"),
+		"for different resources (resources[0].providers[0] and resources[1].providers[1])": swap(strings.Replace(two, "name: old}", "name: x}", 1), "old", "other"),
+		"is the only one of its entry (resources[0].providers[0])":                          remove("resources: [{providers: [{kms: {name: a}}]}]", "a"),
+		"more than one YAML document":                                                       add(before+"---\n"+before, "old"),
+		"no list of resources":                                                              add("kind: EncryptionConfiguration", "old"),
+		"not YAML with a mapping":                                                           add("- a", "old"),
+		"not YAML":                                                                          add("", "old"),
+		"at most 1048576 are read":                                                          add(strings.Repeat("#", edit.MaxSize+1), "old"),
+		"without anchors, aliases and tags":                                                 remove("resources: [{providers: [{kms: &a {name: a}}, {kms: {name: b, like: *a}}]}]", "a"),
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	_, err := edit.AddReader([]byte(before), "old", edit.Plugin{Name: "n"})
+	require.ErrorContains(t, err, "needs a name, an endpoint")
+}
+
+func TestNoErrorRepeatsAKey(t *testing.T) {
+	for _, file := range []string{"a: c2VjcmV0\n\tb", "resources: c2VjcmV0", "{c2VjcmV0", "c2VjcmV0: [", "resources: [{providers: [c2VjcmV0]}]"} {
+		_, err := edit.Remove([]byte(file), "x")
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "c2VjcmV0")
+	}
+}
+
+func FuzzChanges(f *testing.F) {
+	for _, seed := range []string{before, added, swapped, `{"resources": [{"providers": [{"kms": {"name": "old"}}]}]}`,
+		"resources: [{providers: [&a {kms: {name: old}}, *a]}]", "a: &a [*a]", "resources:\n- {<<: {providers: []}}"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		one, err := edit.AddReader(file, "old", plugin)
+		if err != nil {
+			return
+		}
+		again, err := edit.AddReader(file, "old", plugin)
+		require.NoError(t, err)
+		require.Equal(t, one, again)
+		two, err := edit.Swap(one, "old", "new")
+		require.NoError(t, err)
+		back, err := edit.Swap(two, "old", "new")
+		require.NoError(t, err)
+		if string(back) != string(one) { // comments may have moved
+			_, err = edit.Remove(back, "new")
+			require.NoError(t, err)
+		}
+		_, err = edit.Remove(two, "old")
+		require.NoError(t, err)
+	})
+}
+
+func TestEveryStageCanBeMadeFromEveryEarlierOne(t *testing.T) {
+	r := edit.Replacement{Old: "old", New: plugin}
+	files := map[rotation.Stage]string{rotation.Before: before, rotation.Added: added, rotation.Swapped: swapped, rotation.Removed: removed}
+	hashes, err := edit.Hashes([]byte(before), r)
+	require.NoError(t, err)
+	for i, from := range rotation.Stages {
+		for j, to := range rotation.Stages {
+			file, err := edit.Advance([]byte(files[from]), from, to, r)
+			if j < i {
+				require.ErrorContains(t, err, "keep a copy of the file to go back")
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, files[to], string(file))
+			require.Equal(t, hashes[j], fmt.Sprintf("sha256:%x", sha256.Sum256(file)))
+		}
+	}
+}
+
+func TestProvidersOfSeveralEntriesAreReplacedTogether(t *testing.T) {
+	file := "resources:\n- {resources: [secrets], providers: [{kms: {name: 1_secrets}}, {identity: {}}]}\n" +
+		"- {resources: [configmaps], providers: [{kms: {name: 1_configmaps}}, {identity: {}}]}\n"
+	end, err := edit.Advance([]byte(file), rotation.Before, rotation.Removed,
+		edit.Replacement{Old: "1_secrets", New: edit.Plugin{Name: "2_secrets", Endpoint: "unix:///2"}},
+		edit.Replacement{Old: "1_configmaps", New: edit.Plugin{Name: "2_configmaps", Endpoint: "unix:///2"}})
+	require.NoError(t, err)
+	require.NotContains(t, string(end), "1_")
+	require.Contains(t, string(end), "name: 2_secrets")
+	require.Contains(t, string(end), "name: 2_configmaps")
+}
+
+func TestAFileLeadsBackToWhereItCameFrom(t *testing.T) {
+	file := "resources:\n- {resources: [secrets], providers: [{kms: {name: 1_secrets}}, {identity: {}}]}\n" +
+		"- {resources: [configmaps], providers: [{kms: {name: 1_configmaps}}]}\n"
+	all := []edit.Replacement{
+		{Old: "1_secrets", New: edit.Plugin{Name: "2_secrets", Endpoint: "unix:///2"}},
+		{Old: "1_configmaps", New: edit.Plugin{Name: "2_configmaps", Endpoint: "unix:///2"}}}
+	for _, from := range []rotation.Stage{rotation.Before, rotation.Added, rotation.Swapped} {
+		later, err := edit.Advance([]byte(file), rotation.Before, from, all...)
+		require.NoError(t, err)
+		before, err := edit.Retreat(later, from, all...)
+		require.NoError(t, err)
+		again, err := edit.Advance(before, rotation.Before, from, all...)
+		require.NoError(t, err)
+		require.Equal(t, string(later), string(again))
+	}
+	_, err := edit.Retreat([]byte(file), rotation.Removed, all...)
+	require.ErrorContains(t, err, "no way back")
+	_, err = edit.Retreat([]byte(file), rotation.Added, all...)
+	require.ErrorContains(t, err, `there is no KMS provider "2_secrets"`)
+}

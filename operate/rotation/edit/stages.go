@@ -1,0 +1,87 @@
+package edit
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+// Replacement is a provider and the one that takes its place.
+type Replacement struct {
+	Old string
+	New Plugin
+}
+
+// Advance makes the file of a later stage of a rotation from that of an earlier
+// one. It makes it the same from whatever stage it begins, except that going
+// back is not possible: the file of [rotation.Removed] does not say any more
+// where the old plugin is.
+func Advance(file []byte, from, to rotation.Stage, all ...Replacement) ([]byte, error) {
+	at, end := slices.Index(rotation.Stages[:], from), slices.Index(rotation.Stages[:], to)
+	if at < 0 || end < at {
+		return nil, fmt.Errorf("encryption configuration: stage %q cannot be made from stage %q: keep a copy of the file to go back", to, from)
+	}
+	for _, stage := range rotation.Stages[at+1 : end+1] {
+		for _, r := range all {
+			var err error
+			if file, err = r.enter(file, stage); err != nil {
+				return nil, fmt.Errorf("stage %q: %w", stage, err)
+			}
+		}
+	}
+	return file, nil
+}
+
+// Retreat makes the file before a rotation from that of a later stage, as far as
+// [rotation.Swapped]: it leads to the same files, if not to the very bytes that
+// there were.
+func Retreat(file []byte, from rotation.Stage, all ...Replacement) ([]byte, error) {
+	for at := from; at != rotation.Before; {
+		to := rotation.Before
+		for _, r := range all {
+			var err error
+			switch at {
+			case rotation.Added:
+				file, err = Remove(file, r.New.Name)
+			case rotation.Swapped:
+				to = rotation.Added
+				file, err = Swap(file, r.Old, r.New.Name)
+			default:
+				err = fmt.Errorf("encryption configuration: there is no way back from stage %q", at)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		at = to
+	}
+	return file, nil
+}
+
+// enter makes the file of a stage from that of the one before.
+func (r Replacement) enter(file []byte, stage rotation.Stage) ([]byte, error) {
+	switch stage {
+	case rotation.Added:
+		return AddReader(file, r.Old, r.New)
+	case rotation.Swapped:
+		return Swap(file, r.Old, r.New.Name)
+	default:
+		return Remove(file, r.Old)
+	}
+}
+
+// Hashes are those of the files of all stages, as apiservers tell them and
+// [rotation.Plan] wants them, for an apiserver with the file before.
+func Hashes(before []byte, all ...Replacement) ([]string, error) {
+	var hashes []string
+	for _, stage := range rotation.Stages {
+		file, err := Advance(before, rotation.Before, stage, all...)
+		if err != nil {
+			return nil, err
+		}
+		hashes = append(hashes, fmt.Sprintf("sha256:%x", sha256.Sum256(file)))
+	}
+	return hashes, nil
+}

@@ -1,0 +1,160 @@
+package rotation_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+// The models are small worlds that are searched completely: every order in
+// which anything in them can happen. Time goes by in minutes.
+const (
+	modelHold   = 2
+	modelMaxAge = 1
+	modelRetry  = 1
+)
+
+// machine is Next, or something that is broken.
+type machine func(rotation.State, rotation.Observation, time.Time) (rotation.State, rotation.Decision)
+
+// move is something that can happen, and what the world is then. wrong says
+// what must not be in it.
+type move[S comparable] struct {
+	name  string
+	to    S
+	wrong string
+}
+
+// search is a search that came to its end: all states, and for each the one it
+// was first reached from.
+type search[S comparable] struct {
+	ids   map[S]int32
+	from  []int32
+	by    []string
+	edges [][]int32
+	wrong string
+}
+
+// explore finds everything that can become of start. It stops at the first
+// thing that is wrong.
+func explore[S comparable](start S, moves func(S) []move[S]) *search[S] {
+	s := &search[S]{ids: map[S]int32{start: 0}, from: []int32{-1}, by: []string{"start"}}
+	states := []S{start}
+	for id := 0; id < len(states); id++ {
+		var edges []int32
+		for _, m := range moves(states[id]) {
+			to, known := s.ids[m.to]
+			if !known {
+				to = int32(len(states))
+				s.ids[m.to] = to
+				states, s.from, s.by = append(states, m.to), append(s.from, int32(id)), append(s.by, m.name)
+			}
+			edges = append(edges, to)
+			if m.wrong != "" {
+				s.wrong = fmt.Sprintf("%s\n after %s, which followed\n%s", m.wrong, m.name, s.trail(int32(id)))
+				return s
+			}
+		}
+		s.edges = append(s.edges, edges)
+	}
+	return s
+}
+
+// trail is how a state was reached.
+func (s *search[S]) trail(id int32) string {
+	if id <= 0 {
+		return "  start"
+	}
+	return s.trail(s.from[id]) + "\n  " + s.by[id]
+}
+
+// stuck is a state from which none of the ends can be reached any more.
+func (s *search[S]) stuck(end func(S) bool) (trail string, found bool) {
+	back := make([][]int32, len(s.edges))
+	for from, edges := range s.edges {
+		for _, to := range edges {
+			back[to] = append(back[to], int32(from))
+		}
+	}
+	reaches := make([]bool, len(s.edges))
+	var queue []int32
+	for state, id := range s.ids {
+		if end(state) {
+			reaches[id] = true
+			queue = append(queue, id)
+		}
+	}
+	for len(queue) > 0 {
+		id := queue[0]
+		queue = queue[1:]
+		for _, from := range back[id] {
+			if !reaches[from] {
+				reaches[from] = true
+				queue = append(queue, from)
+			}
+		}
+	}
+	for id, ok := range reaches {
+		if !ok {
+			return s.trail(int32(id)), true
+		}
+	}
+	return "", false
+}
+
+func requireSound[S comparable](t *testing.T, s *search[S], end func(S) bool) {
+	t.Helper()
+	require.Empty(t, s.wrong)
+	trail, found := s.stuck(end)
+	require.False(t, found, "no end can be reached after\n%s", trail)
+	edges := 0
+	for _, e := range s.edges {
+		edges += len(e)
+	}
+	t.Logf("%d states with %d ways between them, all of them sound", len(s.edges), edges)
+}
+
+// What a broken machine believes.
+func believing(believe func(*rotation.State, *rotation.Observation)) machine {
+	return func(s rotation.State, o rotation.Observation, now time.Time) (rotation.State, rotation.Decision) {
+		plan := s.Plan
+		believe(&s, &o)
+		s, d := rotation.Next(s, o, now)
+		s.Plan = plan
+		return s, d
+	}
+}
+
+var (
+	noHold = believing(func(s *rotation.State, _ *rotation.Observation) { s.Plan.Hold = 0 })
+	// noAudit takes for granted that a migration that ended left nothing.
+	noAudit = believing(func(s *rotation.State, o *rotation.Observation) {
+		o.Audit = &rotation.Audit{StartedAt: s.AuditAfter}
+	})
+	// noMissing goes by those that answer.
+	noMissing = believing(func(s *rotation.State, o *rotation.Observation) {
+		configs := map[string][]string{}
+		for name, i := range o.Instances {
+			if modelNow.Sub(i.CheckedAt) <= modelMaxAge*time.Minute {
+				configs[name] = s.Plan.Configs[name]
+			}
+		}
+		if len(configs) > 0 {
+			s.Plan.Configs = configs
+		}
+	})
+)
+
+// modelNow is always now: what is in the past is so by its age.
+var modelNow = start
+
+func ago(minutes int8) time.Time { return modelNow.Add(-time.Duration(minutes) * time.Minute) }
+
+// age is how long ago something was, at most limit.
+func age(at time.Time, limit int8) int8 {
+	return min(int8(modelNow.Sub(at)/time.Minute), limit)
+}

@@ -1,0 +1,290 @@
+package rotation_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+// two is all of a world with two apiservers that go from the plugin old to the
+// plugin new.
+type two struct {
+	servers [2]twoServer
+	// object tells that the object is under new.
+	object bool
+	// asked is the stage whose files the driver has been told to write for whom.
+	asked     int8
+	askedFor  [2]bool
+	migrating rotation.Phase
+	audited   bool
+	auditSaw  bool
+	rotation  twoState
+}
+
+// twoServer is an apiserver: the stage of its file, and the one in effect. A
+// late write was encrypted and is not in etcd yet.
+type twoServer struct {
+	up, wroteNew       bool
+	disk, effect       int8
+	late, lateNew      bool
+	lateAge, reportAge int8
+}
+
+// twoState is the State of the rotation, times as ages.
+type twoState struct {
+	step                           int8
+	agreed, ended, failed          bool
+	agreedAge, auditAge, failedAge int8
+}
+
+var twoSteps = []rotation.Step{rotation.StepAdd, rotation.StepSwap, rotation.StepMigrate, rotation.StepProve, rotation.StepRemove, rotation.StepDone}
+
+func (r twoState) state() rotation.State {
+	plan := oneState{}.state().Plan
+	plan.Configs = map[string][]string{"0": hashOf("0"), "1": hashOf("1")}
+	t := &rotation.TwoPlugins{Old: []string{"old"}, New: []string{"new"}, Step: twoSteps[r.step], Since: ago(9)}
+	s := rotation.State{Version: rotation.Version, Plan: plan, TwoPlugins: t, Round: 1, AuditAfter: ago(r.auditAge).Add(-2)}
+	if r.agreed {
+		t.KeyID, t.AgreedAt = keyB, ago(r.agreedAge)
+	}
+	if t.Step == rotation.StepMigrate {
+		s.Migration = modelMigration(keyB, r.ended, r.failed, r.failedAge)
+	}
+	return s
+}
+
+func twoStateOf(s rotation.State) twoState {
+	t := s.TwoPlugins
+	r := twoState{step: int8(slices.Index(twoSteps, t.Step)), agreed: t.KeyID != ""}
+	switch {
+	case t.Step == rotation.StepSwap && r.agreed:
+		r.agreedAge = age(t.AgreedAt, modelHold)
+	case t.Step == rotation.StepProve:
+		r.auditAge = age(s.AuditAfter, modelRetry)
+	case t.Step == rotation.StepMigrate:
+		r.ended = len(s.Migration.Ended) > 0
+		if f, failed := s.Migration.Failures["secrets"]; failed {
+			r.failed, r.failedAge = true, age(f.At, modelRetry)
+		}
+	}
+	return r
+}
+
+func (w two) observation() rotation.Observation {
+	o := rotation.Observation{Instances: map[string]rotation.Instance{}}
+	for i, s := range w.servers {
+		name := string(rune('0' + i))
+		providers := map[string]rotation.Provider{}
+		if s.effect < 3 {
+			providers["old"] = rotation.Provider{Healthy: true, KeyID: keyA}
+		}
+		if s.effect > 0 {
+			p := rotation.Provider{Healthy: true, KeyID: keyB}
+			if s.wroteNew {
+				p.WroteKeyID, p.WroteAt = keyB, modelNow
+			}
+			providers["new"] = p
+		}
+		o.Instances[name] = rotation.Instance{CheckedAt: ago(s.reportAge), ConfigHash: hashOf(name)[s.effect], Providers: providers}
+	}
+	saw := rotation.Count{Resource: "secrets", Provider: "old", KeyID: keyA, Objects: 1}
+	if w.auditSaw {
+		saw.Provider, saw.KeyID = "new", keyB
+	}
+	o.Migrations, o.Audit = driverKnows(w.migrating, w.audited, w.rotation.state(), saw)
+	return o
+}
+
+func (w two) think(m machine) (to two, wrong string) {
+	before := w.rotation.state()
+	s, d := m(before, w.observation(), modelNow)
+	to = w
+	to.rotation, to.asked, to.askedFor = twoStateOf(s), 0, [2]bool{}
+	if s.Migration == nil || before.Migration == nil || s.Round != before.Round {
+		to.migrating = ""
+	}
+	if s.TwoPlugins.Step != rotation.StepProve || before.TwoPlugins.Step != rotation.StepProve {
+		to.audited, to.auditSaw = false, false
+	}
+	for _, a := range d.Actions {
+		switch a := a.(type) {
+		case rotation.Migrate:
+			to.migrating = rotation.Running
+		case rotation.WriteConfig:
+			to.asked = int8(slices.Index(rotation.Stages[:], a.Stage))
+			for i := range to.askedFor {
+				_, to.askedFor[i] = a.Hashes[string(rune('0'+i))]
+			}
+		case rotation.Done:
+			wrong = w.needs()
+		}
+	}
+	return to, wrong
+}
+
+// needs says who still needs the old plugin.
+func (w two) needs() string {
+	if !w.object {
+		return "I3: the object needs the old plugin"
+	}
+	for _, s := range w.servers {
+		if s.disk < 3 || s.late && !s.lateNew {
+			return "I3: an apiserver needs the old plugin"
+		}
+	}
+	return ""
+}
+
+// unreadable says that an apiserver cannot read the object.
+func (w two) unreadable() string {
+	for _, s := range w.servers {
+		if s.up && (w.object && s.effect == 0 || !w.object && s.effect == 3) {
+			return "I1, I3: the object cannot be read"
+		}
+	}
+	return ""
+}
+
+// moves is everything that can happen.
+func (w two) moves(m machine) []move[two] {
+	var all []move[two]
+	add := func(name string, to two, wrong string) {
+		if to != w || wrong != "" {
+			all = append(all, move[two]{name, to, wrong + to.unreadable()})
+		}
+	}
+	to, wrong := w.think(m)
+	add("the driver thinks", to, wrong)
+	add("the migration fails", w.fail(), "")
+	add("the driver audits", w.audit(), "")
+	add("the driver crashes", w.crash(), "")
+	add("a minute goes by", w.tick(), "")
+	for i, name := range []string{"the first ", "the second "} {
+		for _, h := range twoHappenings {
+			to := w
+			if to.servers[i].up != h.isDown {
+				h.happen(&to.servers[i], &to, i)
+				add(name+h.name, to, "")
+			}
+		}
+		to := w
+		if to.askedFor[i] {
+			to.servers[i].disk, to.askedFor[i] = w.asked, false
+			add("the driver writes the file of "+name, to, "")
+		}
+	}
+	return all
+}
+
+var twoHappenings = []struct {
+	name   string
+	isDown bool
+	happen func(*twoServer, *two, int)
+}{
+	{"reloads", false, func(s *twoServer, _ *two, _ int) { s.effect = s.disk }},
+	{"writes", false, func(s *twoServer, w *two, _ int) { w.object, s.wroteNew = s.effect > 1, s.effect > 1 }},
+	{"begins a write", false, func(s *twoServer, w *two, _ int) {
+		if !w.servers[0].late && !w.servers[1].late {
+			s.late, s.lateNew = true, s.effect > 1
+		}
+	}},
+	{"ends a write", false, func(s *twoServer, w *two, _ int) {
+		if s.late {
+			w.object, s.late, s.lateNew, s.lateAge = s.lateNew, false, false, 0
+		}
+	}},
+	{"migrates", false, func(s *twoServer, w *two, _ int) {
+		if w.migrating == rotation.Running {
+			w.object, s.wroteNew, w.migrating = s.effect > 1, s.effect > 1, rotation.Succeeded
+		}
+	}},
+	{"migrates and misses it", false, func(_ *twoServer, w *two, _ int) {
+		if w.migrating == rotation.Running {
+			w.migrating = rotation.Succeeded
+		}
+	}},
+	{"dies", false, func(s *twoServer, _ *two, _ int) { s.up, s.late, s.lateNew, s.lateAge = false, false, false, 0 }},
+	{"starts", true, func(s *twoServer, _ *two, _ int) { *s = twoServer{up: true, disk: s.disk, effect: s.disk} }},
+}
+
+func (w two) fail() two {
+	if w.migrating == rotation.Running {
+		w.migrating = rotation.Failed
+	}
+	return w
+}
+
+func (w two) audit() two {
+	if w.rotation.step == 3 {
+		w.audited, w.auditSaw = true, w.object
+	}
+	return w
+}
+
+// crash leaves the driver with what is in its file: some files were written,
+// others were not.
+func (w two) crash() two {
+	w.migrating, w.audited, w.auditSaw, w.asked, w.askedFor = "", false, false, 0, [2]bool{}
+	return w
+}
+
+func (w two) tick() two {
+	to := w
+	for i := range to.servers {
+		s := &to.servers[i]
+		if s.late {
+			if s.lateAge++; s.lateAge == modelHold {
+				return w
+			}
+		}
+		if !s.up {
+			s.reportAge = min(s.reportAge+1, modelMaxAge+1)
+		}
+	}
+	r := &to.rotation
+	if r.step == 1 && r.agreed {
+		r.agreedAge = min(r.agreedAge+1, modelHold)
+	}
+	if r.failed {
+		r.failedAge = min(r.failedAge+1, modelRetry)
+	}
+	if r.step == 3 {
+		r.auditAge = min(r.auditAge+1, modelRetry)
+	}
+	return to
+}
+
+func twoStart() two { return two{servers: [2]twoServer{{up: true}, {up: true}}} }
+
+func TestTwoApiserversAndTwoPluginsAreSearchedCompletely(t *testing.T) {
+	found := explore(twoStart(), func(w two) []move[two] { return w.moves(rotation.Next) })
+	requireSound(t, found, func(w two) bool { return twoSteps[w.rotation.step] == rotation.StepDone })
+}
+
+func TestTheModelOfTwoPluginsCatchesABrokenMachine(t *testing.T) {
+	for name, tc := range map[string]struct {
+		machine machine
+		want    string
+	}{
+		"that takes a file for what is in effect": {believing(func(s *rotation.State, o *rotation.Observation) {
+			for name, i := range o.Instances {
+				if i.ConfigHash == hashOf(name)[0] {
+					i.ConfigHash = hashOf(name)[1]
+					i.Providers["new"] = rotation.Provider{Healthy: true, KeyID: keyB}
+					o.Instances[name] = i
+				}
+			}
+		}), "I1"},
+		"that goes by those that answer":     {noMissing, "I1"},
+		"that does not wait":                 {noHold, "I3"},
+		"that does not look at what is left": {noAudit, "I3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := explore(twoStart(), func(w two) []move[two] { return w.moves(tc.machine) })
+			require.Contains(t, found.wrong, tc.want)
+		})
+	}
+}

@@ -1,0 +1,137 @@
+package observe
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+// The metrics of kube-apiserver that tell of encryption, as of v1.30.
+const (
+	configInfo = "apiserver_encryption_config_controller_last_config_info"
+	statusSeen = "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds"
+	keyIDUsed  = "apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds"
+)
+
+// MaxStatusAge is how long ago a plugin may have named its key_id: three polls
+// of a kube-apiserver that finds it healthy.
+const MaxStatusAge = 3 * time.Minute
+
+// Metrics reads those of a kube-apiserver, in the text format. It tells with
+// metrics what it was told by its plugins and what it wrote with, but not whether
+// it finds them healthy: that is what /readyz/kms-providers says. unready is the
+// answer there, empty if that was success.
+//
+// A kube-apiserver remembers the latest 100 key_ids of all providers, also of
+// those that are not configured any more: see [Configured].
+func Metrics(text io.Reader, unready string, m Moment) (rotation.Instance, error) {
+	i := rotation.Instance{CheckedAt: m.At, Providers: map[string]rotation.Provider{}}
+	told := map[string]time.Time{}
+	lines := bufio.NewScanner(text)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		s, of := parse(lines.Text())
+		if !of {
+			continue
+		}
+		name := s.labels["provider_name"]
+		p, at := i.Providers[name], m.local(s.time())
+		switch {
+		case s.metric == configInfo:
+			i.ConfigHash = s.labels["hash"]
+			continue
+		case s.metric == statusSeen && !at.Before(told[name]):
+			p.KeyID, told[name] = s.labels["key_id_hash"], at
+		case s.metric == keyIDUsed && s.labels["transformation_type"] == "to_storage" && !at.Before(p.WroteAt):
+			p.WroteKeyID, p.WroteAt = s.labels["key_id_hash"], at
+		}
+		i.Providers[name] = p
+	}
+	if err := lines.Err(); err != nil {
+		return rotation.Instance{}, fmt.Errorf("metrics of the apiserver: %w", err)
+	}
+	if i.ConfigHash == "" {
+		return rotation.Instance{}, errors.New("metrics of the apiserver do not have " + configInfo +
+			": it is no kube-apiserver with --encryption-provider-config, or older than v1.30")
+	}
+	for name, p := range i.Providers {
+		p.Healthy, p.Problem = health(unready, m.At.Sub(told[name]))
+		i.Providers[name] = p
+	}
+	return i, nil
+}
+
+func health(unready string, age time.Duration) (healthy bool, problem string) {
+	switch {
+	case unready != "":
+		return false, unready
+	case age > MaxStatusAge:
+		return false, silent
+	}
+	return true, ""
+}
+
+// silent is what is wrong with a provider that nobody complains of.
+var silent = "its plugin has named no key_id for " + MaxStatusAge.String()
+
+// Configured tells whether a provider of an apiserver is in the configuration that
+// it has in effect, where that is known; else it is taken to be. It is not if its
+// plugin has been silent for [MaxStatusAge] and the kube-apiserver finds nothing
+// wrong with any.
+func Configured(p rotation.Provider) bool { return p.Problem != silent }
+
+// series is a line of metrics.
+type series struct {
+	metric string
+	labels map[string]string
+	value  float64
+}
+
+// time is the value as seconds since 1970.
+func (s series) time() time.Time {
+	seconds, fraction := math.Modf(s.value)
+	return time.Unix(int64(seconds), int64(fraction*1e9)).UTC()
+}
+
+// parse reads a line if it is about encryption.
+func parse(line string) (s series, ok bool) {
+	metric, rest, found := strings.Cut(line, "{")
+	if !found || metric != configInfo && metric != statusSeen && metric != keyIDUsed {
+		return series{}, false
+	}
+	s = series{metric: metric, labels: map[string]string{}}
+	for {
+		name, after, found := strings.Cut(rest, "=")
+		if !found {
+			return series{}, false
+		}
+		quoted, err := strconv.QuotedPrefix(after)
+		if err != nil {
+			return series{}, false
+		}
+		value, err := strconv.Unquote(quoted)
+		if err != nil {
+			return series{}, false
+		}
+		s.labels[strings.TrimSpace(name)] = value
+		rest = after[len(quoted):]
+		if strings.HasPrefix(rest, "}") {
+			break
+		}
+		rest = strings.TrimPrefix(rest, ",")
+	}
+	fields := strings.Fields(rest[1:])
+	if len(fields) == 0 {
+		return series{}, false
+	}
+	value, err := strconv.ParseFloat(fields[0], 64)
+	s.value = value
+	return s, err == nil && value >= 0 && value < 1e11
+}

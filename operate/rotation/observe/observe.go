@@ -1,0 +1,92 @@
+// Package observe makes a [rotation.Instance] of what an apiserver tells of
+// itself: an apiserver of this project by its state at /debug/encryption, any
+// kube-apiserver by its metrics. Bytes go in, data comes out; nobody is asked
+// here.
+//
+// Both ask a plugin that they only read with for its Status too. So the key_id of
+// the plugin that a rotation leads to is known of each apiserver before anything
+// is written with it, and whether that apiserver reaches it there.
+package observe
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+// Moment is when an apiserver answered.
+type Moment struct {
+	// At is by the clock of the observer.
+	At time.Time
+	// Ahead is how far the clock of the apiserver is ahead of that.
+	Ahead time.Duration
+}
+
+// MomentOf is the moment of an answer with the header Date, received at a time.
+// Without a Date, or with one that is nearly the same, the clocks are taken to be
+// the same: it has no more than seconds.
+func MomentOf(header http.Header, at time.Time) Moment {
+	m := Moment{At: at}
+	if date, err := http.ParseTime(header.Get("Date")); err == nil {
+		if ahead := date.Sub(at); ahead < -2*time.Second || ahead > 2*time.Second {
+			m.Ahead = ahead
+		}
+	}
+	return m
+}
+
+// local is a time of the apiserver's clock by that of the observer.
+func (m Moment) local(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(-m.Ahead)
+}
+
+// maxStatus bounds the bytes of a state that is read.
+const maxStatus = 4 << 20
+
+// status is what is read of the state at /debug/encryption.
+type status struct {
+	Process    string `json:"process"`
+	ConfigHash string `json:"configHash"`
+	Providers  []struct {
+		Names     []string `json:"names"`
+		Role      string   `json:"role"`
+		State     string   `json:"state"`
+		Problem   string   `json:"problem"`
+		KeyIDHash string   `json:"keyIDHash"`
+		DEKWrites uint64   `json:"dekWrites"`
+	} `json:"providers"`
+}
+
+// Status reads the state that an apiserver of this project gives at
+// /debug/encryption. A provider that writes, with a data key that has sealed
+// something, counts as having written now: the next write will be with that key.
+func Status(data []byte, m Moment) (rotation.Instance, error) {
+	if len(data) > maxStatus {
+		return rotation.Instance{}, fmt.Errorf("state of the apiserver is %d bytes long, at most %d are read", len(data), maxStatus)
+	}
+	var s status
+	if err := json.Unmarshal(data, &s); err != nil {
+		return rotation.Instance{}, fmt.Errorf("state of the apiserver is not JSON: %w: is this /debug/encryption?", err)
+	}
+	if s.ConfigHash == "" {
+		return rotation.Instance{}, errors.New("state of the apiserver has no configHash: is this /debug/encryption?")
+	}
+	i := rotation.Instance{CheckedAt: m.At, Process: s.Process, ConfigHash: s.ConfigHash, Providers: map[string]rotation.Provider{}}
+	for _, told := range s.Providers {
+		p := rotation.Provider{Healthy: told.State == "ready", Problem: told.Problem, KeyID: told.KeyIDHash}
+		if told.Role == "write" && told.DEKWrites > 0 {
+			p.WroteKeyID, p.WroteAt = told.KeyIDHash, m.At
+		}
+		for _, name := range told.Names {
+			i.Providers[name] = p
+		}
+	}
+	return i, nil
+}

@@ -1,0 +1,109 @@
+package observe_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation/observe"
+)
+
+var (
+	now    = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	moment = observe.Moment{At: now}
+	keyA   = rotation.KeyIDHash("A")
+	keyB   = rotation.KeyIDHash("B")
+)
+
+func TestTheStateOfAnApiserverOfThisProject(t *testing.T) {
+	data, err := json.Marshal(atrest.Status{Process: "one", ConfigHash: "sha256:1", Providers: []atrest.ProviderStatus{
+		{Names: []string{"1_secrets", "1_configmaps"}, Role: "write", State: "ready", KeyIDHash: keyB, DEKWrites: 3},
+		{Names: []string{"made a key"}, Role: "write", State: "ready", KeyIDHash: keyA},
+		{Names: []string{"wrote"}, Role: "read", State: "ready", KeyIDHash: keyA, DEKWrites: 3},
+		{Names: []string{"reads"}, State: "ready"},
+		{Names: []string{"sick"}, State: "degraded", Problem: "status_error"},
+	}})
+	require.NoError(t, err)
+	i, err := observe.Status(data, observe.Moment{At: now, Ahead: time.Hour})
+	require.NoError(t, err)
+	writes := rotation.Provider{Healthy: true, KeyID: keyB, WroteKeyID: keyB, WroteAt: now}
+	require.Equal(t, rotation.Instance{CheckedAt: now, Process: "one", ConfigHash: "sha256:1", Providers: map[string]rotation.Provider{
+		"1_secrets": writes, "1_configmaps": writes, "made a key": {Healthy: true, KeyID: keyA}, "wrote": {Healthy: true, KeyID: keyA}, "reads": {Healthy: true}, "sick": {Problem: "status_error"}}}, i)
+}
+
+const metrics = `# HELP apiserver_encryption_config_controller_last_config_info [ALPHA] Information
+# TYPE apiserver_encryption_config_controller_last_config_info gauge
+apiserver_encryption_config_controller_last_config_info{apiserver_id_hash="sha256:9",hash="sha256:1"} 1
+apiserver_envelope_encryption_key_id_hash_total{key_id_hash="x",provider_name="kms",transformation_type="to_storage"} 7
+apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{apiserver_id_hash="sha256:9",key_id_hash="KEYA",provider_name="kms"} 1.79517591e+09
+apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{apiserver_id_hash="sha256:9",key_id_hash="KEYB",provider_name="kms"} 1.79517594e+09
+apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds{apiserver_id_hash="sha256:9",key_id_hash="KEYA",provider_name="kms",transformation_type="to_storage"} 1.795175920e+09
+apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds{apiserver_id_hash="sha256:9",key_id_hash="KEYB",provider_name="kms",transformation_type="to_storage"} 1.795175921e+09
+apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds{apiserver_id_hash="sha256:9",key_id_hash="KEYA",provider_name="kms",transformation_type="from_storage"} 1.79517599e+09
+apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{key_id_hash="KEYA",provider_name="a \"b\", c}"} 1.795175e+09
+apiserver_storage_objects{resource="secrets"} 12
+`
+
+func scrape(t *testing.T, text, unready string) (rotation.Instance, error) {
+	t.Helper()
+	text = strings.NewReplacer("KEYA", keyA, "KEYB", keyB).Replace(text)
+	return observe.Metrics(strings.NewReader(text), unready, observe.Moment{At: time.Unix(1795176000, 0).UTC()})
+}
+
+func TestTheMetricsOfAnyKubeAPIServer(t *testing.T) {
+	i, err := scrape(t, metrics, "")
+	require.NoError(t, err)
+	require.Equal(t, rotation.Instance{CheckedAt: time.Unix(1795176000, 0).UTC(), ConfigHash: "sha256:1", Providers: map[string]rotation.Provider{
+		"kms":       {Healthy: true, KeyID: keyB, WroteKeyID: keyB, WroteAt: time.Unix(1795175921, 0).UTC()},
+		`a "b", c}`: {KeyID: keyA, Problem: "its plugin has named no key_id for 3m0s"},
+	}}, i)
+	require.True(t, observe.Configured(i.Providers["kms"]))
+	require.False(t, observe.Configured(i.Providers[`a "b", c}`]))
+	i, err = scrape(t, metrics, "plugin is away")
+	require.NoError(t, err)
+	require.True(t, observe.Configured(i.Providers[`a "b", c}`]))
+	require.Equal(t, "plugin is away", i.Providers["kms"].Problem)
+	require.False(t, i.Providers["kms"].Healthy)
+}
+
+func TestTheLatestWriteCountsInWhateverOrder(t *testing.T) {
+	lines := strings.Split(metrics, "\n")
+	lines[6], lines[7] = lines[7], lines[6]
+	i, err := scrape(t, strings.Join(lines, "\n"), "")
+	require.NoError(t, err)
+	require.Equal(t, keyB, i.Providers["kms"].WroteKeyID)
+}
+
+func TestWhatIsNotAnApiserverIsRefused(t *testing.T) {
+	_, err := scrape(t, "up 1\n", "")
+	require.ErrorContains(t, err, "no kube-apiserver with --encryption-provider-config")
+	_, err = scrape(t, strings.Repeat("x", 2<<20), "")
+	require.ErrorContains(t, err, "metrics of the apiserver: ")
+	for want, data := range map[string]string{"not JSON": "<html>", "no configHash": "{}", "at most": strings.Repeat(" ", 5<<20)} {
+		_, err := observe.Status([]byte(data), moment)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestClocksAreCompared(t *testing.T) {
+	date := func(d time.Duration) http.Header { return http.Header{"Date": {now.Add(d).Format(http.TimeFormat)}} }
+	require.Equal(t, observe.Moment{At: now, Ahead: time.Minute}, observe.MomentOf(date(time.Minute), now))
+	require.Equal(t, observe.Moment{At: now, Ahead: -time.Minute}, observe.MomentOf(date(-time.Minute), now))
+	require.Equal(t, moment, observe.MomentOf(date(time.Second), now))
+	require.Equal(t, moment, observe.MomentOf(http.Header{}, now))
+}
+
+func FuzzMetrics(f *testing.F) {
+	f.Add(metrics)
+	f.Add("apiserver_encryption_config_controller_last_config_info{hash=\"\\")
+	f.Fuzz(func(t *testing.T, text string) {
+		i, err := observe.Metrics(strings.NewReader(text), "", moment)
+		require.Equal(t, err == nil, i.ConfigHash != "")
+	})
+}

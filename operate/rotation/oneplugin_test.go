@@ -1,0 +1,289 @@
+package rotation_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+const hold = 5 * time.Minute
+
+// driver is one who drives a rotation by hand.
+type driver struct {
+	t     *testing.T
+	state rotation.State
+	seen  rotation.Observation
+	now   time.Time
+}
+
+func newOnePlugin(t *testing.T, from string) *driver {
+	t.Helper()
+	s, err := rotation.NewOnePlugin(rotation.Plan{
+		Configs:   map[string][]string{"a": {"h"}, "b": {"h"}},
+		Resources: []string{"secrets", "configmaps"},
+		Hold:      rotation.Duration(hold),
+	}, []string{"kms"}, from)
+	require.NoError(t, err)
+	return &driver{t: t, state: s, now: start, seen: rotation.Observation{Instances: map[string]rotation.Instance{}}}
+}
+
+// next lets some time pass and asks.
+func (d *driver) next(after time.Duration) rotation.Decision {
+	d.now = d.now.Add(after)
+	for name, i := range d.seen.Instances {
+		if !i.CheckedAt.IsZero() {
+			i.CheckedAt = d.now
+			d.seen.Instances[name] = i
+		}
+	}
+	var decision rotation.Decision
+	d.state, decision = rotation.Next(d.state, d.seen, d.now)
+	require.NoError(d.t, d.state.Validate())
+	return decision
+}
+
+func (d *driver) all(key string) {
+	d.seen.Instances["a"], d.seen.Instances["b"] = writing(d.now, "h", key), writing(d.now, "h", key)
+}
+
+// ended reports on the migration that is under way.
+func (d *driver) report(phase rotation.Phase, resources ...string) {
+	for _, resource := range resources {
+		d.seen.Migrations = append(d.seen.Migrations, rotation.Progress{
+			Goal: d.state.Migration.Goal, Resource: resource, Phase: phase, EndedAt: d.now, Problem: "because"})
+	}
+}
+
+func (d *driver) audit(counts ...rotation.Count) {
+	d.seen.Audit = &rotation.Audit{StartedAt: d.now, Counts: counts}
+}
+
+func reasons(d rotation.Decision) []rotation.Reason {
+	var all []rotation.Reason
+	for _, w := range d.Waiting {
+		all = append(all, w.Reason)
+	}
+	return all
+}
+
+func stored(resource, key string, n int64) rotation.Count {
+	return rotation.Count{Resource: resource, Provider: "kms", KeyID: key, Objects: n}
+}
+
+func migrate(key string, round int, resources ...string) []rotation.Action {
+	return []rotation.Action{rotation.Migrate{Goal: rotation.Goal{KeyID: key, Round: round}, Providers: []string{"kms"}, Resources: resources}}
+}
+
+// migrated brings the driver to the point where everything is under key.
+func (d *driver) migrated(key string) {
+	d.all(key)
+	d.next(0)
+	require.NotEmpty(d.t, d.next(hold).Actions)
+	d.report(rotation.Succeeded, "secrets", "configmaps")
+	require.IsType(d.t, rotation.RunAudit{}, d.next(time.Second).Actions[0])
+	d.audit(stored("secrets", key, 3))
+	_, done := d.next(time.Second).Done()
+	require.True(d.t, done)
+}
+
+func TestARotationFromItsBeginningToItsEnd(t *testing.T) {
+	d := newOnePlugin(t, keyA)
+	require.Equal(t, []rotation.Reason{rotation.Missing}, reasons(d.next(0)))
+	d.all(keyA)
+	require.Equal(t, []rotation.Reason{rotation.NotRotated}, reasons(d.next(time.Hour)))
+
+	d.all(keyB)
+	decision := d.next(0)
+	require.Equal(t, []rotation.Reason{rotation.Holding}, reasons(decision))
+	require.Equal(t, d.now.Add(hold), decision.Waiting[0].Until)
+	require.Equal(t, []rotation.Reason{rotation.Holding}, reasons(d.next(hold-1)))
+	require.Equal(t, migrate(keyB, 1, "secrets", "configmaps"), d.next(1).Actions)
+	require.Equal(t, migrate(keyB, 1, "secrets", "configmaps"), d.next(1).Actions, "asked for until somebody is seen doing it")
+
+	d.report(rotation.Running, "secrets", "configmaps")
+	decision = d.next(1)
+	require.Empty(t, decision.Actions)
+	require.Equal(t, []rotation.Reason{rotation.Migrating}, reasons(decision))
+	d.seen.Migrations = nil
+	d.report(rotation.Succeeded, "secrets")
+	require.Equal(t, migrate(keyB, 1, "configmaps"), d.next(1).Actions, "what is through is not begun again")
+	d.audit(stored("secrets", keyB, 3)) // too early to count
+	d.report(rotation.Succeeded, "configmaps")
+	decision = d.next(1)
+	require.Equal(t, []rotation.Action{rotation.RunAudit{After: d.now, Resources: []string{"secrets", "configmaps"}}}, decision.Actions)
+	require.Equal(t, keyB, d.state.OnePlugin.Migrated)
+
+	d.audit(stored("secrets", keyB, 3), rotation.Count{Resource: "others", Objects: 9}, stored("configmaps", keyA, 0))
+	require.Equal(t, []rotation.Action{rotation.Done{KeyID: keyB, KeyIDs: []string{keyA}}}, d.next(1).Actions)
+	require.Equal(t, []rotation.Action{rotation.Done{KeyID: keyB, KeyIDs: []string{keyA}}}, d.next(time.Hour).Actions)
+}
+
+func TestI11AnyBreakRestartsTheClock(t *testing.T) {
+	for name, unsettle := range map[string]func(d *driver){
+		"missing":   func(d *driver) { delete(d.seen.Instances, "a") },
+		"divergent": func(d *driver) { d.seen.Instances["a"] = writing(d.now, "h", keyA) },
+		"unproven": func(d *driver) {
+			d.seen.Instances["a"] = with(d.seen.Instances["a"], func(p *rotation.Provider) { p.WroteKeyID = "" })
+		},
+		"another configuration": func(d *driver) { d.seen.Instances["a"] = writing(d.now, "other", keyB) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newOnePlugin(t, keyA)
+			d.all(keyB)
+			d.next(0)
+			d.next(hold - 1)
+			unsettle(d)
+			require.NotContains(t, reasons(d.next(0)), rotation.Holding)
+			d.all(keyB)
+			require.Empty(t, d.next(hold).Actions)
+			require.Empty(t, d.next(hold-1).Actions)
+			require.NotEmpty(t, d.next(1).Actions)
+		})
+	}
+}
+
+func TestI10DivergenceNeverStartsAMigration(t *testing.T) {
+	d := newOnePlugin(t, keyA)
+	d.all(keyB)
+	d.seen.Instances["b"] = writing(d.now, "h", keyA)
+	for range 100 {
+		require.Empty(t, d.next(time.Hour).Actions)
+	}
+	d.all(keyB)
+	d.next(0)
+	require.NotEmpty(t, d.next(hold).Actions)
+	d.seen.Instances["b"] = writing(d.now, "h", keyA)
+	decision := d.next(1)
+	require.Empty(t, decision.Actions, "not even one that was asked for already")
+	require.Equal(t, []rotation.Reason{rotation.Divergent}, reasons(decision))
+}
+
+func TestAWriteIsAskedForWhereNoneWasSeen(t *testing.T) {
+	d := newOnePlugin(t, "")
+	d.all(keyB)
+	d.seen.Instances["b"] = with(d.seen.Instances["b"], func(p *rotation.Provider) { p.WroteKeyID = keyA })
+	decision := d.next(0)
+	require.Equal(t, []rotation.Action{rotation.Canary{Instance: "b", Providers: []string{"kms"}}}, decision.Actions)
+	require.Equal(t, []rotation.Reason{rotation.Unproven}, reasons(decision))
+}
+
+func TestI12I15AChangeDuringAMigrationWaitsAndIsNotLost(t *testing.T) {
+	d := newOnePlugin(t, keyA)
+	d.all(keyB)
+	d.next(0)
+	d.next(hold)
+	d.report(rotation.Running, "secrets", "configmaps")
+	d.all(keyC)
+	d.next(1)
+	d.next(2 * hold)
+	require.Equal(t, keyB, d.state.OnePlugin.Target, "the target stays while the migration lasts")
+
+	d.seen.Migrations = nil
+	d.report(rotation.Succeeded, "secrets", "configmaps")
+	require.Equal(t, migrate(keyC, 2, "secrets", "configmaps"), d.next(1).Actions, "and the change is not held a second time")
+	require.Equal(t, keyB, d.state.OnePlugin.Migrated)
+}
+
+func TestI13MigratedIsWhatTheFinishedMigrationWasFor(t *testing.T) {
+	d := newOnePlugin(t, keyA)
+	d.all(keyB)
+	d.next(0)
+	d.next(hold)
+	d.all(keyC)
+	d.next(1)
+	d.next(hold)
+	for _, resource := range []string{"secrets", "configmaps"} { // of another goal: no news
+		d.seen.Migrations = append(d.seen.Migrations, rotation.Progress{Goal: rotation.Goal{KeyID: keyC, Round: 2}, Resource: resource, Phase: rotation.Succeeded})
+	}
+	d.next(1)
+	require.Empty(t, d.state.OnePlugin.Migrated)
+	d.seen.Migrations = nil
+	d.report(rotation.Succeeded, "secrets", "configmaps")
+	d.next(1) // the last report and the promotion of C at once
+	require.Equal(t, keyB, d.state.OnePlugin.Migrated)
+	require.Equal(t, keyC, d.state.OnePlugin.Target)
+}
+
+func TestI15AStormOfChangesIsMigratedToItsLast(t *testing.T) {
+	d := newOnePlugin(t, keyA)
+	var goals []rotation.Goal
+	follow := func(decision rotation.Decision) {
+		for _, a := range decision.Actions {
+			if m, ok := a.(rotation.Migrate); ok {
+				goals = append(goals, m.Goal)
+				d.seen.Migrations = nil
+				d.report(rotation.Running, m.Resources...)
+			}
+		}
+	}
+	d.all(keyB)
+	follow(d.next(0))
+	follow(d.next(hold))
+	d.all(keyA) // shorter than the clock: skipped
+	follow(d.next(1))
+	d.all(keyC)
+	follow(d.next(hold - 1))
+	follow(d.next(2 * hold))
+	d.seen.Migrations = nil
+	d.report(rotation.Succeeded, "secrets", "configmaps")
+	follow(d.next(1))
+	require.Equal(t, []rotation.Goal{{KeyID: keyB, Round: 1}, {KeyID: keyC, Round: 2}}, goals)
+}
+
+func TestI16AFailedResourceIsTriedAgainLaterAndNoOther(t *testing.T) {
+	d := newOnePlugin(t, keyA)
+	d.all(keyB)
+	d.next(0)
+	d.next(hold)
+	d.report(rotation.Succeeded, "secrets")
+	d.report(rotation.Failed, "configmaps")
+	decision := d.next(0)
+	require.Empty(t, decision.Actions)
+	require.Equal(t, []rotation.Waiting{{Reason: rotation.Retrying, Details: map[string]string{"configmaps": "because"},
+		Until: d.now.Add(time.Duration(rotation.DefaultRetryAfter))}}, decision.Waiting)
+	require.Empty(t, d.next(time.Duration(rotation.DefaultRetryAfter)-1).Actions)
+	require.Equal(t, migrate(keyB, 1, "configmaps"), d.next(1).Actions)
+
+	d.seen.Migrations = nil
+	d.report(rotation.Running, "configmaps")
+	require.Empty(t, d.next(1).Actions)
+	d.seen.Migrations = nil
+	d.report(rotation.Failed, "configmaps")
+	require.Empty(t, d.next(1).Actions, "a second failure has its own wait")
+}
+
+func TestObjectsLeftAreRewrittenAgain(t *testing.T) {
+	d := newOnePlugin(t, keyA)
+	d.all(keyB)
+	d.next(0)
+	d.next(hold)
+	d.report(rotation.Succeeded, "secrets", "configmaps")
+	d.next(1)
+	d.audit(stored("secrets", keyA, 2), rotation.Count{Resource: "secrets", Objects: 1}, stored("configmaps", keyB, 5))
+	decision := d.next(0)
+	require.Equal(t, []rotation.Reason{rotation.Left}, reasons(decision))
+	require.EqualValues(t, 3, decision.Waiting[0].Objects)
+	require.Equal(t, "[2 under provider kms, key_id "+keyA+"][1 under no KMS provider]", decision.Waiting[0].Details["secrets"])
+	require.Equal(t, migrate(keyB, 2, "secrets"), d.next(time.Duration(rotation.DefaultRetryAfter)).Actions)
+}
+
+func TestWhatIsNewerThanTheTargetMustNotGo(t *testing.T) {
+	d := newOnePlugin(t, "")
+	d.migrated(keyA)
+	d.migrated(keyB)
+	done, ok := d.next(1).Done()
+	require.True(t, ok)
+	require.Equal(t, []string{keyA}, done.KeyIDs)
+	d.seen.Instances["b"] = writing(d.now, "h", keyC)
+	_, ok = d.next(1).Done()
+	require.False(t, ok, "an apiserver is on its way to another key")
+	d.all(keyB)
+	_, ok = d.next(1).Done()
+	require.False(t, ok, "something may be stored under C")
+	d.audit(stored("secrets", keyB, 3))
+	done, _ = d.next(1).Done()
+	require.Equal(t, []string{keyA}, done.KeyIDs, "C was met after B was the target")
+}

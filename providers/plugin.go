@@ -1,0 +1,58 @@
+package providers
+
+import (
+	"context"
+
+	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/envelope/kmsv1"
+	"github.com/kube-atrest/atrest/internal/metrics"
+	"github.com/kube-atrest/atrest/transformer"
+)
+
+// source is a KMS plugin of either version.
+type source interface {
+	transformer.Provider
+	// Hold keeps the plugin open, and calls nobody.
+	Hold() (end func())
+	Health() envelope.Health
+	SetRole(envelope.Role)
+	Prepare(context.Context) error
+	Ask(context.Context) error
+	// Ailing is what is known to be wrong with the plugin, also if it is new.
+	Ailing() error
+	// inherit takes over the DEKs of a provider of the same kind.
+	inherit(source)
+	// tend looks after what the provider keeps, and brings the metrics in line.
+	tend(*observer)
+}
+
+type v2 struct{ *envelope.Provider }
+
+func (p v2) tend(o *observer) {
+	p.DropAged()
+	o.used(p.Usage)
+	h := p.Health()
+	until := h.WritesUntil
+	if h.Writes && until.IsZero() {
+		until = h.Since // nothing can be written since then
+	}
+	o.record(func(kms metrics.KMS) {
+		kms.Condition(metrics.Condition{
+			Problem: string(h.Problem), WritesUntil: until, LastHealthy: h.LastHealthy,
+			DEKCreated: h.DEKCreated, DEKWrites: h.DEKWrites,
+		})
+	})
+}
+
+func (p v2) inherit(from source) { p.Inherit(from.(v2).Provider) }
+
+type v1 struct{ *kmsv1.Provider }
+
+func (p v1) inherit(from source) { p.Inherit(from.(v1).Provider) }
+
+func (p v1) tend(o *observer) {
+	p.DropAged()
+	o.usedV1(p.Usage)
+	h := p.Health()
+	o.record(func(kms metrics.KMS) { kms.V1().Condition(string(h.Problem), h.LastHealthy) })
+}
