@@ -121,7 +121,7 @@ func (e *Encryption) logWarning(w config.Warning) {
 	e.logger.Info("Warning about the encryption configuration", "field", w.Path, "kind", w.Kind, "warning", w.Message)
 }
 
-// unreadable tells whether a read failed for want of a provider, which the
+// unreadable reports whether a read failed for want of a provider, which the
 // configuration before may have had.
 func unreadable(err error) bool { return errors.Is(err, transformer.ErrNoProvider) }
 

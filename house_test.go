@@ -141,7 +141,7 @@ func (r room) mayImport(path string) bool {
 	return !slices.ContainsFunc(r.never, func(pattern string) bool { return within(path, pattern) })
 }
 
-// mayKnow tells whether folder may import a package of k8s.io/apiserver.
+// mayKnow reports whether folder may import a package of k8s.io/apiserver.
 func mayKnow(folder, path string) bool {
 	below := slices.ContainsFunc(belowProviders, func(pattern string) bool { return within(folder, pattern) })
 	switch {
@@ -173,7 +173,7 @@ func shown(path string) string {
 	return path
 }
 
-// within tells whether a path is the one that pattern names, or below it if
+// within reports whether a path is the one that pattern names, or below it if
 // pattern ends in "/...".
 func within(path, pattern string) bool {
 	parent, tree := strings.CutSuffix(pattern, "...")

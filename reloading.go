@@ -81,7 +81,7 @@ func (r *reloading) loaded(s reload.Status) {
 	defer r.tending.Unlock()
 	for _, removed := range r.before.Removed(inUse, r.clock) {
 		r.logger.Info("Removed from the encryption configuration after it was read with: "+
-			"values that still need it cannot be read any more, put it back as a reader if there are any",
+			"values that still need it can no longer be read, put it back as a reader if there are any",
 			"removed", removed.Name, "reads", removed.Reads, "lastReadAgo", r.clock.Since(removed.LastRead).Round(time.Second))
 	}
 	r.before = nil

@@ -110,7 +110,7 @@ func kindOf(data []byte) schema.GroupVersionKind {
 	return *kind
 }
 
-// moreDocuments tells whether something stands after the first YAML document.
+// moreDocuments reports whether something stands after the first YAML document.
 // The decoder reads JSON by itself, and whole.
 func moreDocuments(data []byte) bool {
 	if utilyaml.IsJSONBuffer(data) {

@@ -46,7 +46,7 @@ func (p *Provider) Keys() []Key { return slices.Clone(p.keys) }
 // KMS is the plugin of a kms v1 or kms v2 provider.
 func (p *Provider) KMS() KMS { return p.kms }
 
-// Writes tells whether the provider is the first one of some resource. One that
+// Writes reports whether the provider is the first one of some resource. One that
 // does not write is only read.
 func (p *Provider) Writes() bool { return p.writes }
 

@@ -58,7 +58,7 @@ func askUpstream(data []byte, reload bool) (answer upstream) {
 	return upstream{invalid: validation.ValidateEncryptionConfiguration(file, reload)}
 }
 
-// beyond tells whether kube-apiserver's validation does not know a problem.
+// beyond reports whether kube-apiserver's validation does not know a problem.
 // This is the whole list.
 func beyond(problem error) bool {
 	var e *field.Error

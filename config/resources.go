@@ -118,7 +118,7 @@ func checkName(name string, at *field.Path) *field.Error {
 	return nil
 }
 
-// canExist tells whether an API server can serve such a resource: a DNS label
+// canExist reports whether an API server can serve such a resource: a DNS label
 // in a group that is a DNS name, or in the core group, whose name is empty.
 func canExist(r schema.GroupResource) bool {
 	return (r.Resource == "*" || len(utilvalidation.IsDNS1123Label(r.Resource)) == 0) &&

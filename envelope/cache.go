@@ -102,7 +102,7 @@ func (c *cache) unlist(e *entry) {
 	})
 }
 
-// drop drops the DEKs that want to be, and tells whether there were any.
+// drop drops the DEKs that want to be, and reports whether there were any.
 func (c *cache) drop(wanted func(*knownDEK) bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -72,7 +72,7 @@ func TestADEKInUseOutlastsAListOfMany(t *testing.T) {
 	}
 }
 
-// Nor does it matter that it comes when there is no room any more.
+// Nor does it matter that it comes when there is no room left.
 func TestANewDEKThatIsUsedStays(t *testing.T) {
 	const most = 256
 	c := newCache(most)

@@ -34,7 +34,7 @@ func (m WriteMode) sourceType() stored.SourceType {
 	return stored.SourceDEK
 }
 
-// CheckWriteMode tells whether this process can write in mode m. The Go
+// CheckWriteMode reports whether this process can write in mode m. The Go
 // runtime refuses a counted nonce under GODEBUG=fips140=only.
 func CheckWriteMode(m WriteMode) error {
 	switch m {

@@ -152,7 +152,7 @@ func (p latePlugin) Status(ctx context.Context) (Status, error) {
 	return s, err
 }
 
-// What Status says was true when it was asked, and need not be any more when
+// What Status says was true when it was asked, and may no longer be so when
 // the answer comes.
 func TestTheWriteWindowBeginsWhenStatusIsAsked(t *testing.T) {
 	clock := testingclock.NewFakeClock(testStart)

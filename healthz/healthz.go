@@ -39,7 +39,7 @@ type Provider struct {
 	WritesUntil time.Time
 }
 
-// Ready tells whether the provider does not stand against the server's
+// Ready reports whether the provider does not stand against the server's
 // readiness. One that only reads never does: what it has read before it reads
 // without its plugin.
 func (p *Provider) Ready() bool { return p.Problem == "" || len(p.Writes) == 0 }

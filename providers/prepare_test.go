@@ -137,7 +137,7 @@ func TestNothingMovesOntoAPluginThatDoesNotWrapAndUnwrap(t *testing.T) {
 		require.NotErrorIs(t, notReady, context.Canceled)
 
 		b.Heal("1")
-		clock.Step(envelope.DefaultHealthyPoll) // by when no answer is remembered any more
+		clock.Step(envelope.DefaultHealthyPoll) // by when answers are no longer remembered
 		require.NoError(t, next.Prepare(t.Context()), name)
 		next.Commit(func() {})
 		write(t, next, secrets, "v")
@@ -201,7 +201,7 @@ func TestAtTheSwapBothCanWrite(t *testing.T) {
 	require.False(t, next.Health()[1].Writes)
 }
 
-// A plugin that the next file does not have is let go of: nobody asks it any more.
+// A plugin that the next file does not have is let go of: nobody asks it again.
 func TestAPluginThatIsRemovedIsNotAskedAnyMore(t *testing.T) {
 	a, b := faultplugin.Start(t), faultplugin.Start(t)
 	clock := testingclock.NewFakeClock(start)

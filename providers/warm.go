@@ -76,7 +76,7 @@ func (t *Transformers) kmsV2Of(value []byte) (*envelope.Provider, []byte) {
 	return nil, nil
 }
 
-// ReadsKMS tells whether values of a resource may be of a KMS v2 provider.
+// ReadsKMS reports whether values of a resource may be of a KMS v2 provider.
 func (t *Transformers) ReadsKMS(resource schema.GroupResource) bool {
 	return slices.ContainsFunc(t.configuration.For(resource), func(p *config.Provider) bool { return p.Kind() == config.KMSv2 })
 }

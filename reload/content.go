@@ -36,7 +36,7 @@ type look struct {
 	writing bool // another process, or this one, has the file open for writing
 }
 
-// sameOutcome tells whether both looks saw the same content or the same error.
+// sameOutcome reports whether both looks saw the same content or the same error.
 func (l look) sameOutcome(other look) bool {
 	if l.err != nil || other.err != nil {
 		return l.err != nil && other.err != nil && l.err.Error() == other.err.Error()
@@ -44,7 +44,7 @@ func (l look) sameOutcome(other look) bool {
 	return l.hash == other.hash
 }
 
-// unmoved tells whether both looks saw the same file with nothing written to it
+// unmoved reports whether both looks saw the same file with nothing written to it
 // in between.
 func (l look) unmoved(other look) bool {
 	if l.file == nil || other.file == nil {

@@ -111,7 +111,7 @@ func (h *handle) write(ctx context.Context, data []byte, dataCtx value.Context) 
 	return out, b.generation, err
 }
 
-// hasReplaced tells whether there is a newer generation than used.
+// hasReplaced reports whether there is a newer generation than used.
 func (s *Set) hasReplaced(used *generation) bool {
 	current := s.current.Load()
 	return current != used && !current.ended
@@ -144,7 +144,7 @@ func (h *handle) readBefore(ctx context.Context, data []byte, dataCtx value.Cont
 	return out, true, nil
 }
 
-// beganBefore tells whether the request of ctx was received before t. What is
+// beganBefore reports whether the request of ctx was received before t. What is
 // no request, such as the watch that fills a cache, may have begun at any time.
 func beganBefore(ctx context.Context, t time.Time) bool {
 	received, ok := genericapirequest.ReceivedTimestampFrom(ctx)

@@ -56,7 +56,7 @@ func call(hook func(Status), status Status) {
 	}
 }
 
-// retryable tells whether err, or what it wraps, says that the same content may
+// retryable reports whether err, or what it wraps, says that the same content may
 // succeed later, as when a plugin is away: it has Retryable() bool.
 func retryable(err error) bool {
 	var r interface{ Retryable() bool }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openForWriting tells whether anyone has the file open for writing. The kernel
+// openForWriting reports whether anyone has the file open for writing. The kernel
 // grants a read lease only if nobody has (fcntl(2), F_SETLEASE). The lease is
 // given back at once: a writer that comes in between waits for these two calls.
 //

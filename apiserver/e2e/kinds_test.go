@@ -73,7 +73,7 @@ func (o object) touch(t *testing.T, s *harness.Server, mark string) (version str
 	return updated.GetResourceVersion()
 }
 
-// update updates the object through s without a change and tells whether s wrote it all the same.
+// update updates the object through s without a change and reports whether s wrote it all the same.
 func (o object) update(t *testing.T, s *harness.Server) (written bool) {
 	t.Helper()
 	now := o.get(t, s)

@@ -61,7 +61,7 @@ func streamSecrets(t *testing.T, s *harness.Server) *stream {
 	return w
 }
 
-// end returns once nothing is written any more.
+// end returns once nothing more is written.
 func (w *stream) end() {
 	w.cancel()
 	w.ended.Wait()

@@ -39,7 +39,7 @@ func inspect(folder string) (machine, error) {
 	return m, err
 }
 
-// busy tells whether others use the machine as well.
+// busy reports whether others use the machine as well.
 func (m machine) busy() bool { return m.load > float64(m.processors)/2 }
 
 func (m machine) write(w io.Writer) {

@@ -40,7 +40,7 @@ func openFolder(data string) (f folder, err error) {
 // remove takes away everything but data that was asked for.
 func (f folder) remove() error { return os.RemoveAll(f.scratch) }
 
-// kept tells whether data outlives the run.
+// kept reports whether data outlives the run.
 func (f folder) kept() bool { return filepath.Dir(f.data) != f.scratch }
 
 func (f folder) etcd() string   { return filepath.Join(f.data, "etcd") }

@@ -125,7 +125,7 @@ func showRotation(ctx context.Context, s *stage) ([]detail, error) {
 	}
 	took := time.Since(start)
 	if got, err := secrets.read(ctx, s, "first"); err != nil || got != value {
-		return nil, fmt.Errorf("the Secret from before the rotation cannot be read any more: %w", err)
+		return nil, fmt.Errorf("the Secret from before the rotation can no longer be read: %w", err)
 	}
 	return []detail{
 		{"before", shortHash(before.keyID)},

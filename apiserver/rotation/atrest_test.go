@@ -46,7 +46,7 @@ func (c *cluster) toNew() []string {
 	return []string{"--from", "old", "--to", "new", "--endpoint", c.endpoint("{apiserver}", "new")}
 }
 
-// finished tells whether the command has ended, which it has to do well.
+// finished reports whether the command has ended, which it has to do well.
 func (r *command) finished(t *testing.T) bool {
 	t.Helper()
 	select {

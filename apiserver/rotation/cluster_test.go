@@ -119,7 +119,7 @@ func (c *cluster) wait() {
 	}
 }
 
-// restart ends all apiservers and starts them again, so that they know no key any more.
+// restart ends all apiservers and starts them again, so that they no longer know any key.
 func (c *cluster) restart() {
 	c.kill()
 	for _, n := range c.nodes {
@@ -164,13 +164,13 @@ func (c *cluster) stopPlugin(n *node, provider string) {
 	delete(n.plugins, provider)
 }
 
-// ready tells whether the apiserver can be asked.
+// ready reports whether the apiserver can be asked.
 func (n *node) ready() bool {
 	status, _, err := n.Try("/readyz")
 	return err == nil && status == http.StatusOK
 }
 
-// reaches tells whether the apiserver has found the plugin of a provider healthy since a moment, or does not need it.
+// reaches reports whether the apiserver has found the plugin of a provider healthy since a moment, or does not need it.
 func (n *node) reaches(provider string, since time.Time) bool {
 	var s atrest.Status
 	if _, text, err := n.Try(atrest.StatusPath); err != nil || json.Unmarshal([]byte(text), &s) != nil {

@@ -94,7 +94,7 @@ type victim struct {
 	process *harness.Process
 	// needed are the apiservers that may refuse a request meanwhile: one, all if it is empty, none if it is "-".
 	needed string
-	// back tells whether what needs it has found it again since a moment.
+	// back reports whether what needs it has found it again since a moment.
 	back func(ctx context.Context, since time.Time) bool
 }
 
@@ -156,7 +156,7 @@ func (k *killer) choose() victim {
 	return kinds[kind]
 }
 
-// current tells whether every apiserver is ready and has in its watch cache what was written last.
+// current reports whether every apiserver is ready and has in its watch cache what was written last.
 func (c *cluster) current(ctx context.Context, load *load) bool {
 	for i, client := range load.clients {
 		if !c.nodes[i].ready() || load.list(load.cached)(ctx, client) != nil {

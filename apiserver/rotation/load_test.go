@@ -96,7 +96,7 @@ func (l *load) fill(t *testing.T, count int) {
 	require.NoError(t, all.Wait())
 }
 
-// end returns once there are no requests any more.
+// end returns once there are no more requests.
 func (l *load) end() {
 	l.mu.Lock()
 	select {
@@ -186,7 +186,7 @@ func (l *load) next() client {
 	return l.clients[l.turn%len(l.clients)]
 }
 
-// excuses tells whether a request may be repeated. One that was answered with something wrong may not.
+// excuses reports whether a request may be repeated. One that was answered with something wrong may not.
 func (l *load) excuses(apiserver string, from time.Time, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -43,7 +43,7 @@ var compared = map[string]bool{
 	"github.com/prometheus/client_golang": true, "google.golang.org/grpc": true,
 }
 
-// busy tells whether others use the machine as well.
+// busy reports whether others use the machine as well.
 func (m machine) busy() bool { return m.load > float64(m.processors)/2 }
 
 func (m machine) write(w io.Writer) {

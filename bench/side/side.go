@@ -63,7 +63,7 @@ func (s *Side) Stored(ctx context.Context, plaintext []byte, at value.Context) (
 	return stored, s.Reads(ctx, stored, plaintext, at)
 }
 
-// Reads tells whether the side reads plaintext out of a stored value.
+// Reads reports whether the side reads plaintext out of a stored value.
 func (s *Side) Reads(ctx context.Context, stored, plaintext []byte, at value.Context) error {
 	out, _, err := s.TransformFromStorage(ctx, stored, at)
 	if err != nil {

@@ -178,7 +178,7 @@ func quoted(names []string) string {
 	return strings.Join(all, ", ")
 }
 
-// readObjects tells whether the file reads every stored object.
+// readObjects reports whether the file reads every stored object.
 func (c *checkCommand) readObjects(ctx context.Context, file *config.Configuration, layout audit.Layout, found *checked) error {
 	from, err := c.source.open(ctx)
 	if err != nil {

@@ -92,7 +92,7 @@ func (h hookedFiles) write(ctx context.Context, apiserver string, content []byte
 	return h.run(ctx, bytes.NewReader(content), io.Discard, "write", apiserver)
 }
 
-// hookGrace is for how long a program that is not wanted any more may finish what
+// hookGrace is for how long a program that is no longer wanted may finish what
 // it writes.
 const hookGrace = 3 * time.Second
 

@@ -349,7 +349,7 @@ func (a *apiserver) store(w http.ResponseWriter, key string, object map[string]a
 	answer(w, http.StatusOK, metadataOf(a.read(&pb.RangeRequest{Key: []byte(key)})[0]))
 }
 
-// merge is RFC 7386 without deletions; it tells whether anything changed.
+// merge is RFC 7386 without deletions; it reports whether anything changed.
 func merge(into, patch map[string]any) (changed bool) {
 	for name, v := range patch {
 		below, isMap := v.(map[string]any)

@@ -228,7 +228,7 @@ func (m *migration) agreement(ctx context.Context) (map[string]string, error) {
 	return keyIDs, nil
 }
 
-// unchanged tells whether the apiservers still write with what is migrated to.
+// unchanged reports whether the apiservers still write with what is migrated to.
 func (m *migration) unchanged(ctx context.Context) error {
 	keyIDs, err := m.agreement(ctx)
 	if err == nil && !maps.Equal(keyIDs, m.keyIDs) {

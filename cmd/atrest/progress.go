@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// isTerminal tells whether somebody would see what is written to w.
+// isTerminal reports whether somebody would see what is written to w.
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(file.Fd()))

@@ -39,7 +39,7 @@ It may not go for as long as one of these is so:
 
 A key_id is named as it is, or by its hash as in kube-apiserver's metrics,
 sha256:... What is both a provider and a key_id needs --provider or --key-id, and
-so does what nothing knows any more.
+so does what nothing knows now.
 
 All apiservers are asked before etcd is walked, and again after, at
 /debug/encryption or, where that is not found, by /metrics and /readyz. A

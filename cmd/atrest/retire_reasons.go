@@ -22,7 +22,7 @@ func (r retiree) String() string {
 	return "key_id " + r.keyID
 }
 
-// opens tells whether it takes r to open what is stored in a form.
+// opens reports whether it takes r to open what is stored in a form.
 func (r retiree) opens(f audit.Form) bool {
 	if r.provider != "" {
 		return isKMS(f) && f.Name == r.provider
@@ -117,7 +117,7 @@ type dependent struct {
 func (e evidence) against(r retiree, most int) []reason {
 	reasons := e.etcd.against(r, most, reason{Kind: "objects", Message: "stored under it: have them rewritten first, with atrest migrate"})
 	for _, backup := range e.snapshots {
-		reasons = append(reasons, backup.against(r, most, reason{Kind: "backup", Message: "stored under it: it may go when this backup is not kept any more"})...)
+		reasons = append(reasons, backup.against(r, most, reason{Kind: "backup", Message: "stored under it: it may go when this backup is no longer kept"})...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.apiservers[0])) {
 		var said []string

@@ -145,7 +145,7 @@ func (r *rotate) fill(p *rotation.Plan, begun bool) {
 type kind interface {
 	// begin makes the state of a new one of the plan.
 	begin(ctx context.Context, p rotation.Plan, f *fleet.Fleet) (rotation.State, error)
-	// owns tells whether a state that was found is that of this rotation.
+	// owns reports whether a state that was found is that of this rotation.
 	owns(s rotation.State) bool
 	// providers are all names that objects may be stored under, and leaving those
 	// that they are now.

@@ -50,7 +50,7 @@ func (s *sourceFlags) addSwitch(flags *pflag.FlagSet) {
 	flags.BoolVar(&s.etcd, "etcd", false, "look into etcd; naming --endpoints does too")
 }
 
-// wanted tells whether the command is to look at stored objects.
+// wanted reports whether the command is to look at stored objects.
 func (s *sourceFlags) wanted() bool {
 	return s.etcd || s.flags.Changed("endpoints") || s.snapshot != ""
 }

@@ -40,7 +40,7 @@ func newCache(max int) *cache {
 	return c
 }
 
-// off tells whether nothing is ever kept.
+// off reports whether nothing is ever kept.
 func (c *cache) off() bool { return c.max <= 0 }
 
 // find gives the DEK of a wrapped one, nil when it is not known.

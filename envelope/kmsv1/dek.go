@@ -47,7 +47,7 @@ func newStoredDEK(secret []byte) (*dek, error) {
 	return d, err
 }
 
-// open decrypts the data of a record and tells whether it did so as AES-CBC.
+// open decrypts the data of a record and reports whether it did so as AES-CBC.
 // The error says that it did not open and nothing more.
 func (d *dek) open(ctx context.Context, data []byte, at value.Context) (plaintext []byte, asCBC bool, err error) {
 	cbc := d.cbc.Load()

@@ -235,7 +235,7 @@ func TestAReaderIsWellAgainWhenThePluginIs(t *testing.T) {
 		r.clock.Step(never)
 		require.NoError(t, l.followed.Do(t.Context(), func(context.Context) {}))
 		_, after := plugin.calls()
-		require.Equal(t, decrypts, after, "then nobody asks any more")
+		require.Equal(t, decrypts, after, "then nobody asks again")
 	}
 }
 

@@ -7,11 +7,11 @@ package erase
 import "runtime"
 
 // Do runs f. What f allocates, such as the expanded key of a cipher, is
-// overwritten once nothing refers to it any more, and so are the stack and the
+// overwritten once nothing refers to it, and so are the stack and the
 // registers that f used.
 func Do(f func()) { do(f) }
 
-// With has key overwritten once nothing refers to holder any more. key must not
+// With has key overwritten once nothing refers to holder. key must not
 // lead to holder, and nothing but holder may use it.
 func With[T any](holder *T, key []byte) { runtime.AddCleanup(holder, overwrite, key) }
 

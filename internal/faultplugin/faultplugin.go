@@ -36,7 +36,7 @@ type Behaviour struct {
 	Delay time.Duration
 	// Garbage is what Decrypt answers, if set.
 	Garbage []byte
-	// Forgotten are the key_ids under which nothing is unwrapped any more.
+	// Forgotten are the key_ids under which nothing is unwrapped now.
 	Forgotten []string
 }
 

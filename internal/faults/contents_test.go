@@ -118,7 +118,7 @@ func (w *world) badContent(rt *rapid.T) string {
 
 func (c *content) names(r int, m means) bool { return slices.Contains(c.means[r], m) }
 
-// has tells whether c names m for any resource.
+// has reports whether c names m for any resource.
 func (c *content) has(m means) bool {
 	return slices.ContainsFunc(c.means, func(all []means) bool { return slices.Contains(all, m) })
 }

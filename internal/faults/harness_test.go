@@ -124,7 +124,7 @@ func (c *stillClock) waiting(such func(*timer) bool) int {
 	return n
 }
 
-// waitingAnew tells whether somebody began at this very moment to wait for a
+// waitingAnew reports whether somebody began at this very moment to wait for a
 // time between least and most.
 func (c *stillClock) waitingAnew(least, most time.Duration) bool {
 	now := c.Now()
@@ -308,7 +308,7 @@ func (s *server) provider(name string) atrest.ProviderStatus {
 
 func (s *server) check() error { return s.HealthChecker().Check(nil) }
 
-// healthy tells whether the check passes.
+// healthy reports whether the check passes.
 func (s *server) healthy() bool { return s.check() == nil }
 
 func (s *server) write(r schema.GroupResource) ([]byte, error) {

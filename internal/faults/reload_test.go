@@ -68,7 +68,7 @@ func (s *server) loaded(content string) {
 	s.passUntil(func() bool { return s.uses(content) }, "the content is taken into use")
 }
 
-// uses tells whether content is in use and the controller knows.
+// uses reports whether content is in use and the controller knows.
 func (s *server) uses(content string) bool {
 	now := s.Status()
 	return now.ConfigHash == config.Hash([]byte(content)) && now.Reload.Outcome == "ok"

@@ -142,13 +142,13 @@ func (w *world) view() view {
 	return view{w.version, w.starts}
 }
 
-// every tells whether all contents that may be in use are such. The caller
+// every reports whether all contents that may be in use are such. The caller
 // holds mu.
 func (w *world) every(such func(*content) bool) bool {
 	return !slices.ContainsFunc(w.may, func(c content) bool { return !such(&c) })
 }
 
-// mustRead tells whether o has to be readable, whatever its plugin does, to an
+// mustRead reports whether o has to be readable, whatever its plugin does, to an
 // operation that began with v.
 func (w *world) mustRead(o object, v view) bool {
 	w.mu.Lock()
@@ -159,7 +159,7 @@ func (w *world) mustRead(o object, v view) bool {
 	return o.means.plugin < 0 || o.warm && o.start == w.starts && o.dropped == w.machines[o.means.plugin].dropped
 }
 
-// mustWrite tells whether a write has to succeed, whatever the plugins do.
+// mustWrite reports whether a write has to succeed, whatever the plugins do.
 func (w *world) mustWrite(r int, v view) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

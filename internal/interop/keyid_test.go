@@ -65,7 +65,7 @@ func (r *running) create(name string) error {
 	return err
 }
 
-// touch is an update that changes nothing, and tells whether it wrote.
+// touch is an update that changes nothing, and reports whether it wrote.
 func (r *running) touch(name string) bool {
 	r.t.Helper()
 	written, err := r.etcd.update(r.server, name, nothing)

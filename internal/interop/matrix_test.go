@@ -32,7 +32,7 @@ func cells(t testing.TB, all []kind) []cell {
 	return started
 }
 
-// stale tells whether a value of the writer is stale to the reader: it is of
+// stale reports whether a value of the writer is stale to the reader: it is of
 // another provider, or kube-apiserver reads the other source type.
 func stale(writer, reader cell) bool {
 	if writer.kind != reader.kind {

@@ -104,7 +104,7 @@ func (s *search) values(ctx context.Context, from, before string) iter.Seq[[]byt
 }
 
 // first is the first probe: one object, of which nothing is known. It is read
-// even if nothing is to spare any more.
+// even if nothing is left to spare.
 func (s *search) first(from, before string) probe {
 	return probe{gap: gap{after: from, before: before, limit: 1}, from: from, most: pageBytes, granted: s.grant(pageBytes)}
 }

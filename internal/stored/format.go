@@ -24,7 +24,7 @@ type Format struct {
 	Prefix string
 	// NameOf says what the name after the prefix is: a key or a KMS provider.
 	NameOf string
-	// BoundToKey tells whether the ciphertext is authenticated together with
+	// BoundToKey reports whether the ciphertext is authenticated together with
 	// its etcd key, so that a value moved to another key does not open.
 	BoundToKey bool
 }
@@ -55,7 +55,7 @@ func FormatOf(kind string) (f Format, ok bool) {
 // PrefixFor is what stands before the payload of a value written under name.
 func (f Format) PrefixFor(name string) string { return f.Prefix + name + ":" }
 
-// IsEncrypted tells whether value claims to be encrypted, by a known format or not.
+// IsEncrypted reports whether value claims to be encrypted, by a known format or not.
 func IsEncrypted(value []byte) bool {
 	return len(value) >= len(Reserved) && string(value[:len(Reserved)]) == Reserved
 }

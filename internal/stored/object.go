@@ -125,7 +125,7 @@ var (
 	ErrKeyIDTooLong = fmt.Errorf("key_id is longer than %d bytes", MaxKeyID)
 )
 
-// ValidateKeyID tells whether a key_id can be stored: 1 to [MaxKeyID] bytes.
+// ValidateKeyID reports whether a key_id can be stored: 1 to [MaxKeyID] bytes.
 func ValidateKeyID(keyID string) error {
 	switch n := len(keyID); {
 	case n == 0:

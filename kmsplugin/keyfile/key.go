@@ -64,7 +64,7 @@ func newKeyring(keys []key) *keyring {
 // newest is the key that wraps.
 func (r *keyring) newest() key { return r.keys[len(r.keys)-1] }
 
-// startsWith tells whether every version of older is in r, unchanged.
+// startsWith reports whether every version of older is in r, unchanged.
 func (r *keyring) startsWith(older *keyring) bool {
 	if len(r.keys) < len(older.keys) {
 		return false

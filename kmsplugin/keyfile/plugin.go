@@ -61,7 +61,7 @@ func (f *File) Open() (*Plugin, error) {
 	return p, nil
 }
 
-// Status looks at the file and tells whether it is sound and which key wraps.
+// Status looks at the file and reports whether it is sound and which key wraps.
 func (p *Plugin) Status(ctx context.Context) (kmsplugin.Status, error) {
 	current := p.look(ctx)
 	answer := kmsplugin.Status{Healthz: kmsplugin.Healthy, KeyID: current.ring.newest().id}

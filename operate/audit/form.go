@@ -198,7 +198,7 @@ const (
 	blockAESCBC  = 16
 )
 
-// fits tells whether a payload has a length that its format can have.
+// fits reports whether a payload has a length that its format can have.
 func fits(f stored.Format, payload []byte) bool {
 	switch f {
 	case stored.AESGCM:

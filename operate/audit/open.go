@@ -51,7 +51,7 @@ func NewOpener(c *config.Configuration) (*Opener, error) {
 // Close ends the connections to all plugins.
 func (o *Opener) Close() { o.transformers.Close() }
 
-// Open tells whether an apiserver with this configuration could read an object.
+// Open reports whether an apiserver with this configuration could read an object.
 // The error is that of the resource's [transformer.Chain].
 func (o *Opener) Open(ctx context.Context, r schema.GroupResource, object Object) error {
 	i := Inspect(object.Value, nil)

@@ -16,7 +16,7 @@ type Report struct {
 	Problems []Problem `json:"problems,omitempty"`
 	// Guessed are resources whose group the etcd key does not tell; see [Layout].
 	Guessed []string `json:"guessed,omitempty"`
-	// Opened tells whether each object was to be opened.
+	// Opened reports whether each object was to be opened.
 	Opened bool `json:"opened"`
 }
 

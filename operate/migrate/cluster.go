@@ -159,13 +159,13 @@ type kind int
 
 const (
 	fine     kind = iota
-	gone          // the object is not there any more
+	gone          // the object is no longer there
 	conflict      // it is not as it was
 	expired       // a continue token is too old
 	broken        // the apiserver could not do it
 	away          // the apiserver is away or overloaded
 	refused       // the apiserver will not do it
-	stopped       // the caller does not want it any more
+	stopped       // the caller no longer wants it
 )
 
 func kindOf(ctx context.Context, err error) kind {

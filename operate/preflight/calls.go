@@ -84,7 +84,7 @@ func statusFailure(s envelope.Status, err error) *Failure {
 
 // ifWritten makes a warning of what is wrong with a plugin that is only read
 // with, unless it is away altogether: such a plugin needs no more than Decrypt,
-// and a KEK that may only decrypt any more is how a rotation ends.
+// and a KEK that may now only decrypt is how a rotation ends.
 func (p *plugin) ifWritten(f *Failure, r *Result) *Failure {
 	if f == nil || p.writes || f.Problem == envelope.Unreachable || f.Problem == envelope.TimedOut {
 		return f

@@ -1,4 +1,4 @@
-// Package preflight tells whether the KMS plugins of a configuration work, by
+// Package preflight reports whether the KMS plugins of a configuration work, by
 // asking them: Status, Encrypt and Decrypt of a random DEK, and whether the
 // key_ids agree. A configuration goes in, a [Result] for each plugin comes out.
 //

@@ -48,7 +48,7 @@ type Result struct {
 	Names    []string    `json:"names"`
 	Kind     config.Kind `json:"kind"`
 	Endpoint string      `json:"endpoint"`
-	// Writes tells whether something is written with the plugin. One that is
+	// Writes reports whether something is written with the plugin. One that is
 	// only read with needs no more than Decrypt.
 	Writes bool `json:"writes"`
 	// KeyIDHash is [envelope.HashKeyID] of the key_id that Status named. KMS v1

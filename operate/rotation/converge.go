@@ -28,7 +28,7 @@ type Convergence struct {
 	Waiting []Waiting
 }
 
-// Converge tells whether every expected instance answered lately, has the same
+// Converge reports whether every expected instance answered lately, has the same
 // key_id from a healthy plugin, and made its latest write with each provider
 // under it. The last is what kube-apiserver's Status poll cannot tell: an
 // apiserver goes on under the old key for minutes after the plugin names a new
@@ -141,7 +141,7 @@ func (v *view) proven(providers []string, keyID string, since time.Time) {
 	}
 }
 
-// strays tells whether an instance has another key_id, or made its latest write
+// strays reports whether an instance has another key_id, or made its latest write
 // under another.
 func (v *view) strays(providers []string, keyID string) bool {
 	return slices.ContainsFunc(v.keyIDs(providers), func(has string) bool { return has != "" && has != keyID })

@@ -31,7 +31,7 @@ func (d Decision) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Done tells whether the rotation is finished, and what may go.
+// Done reports whether the rotation is finished, and what may go.
 func (d Decision) Done() (Done, bool) {
 	for _, a := range d.Actions {
 		if done, ok := a.(Done); ok {
@@ -96,7 +96,7 @@ type Done struct {
 	// Providers are no longer in any configuration: their plugins may be
 	// stopped.
 	Providers []string `json:"providers,omitempty"`
-	// KeyIDs are the hashes of the key_ids that nothing in etcd needs any more.
+	// KeyIDs are the hashes of the key_ids that nothing in etcd still needs.
 	// They may be disabled once no backup of etcd that is kept needs them.
 	KeyIDs []string `json:"keyIDs,omitempty"`
 }

@@ -32,7 +32,7 @@ func (s *State) begin(keyID string, resources []string) {
 }
 
 // migrate takes in what is told of the migration and says what comes next.
-// mayStart tells whether anything may be begun: what runs already goes on. The
+// mayStart reports whether anything may be begun: what runs already goes on. The
 // migration is over when no resource is left.
 func (s *State) migrate(o Observation, providers []string, mayStart bool, now time.Time) (d Decision, over bool) {
 	m := s.Migration

@@ -72,7 +72,7 @@ func (s *search[S]) trail(id int32) string {
 	return s.trail(s.from[id]) + "\n  " + s.by[id]
 }
 
-// stuck is a state from which none of the ends can be reached any more.
+// stuck is a state from which none of the ends can still be reached.
 func (s *search[S]) stuck(end func(S) bool) (trail string, found bool) {
 	back := make([][]int32, len(s.edges))
 	for from, edges := range s.edges {

@@ -169,7 +169,7 @@ func (s *Store) callOne(ctx context.Context, conn *grpc.ClientConn, request *pb.
 	return pb.NewKVClient(conn).Range(ctx, request)
 }
 
-// isAway tells whether another member may answer.
+// isAway reports whether another member may answer.
 func isAway(err error) bool {
 	code := status.Code(err)
 	return code == codes.Unavailable || code == codes.DeadlineExceeded

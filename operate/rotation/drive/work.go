@@ -116,7 +116,7 @@ func (r *rewriting) reports() []rotation.Progress {
 	return slices.Collect(maps.Values(r.progress))
 }
 
-// abandon stops a migration that is not wanted any more.
+// abandon stops a migration that is no longer wanted.
 func (d *driver) abandon() {
 	if r := d.rewriting; r != nil && (d.state.Migration == nil || d.state.Migration.Goal != r.goal) {
 		r.end()

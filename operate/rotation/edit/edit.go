@@ -88,7 +88,7 @@ func Remove(file []byte, name string) ([]byte, error) {
 			return err
 		}
 		if len(d.providers(at.entry).Content) == 1 {
-			return fmt.Errorf("provider %q is the only one of its entry (%s): its resources could not be stored any more", name, at)
+			return fmt.Errorf("provider %q is the only one of its entry (%s): its resources could no longer be stored", name, at)
 		}
 		d.remove(at.entry, at.provider)
 		return nil
@@ -146,7 +146,7 @@ func parse(file []byte) (*document, error) {
 	return d, nil
 }
 
-// wellFormed tells whether both forms have the same entries and providers, so
+// wellFormed reports whether both forms have the same entries and providers, so
 // that a place in one is a place in the other.
 func (d *document) wellFormed() bool {
 	entries, ok := d.meant["resources"].([]any)

@@ -16,7 +16,7 @@ type Replacement struct {
 
 // Advance makes the file of a later stage of a rotation from that of an earlier
 // one. It makes it the same from whatever stage it begins, except that going
-// back is not possible: the file of [rotation.Removed] does not say any more
+// back is not possible: the file of [rotation.Removed] no longer says
 // where the old plugin is.
 func Advance(file []byte, from, to rotation.Stage, all ...Replacement) ([]byte, error) {
 	at, end := slices.Index(rotation.Stages[:], from), slices.Index(rotation.Stages[:], to)

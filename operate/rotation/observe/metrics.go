@@ -30,7 +30,7 @@ const MaxStatusAge = 3 * time.Minute
 // answer there, empty if that was success.
 //
 // A kube-apiserver remembers the latest 100 key_ids of all providers, also of
-// those that are not configured any more: see [Configured].
+// those that are no longer configured: see [Configured].
 func Metrics(text io.Reader, unready string, m Moment) (rotation.Instance, error) {
 	i := rotation.Instance{CheckedAt: m.At, Providers: map[string]rotation.Provider{}}
 	told := map[string]time.Time{}
@@ -81,7 +81,7 @@ func health(unready string, age time.Duration) (healthy bool, problem string) {
 // silent is what is wrong with a provider that nobody complains of.
 var silent = "its plugin has named no key_id for " + MaxStatusAge.String()
 
-// Configured tells whether a provider of an apiserver is in the configuration that
+// Configured reports whether a provider of an apiserver is in the configuration that
 // it has in effect, where that is known; else it is taken to be. It is not if its
 // plugin has been silent for [MaxStatusAge] and the kube-apiserver finds nothing
 // wrong with any.
