@@ -67,6 +67,9 @@ func (f *faultyPlugin) given() [][]byte {
 	return slices.Clone(f.secrets)
 }
 
+// last is the last of them.
+func (f *faultyPlugin) last() []byte { return f.given()[len(f.given())-1] }
+
 func (f *faultyPlugin) Encrypt(_ context.Context, dek []byte) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,7 +19,7 @@ func TestNoTextHasAKeyInIt(t *testing.T) {
 	r := newRig(t)
 	r.plugin.set(func(p *faultyPlugin) { p.wrap = func([]byte) []byte { return []byte("wrapped") } })
 	r.write("value")
-	secret := r.plugin.secrets[len(r.plugin.secrets)-1]
+	secret := r.plugin.last()
 	d := r.cache.find([]byte("wrapped"))
 	stored, err := newStoredDEK(secret)
 	require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestNoTextHasAKeyInIt(t *testing.T) {
 	require.Equal(t, "DEK (redacted)", fmt.Sprint(d))
 	r.plugin.set(func(p *faultyPlugin) { p.wrap = func(dek []byte) []byte { return dek } })
 	_, err = r.Seal(t.Context(), testPrefix, []byte("value"), testKey)
-	requireNoKey(t, err.Error(), r.plugin.secrets[len(r.plugin.secrets)-1])
+	requireNoKey(t, err.Error(), r.plugin.last())
 	r.plugin.set(func(p *faultyPlugin) { p.unwrapped = secret[:31] })
 	_, _, err = r.Open(t.Context(), oldRecord(t, newFaultyPlugin(), "x"), testKey)
 	requireNoKey(t, err.Error(), secret[:31])

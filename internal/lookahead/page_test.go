@@ -112,9 +112,9 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 
 func TestObjectsThatGoMeanwhileAreNotMissed(t *testing.T) {
 	server, _ := objectsOf(numbered(1000), func(i int) int { return i }).serve(t)
-	reads := 0
+	var reads atomic.Int64 // several are under way at once
 	server.Before(func(*pb.RangeRequest) error {
-		if reads++; reads == 5 {
+		if reads.Add(1) == 5 {
 			for i := range 900 {
 				server.Delete(fmt.Sprintf("%sdefault/secret-%06d", prefix, 50+i))
 			}
