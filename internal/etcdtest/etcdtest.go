@@ -20,6 +20,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
+
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -207,7 +210,7 @@ func (s *Server) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse
 		}
 	}
 	s.after(answer)
-	s.served += int64(answer.Size())
+	s.served += int64(proto.Size(protoadapt.MessageV2Of(answer)))
 	return answer, nil
 }
 

@@ -6,6 +6,9 @@ import (
 	"os"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
+
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -37,13 +40,13 @@ func (s *Server) saveTo(bucket *bolt.Bucket) error {
 		for _, v := range versions {
 			name := binary.BigEndian.AppendUint64(nil, uint64(v.revision))
 			name = binary.BigEndian.AppendUint64(append(name, '_'), 0)
-			kv := mvccpb.KeyValue{Key: []byte(key)}
+			kv := &mvccpb.KeyValue{Key: []byte(key)}
 			if v.deleted {
 				name = append(name, 't')
 			} else {
 				kv.Value, kv.ModRevision = v.value, v.revision
 			}
-			data, err := kv.Marshal()
+			data, err := proto.Marshal(protoadapt.MessageV2Of(kv))
 			if err != nil {
 				return err
 			}

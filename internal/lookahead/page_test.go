@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
+
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -24,7 +27,7 @@ func numbered(n int) (keys []string) {
 // answersOf has the size of each answer noted.
 func answersOf(o interface{ After(func(*pb.RangeResponse)) }) func() []int {
 	var sizes []int
-	o.After(func(r *pb.RangeResponse) { sizes = append(sizes, r.Size()) })
+	o.After(func(r *pb.RangeResponse) { sizes = append(sizes, proto.Size(protoadapt.MessageV2Of(r))) })
 	return func() []int { return sizes }
 }
 

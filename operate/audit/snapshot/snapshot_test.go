@@ -12,6 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
+
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -66,13 +69,13 @@ func (d *database) put(entries ...entry) {
 			d.revision++
 			name := binary.BigEndian.AppendUint64(nil, uint64(d.revision))
 			name = binary.BigEndian.AppendUint64(append(name, '_'), 0)
-			kv := mvccpb.KeyValue{Key: []byte(e.key)}
+			kv := &mvccpb.KeyValue{Key: []byte(e.key)}
 			if e.value == nil {
 				name = append(name, 't')
 			} else {
 				kv.Value, kv.ModRevision, kv.CreateRevision, kv.Version = e.value, d.revision, d.revision, 1
 			}
-			data, err := kv.Marshal()
+			data, err := proto.Marshal(protoadapt.MessageV2Of(kv))
 			if err != nil {
 				return err
 			}
