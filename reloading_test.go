@@ -71,7 +71,9 @@ func TestTheFilePutBackLetsGoOfThePluginThatIsWaitedFor(t *testing.T) {
 	put(first)
 	eventually(t, func() bool { return uses(e, first) })
 	hung.requireClosed(t)
-	require.Contains(t, log(), "The file holds the encryption configuration in use again")
+	eventually(t, func() bool {
+		return strings.Contains(log(), "The file holds the encryption configuration in use again")
+	})
 	require.NotContains(t, log(), "Kept the encryption configuration in use")
 	require.NotContains(t, log(), "Reloaded")
 	require.Equal(t, loaded.ConfigHash, e.Status().ConfigHash)

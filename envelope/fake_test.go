@@ -27,6 +27,7 @@ type faultyPlugin struct {
 	statusErr, encErr, decErr    error
 	unwrapped                    []byte // what Decrypt gives out, when set
 	refused                      []byte // of which alone Decrypt fails, or gives that out, if there is any
+	spared                       []byte // of which alone it does not, if there is any
 	salt                         string // newlines, which tell one wrapping from another
 	statuses, encrypts, decrypts int
 	wrapped                      [][]byte      // what Encrypt was given
@@ -75,6 +76,9 @@ func (f *faultyPlugin) Decrypt(ctx context.Context, w Wrapped) ([]byte, error) {
 	f.decrypts++
 	err, gate, instead := f.decErr, f.decrypting, f.unwrapped
 	if f.refused != nil && !bytes.Equal(f.refused, w.Ciphertext) {
+		err, instead = nil, nil
+	}
+	if f.spared != nil && bytes.Equal(f.spared, w.Ciphertext) {
 		err, instead = nil, nil
 	}
 	f.mu.Unlock()

@@ -46,7 +46,9 @@ func (p *Provider) ask(ctx context.Context, role Role) {
 	if role == Writes && ctx.Err() == nil {
 		dek = p.supply(ctx, d)
 	}
-	dek = p.try(ctx, d, role, dek)
+	if p.try(ctx, d, role, dek) {
+		dek = nil
+	}
 	if ctx.Err() != nil {
 		return
 	}
@@ -74,7 +76,7 @@ func (p *Provider) setAside(d *writeDEK) {
 // such a plugin prolongs the write window, from the moment it was asked: the
 // answer may be long under way, and was true before it came.
 func (p *Provider) well(d *draft) bool {
-	return d.Status.Trouble == nil && d.Encrypt.Trouble == nil &&
+	return d.Status.Trouble == nil && d.Encrypt.Trouble == nil && d.Decrypt.Trouble == nil &&
 		d.Condition(Writes, p.opts.WriteWindow, p.opts.Clock.Now()).Trouble == nil
 }
 
@@ -127,6 +129,10 @@ func checkVersion(v, pinned string) *plugin.Trouble {
 	return nil
 }
 
+// notUnwrapped is why a DEK is made in the place of one that the plugin does not
+// unwrap, though it is in reach.
+const notUnwrapped = "not_unwrapped"
+
 // supply is the DEK to write with under the key_id that Status named just now:
 // the present one as long as the key_id stays, its budget lasts and the plugin
 // unwraps it, else the spare one or a fresh one. It is nil if there is none.
@@ -142,16 +148,17 @@ func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
 			reason = "key_id"
 		case !now.dek.lasts(p.opts.MaxWrites):
 			reason = "used_up"
-		case !now.open && d.Decrypt.Trouble != nil && !d.Decrypt.LostContact():
-			reason = "not_unwrapped" // and nothing is lost by another
+		case !now.open && d.Decrypt.Trouble != nil:
+			reason = notUnwrapped // since the window is over, nothing is lost by another
 		default:
 			d.learn(proven(now.dek, p.opts.Clock.Now()))
 			return now.dek
 		}
 	}
-	if spare := p.writer.takeSpare(d.KeyID, p.opts.MaxWrites); spare != nil {
-		d.learn(proven(spare, p.opts.Clock.Now()))
-		return spare
+	if spare, ok := p.writer.takeSpare(d.KeyID, p.opts.MaxWrites); ok && reason != notUnwrapped {
+		d.learn(proven(spare.writeDEK, p.opts.Clock.Now()))
+		d.learn(func(k plugin.Known) plugin.Known { k.TriedAt = spare.proven; return k })
+		return spare.writeDEK
 	}
 	dek, _ := p.make(ctx, d, reason)
 	return dek

@@ -176,6 +176,10 @@ func TestPrepareOfAWriterHasItWrapAndUnwrap(t *testing.T) {
 			r.plugin.set(spoil)
 			r.clock.Step(2 * time.Second)
 			require.Error(t, r.Prepare(t.Context()))
+			if name == "another key" || name == "it loses KEKs" {
+				r.writeFails("no longer") // what Prepare saw is evidence
+				return
+			}
 			r.write("what is written goes on")
 		})
 	}
@@ -229,5 +233,156 @@ func TestAReadThatSucceedsLateDoesNotEndANewerDoubt(t *testing.T) {
 		k = k.AfterTrial(plugin.Troublef(Denied, "x"), now, now)
 		return k.AfterUnwrap(nil, now.Add(-time.Second), now)
 	})
+	require.Equal(t, Denied, r.Health().Problem)
+}
+
+// A KEK that is lost is lost to all that it wrapped, whoever wrote it and however
+// it is found out; and what was wrapped by it stays to be written again.
+func TestAllThatALostKEKWrappedIsStale(t *testing.T) {
+	for name, find := range map[string]func(*rig){
+		"by a trial": func(r *rig) { r.reconnect() },
+		"by making ready": func(r *rig) {
+			r.clock.Step(2 * time.Second)
+			require.Error(r.t, r.Prepare(r.t.Context()))
+		},
+		"by making ready, when it no longer wrote": func(r *rig) {
+			r.SetRole(Reads)
+			r.clock.Step(2 * time.Second)
+			require.Error(r.t, r.Prepare(r.t.Context()))
+			r.SetRole(Writes)
+		},
+		"in other words, until the window was over": func(r *rig) {
+			r.plugin.set(func(f *faultyPlugin) { f.decErr = status.Error(codes.Unknown, "no such key") })
+			r.reconnect()
+			for range 20 {
+				r.pass(DefaultUnhealthyPoll)
+			}
+		},
+		"as if it were away, until the window was over": func(r *rig) {
+			r.plugin.set(func(f *faultyPlugin) { f.decErr = status.Error(codes.Unavailable, "no such key") })
+			r.reconnect()
+			for range 20 {
+				r.pass(DefaultUnhealthyPoll)
+			}
+		},
+		"by a value that is not its own": func(r *rig) {
+			cold, _ := sealedBy(r.t, "1")
+			r.plugin.set(func(f *faultyPlugin) { f.refused = nil })
+			_, _, err := r.Open(r.t.Context(), cold, testKey)
+			require.Error(r.t, err)
+			r.settle()
+		},
+		"by a value that does not open": func(r *rig) {
+			cold, _ := sealedBy(r.t, "1")
+			r.plugin.set(func(f *faultyPlugin) {
+				f.decErr, f.refused, f.unwrapped = nil, nil, []byte(strings.Repeat("x", dekSize))
+			})
+			_, _, err := r.Open(r.t.Context(), cold, testKey)
+			require.ErrorIs(r.t, err, ErrCorrupt)
+			r.settle()
+		},
+		"while Status is unwell": func(r *rig) {
+			r.plugin.set(func(f *faultyPlugin) { f.status.Healthz = "sealed" })
+			r.reconnect()
+			r.writeFails()
+			r.plugin.set(func(f *faultyPlugin) { f.status.Healthz = "ok" })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other, _ := sealedBy(t, "1")
+			r := newRig(t)
+			own := r.write("own")
+			r.read(other)
+			r.ofOld(r.ownDEK(), func(f *faultyPlugin) { f.decErr = status.Error(codes.NotFound, "no such KEK") })
+			find(r)
+			r.plugin.set(func(f *faultyPlugin) { f.decErr, f.unwrapped = nil, nil })
+			for range 10 {
+				r.pass(DefaultUnhealthyPoll)
+			}
+			require.Empty(t, r.Health().Problem)
+			fresh := r.write("fresh")
+			for range 2 {
+				for _, value := range [][]byte{own, other} {
+					_, stale := r.read(value)
+					require.True(t, stale)
+				}
+				r.plugin.set(func(f *faultyPlugin) { f.statusErr = errGone }) // and also when the key_id is not known
+				r.pass(DefaultWriteWindow + time.Second)
+			}
+			r.plugin.live()
+			r.pass(DefaultUnhealthyPoll)
+			_, stale := r.read(fresh)
+			require.False(t, stale)
+		})
+	}
+}
+
+// What a reader was tried with is no trial of what is then written with.
+func TestAWriterIsTriedByItsOwnDEK(t *testing.T) {
+	other, ciphertext := sealedBy(t, "1")
+	r, _ := onlooker(t, newFaultyPlugin())
+	r.read(other)
+	require.NoError(t, r.Prepare(t.Context()))
+	spare := string(r.writer.spare.source.EncryptedDEK)
+	r.reconnect()
+	require.NotEqual(t, spare, ciphertext)
+	r.ofOld(spare, func(f *faultyPlugin) { f.decErr = status.Error(codes.NotFound, "no such KEK") })
+	r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
+	r.settle()
+	r.SetRole(Writes)
+	r.settle()
+	r.writeFails("no longer")
+}
+
+// A Decrypt that newly fails does not prolong the write window, also while it does
+// not count yet.
+func TestWhatIsNewProlongsNothing(t *testing.T) {
+	r := newRig(t)
+	until := r.Health().WritesUntil
+	r.plugin.set(func(f *faultyPlugin) { f.decErr = errGone })
+	r.reconnect()
+	require.Equal(t, until, r.Health().WritesUntil)
+}
+
+// Another timeout makes the plugin another, which is tried by what was read before.
+func TestAnHeirIsTriedByWhatWasReadBefore(t *testing.T) {
+	damaged, ciphertext := sealedBy(t, "1")
+	r, _ := onlooker(t, newFaultyPlugin())
+	r.read(newRig(t).write("before"))
+	f := newFaultyPlugin()
+	f.decErr, f.refused = status.Error(codes.Internal, "odd"), []byte(ciphertext)
+	heir := &rig{t: t, plugin: f, clock: r.clock, Lease: lease(NewProvider(f, Options{Clock: r.clock}), Idle)}
+	defer heir.End()
+	heir.Inherit(r.Provider)
+	heir.SetRole(Reads)
+	heir.settle()
+	_, _, err := heir.Open(t.Context(), damaged, testKey)
+	require.Error(t, err)
+	heir.settle()
+	require.Empty(t, heir.Health().Problem)
+}
+
+// A plugin that remembers what it wrapped last, and may unwrap nothing else.
+func TestAWriterOfWhomOnlyTheOwnDEKIsUnwrappedIsNotWell(t *testing.T) {
+	r := newRig(t)
+	r.read(newRig(t).write("before"))
+	own := r.ownDEK()
+	r.plugin.set(func(f *faultyPlugin) { f.decErr, f.spared = errDenied, []byte(own) })
+	_, _, err := r.Open(t.Context(), newRig(t).write("cold"), testKey)
+	require.ErrorIs(t, err, errDenied)
+	r.settle()
+	require.Equal(t, Denied, r.Health().Problem)
+}
+
+// A reader is tried by what is under the key_id that is named, if there is any.
+func TestAReaderIsTriedUnderThePresentKey(t *testing.T) {
+	old, _ := sealedBy(t, "0")
+	now, ciphertext := sealedBy(t, "1")
+	r, _ := onlooker(t, newFaultyPlugin())
+	r.read(old)
+	r.plugin.set(func(f *faultyPlugin) { f.decErr, f.refused = errDenied, []byte(ciphertext) })
+	_, _, err := r.Open(t.Context(), now, testKey)
+	require.ErrorIs(t, err, errDenied)
+	r.settle()
 	require.Equal(t, Denied, r.Health().Problem)
 }

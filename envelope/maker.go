@@ -65,6 +65,9 @@ func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *w
 	if t == nil {
 		t = p.noted(d, decrypted, func() *plugin.Trouble { return p.prove(ctx, p.maker.pending) })
 	}
+	if t == nil && reason == notUnwrapped {
+		p.writer.lose() // it unwraps this one, and not the one before
+	}
 	if t == nil {
 		t = p.noted(d, encrypted, func() (t *plugin.Trouble) { dek, t = p.build(p.maker.pending); return t })
 	}
@@ -172,7 +175,7 @@ func (p *Provider) prove(ctx context.Context, pending *pendingDEK) *plugin.Troub
 	case err != nil:
 		p.samples.Refused(&source)
 		t := plugin.Troublef(plugin.ProblemOf(err), "decrypt: the plugin does not unwrap what it has wrapped: %w", err)
-		if plugin.OfTheValue(err) || !t.LostContact() && p.opts.Clock.Since(pending.at) >= p.opts.HealthyPoll {
+		if plugin.OfTheValue(err) || p.opts.Clock.Since(pending.at) >= p.opts.HealthyPoll {
 			pending.source = stored.DEKSource{} // what it wrapped is lost, or may be: have it wrapped again
 		}
 		return t
@@ -195,7 +198,7 @@ func (p *Provider) build(pending *pendingDEK) (*writeDEK, *plugin.Trouble) {
 	if err != nil {
 		return nil, plugin.Troublef(Failed, "build the DEK: %w", err)
 	}
-	known := &knownDEK{opener: open, keyID: source.KeyID, since: p.opts.Clock.Now(), use: p.usage.of(source.KeyID)}
+	known := &knownDEK{opener: open, keyID: source.KeyID, since: p.opts.Clock.Now(), era: p.writer.era.Load(), use: p.usage.of(source.KeyID)}
 	known.proven.Store(true)
 	return &writeDEK{
 		sealer: sealer, keyID: source.KeyID, source: source, tail: tail, opener: known,

@@ -14,12 +14,12 @@ func (p *Provider) beginToWrite() {
 	if k.Status.Trouble != nil || k.Decrypt.Trouble != nil && !p.writer.spareIsProvenSince(k.Decrypt.FailedAt) {
 		healthy = time.Time{}
 	}
-	if dek := p.writer.begin(p.knownKeyID(k), k.NamedAt, healthy); dek != nil {
-		p.use(dek)
+	if spare := p.writer.begin(p.knownKeyID(k), k.NamedAt, healthy); spare.writeDEK != nil {
+		p.use(spare.writeDEK)
 		now := p.opts.Clock.Now()
 		p.followed.Learn(func(k plugin.Known) plugin.Known {
-			k.Decrypt = k.Decrypt.Moot(now)
-			return proven(dek, now)(k)
+			k.Decrypt, k.TriedAt = k.Decrypt.Moot(now), spare.proven
+			return proven(spare.writeDEK, now)(k)
 		})
 	}
 }
@@ -64,6 +64,11 @@ func (p *Provider) makeSpare(ctx context.Context) *plugin.Trouble {
 	if p.writer.wasProvenAfter(now.Add(-time.Second)) {
 		return nil
 	}
+	if dek := p.writer.current(); dek != nil && dek.keyID == k.KeyID {
+		if t := p.tryNow(ctx, dek); t != nil {
+			return t
+		}
+	}
 	if t := p.maker.refusal(k.KeyID, now.Add(-p.opts.HealthyPoll)); t != nil {
 		return t
 	}
@@ -94,13 +99,15 @@ func (p *Provider) proveAgain(ctx context.Context, s spare) *plugin.Trouble {
 	if now.Sub(s.proven) < time.Second {
 		return nil
 	}
-	t, _ := p.unwrapAgain(ctx, s.writeDEK)
+	t, lost := p.unwrapAgain(ctx, s.writeDEK)
 	switch {
-	case ctx.Err() != nil || t.LostContact():
-	case t != nil:
-		p.writer.keepSpare(nil, time.Time{})
-	default:
+	case ctx.Err() != nil:
+	case lost:
+		p.writer.lose()
+	case t == nil:
 		p.writer.keepSpare(s.writeDEK, now)
+	case now.Sub(s.proven) >= p.opts.HealthyPoll:
+		p.writer.keepSpare(nil, time.Time{})
 	}
 	return t
 }

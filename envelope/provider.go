@@ -70,10 +70,14 @@ func (p *Provider) close() {
 	_ = p.plugin.Close() // there is nobody left whom an error could concern
 }
 
-// Inherit has the provider read with the DEKs that another one on the same plugin
-// holds, and count on with it: as when a plugin is called with another timeout
+// Inherit has the provider share the DEKs in memory and the counts of another one
+// on the same plugin: as when a plugin is called with two timeouts, or with another
 // from now on. Call it before the provider is used.
-func (p *Provider) Inherit(from *Provider) { p.cache, p.usage = from.cache, from.usage }
+func (p *Provider) Inherit(from *Provider) {
+	p.cache, p.usage = from.cache, from.usage
+	p.samples.From(&from.samples)
+	p.writer.era.Store(from.writer.era.Load())
+}
 
 // Hold keeps the provider open until end is called. The last one to end closes
 // it: that waits for calls under way, which their timeout bounds. Ending twice is
@@ -141,7 +145,7 @@ func (p *Provider) openWith(dek *knownDEK, w *writing, data []byte, at value.Con
 		dek.proven.Store(true)
 	}
 	dek.use.reads.Add(tally.SpotOf(at))
-	return plaintext, w.outdates(dek.keyID), nil
+	return plaintext, w.outdates(dek), nil
 }
 
 // doubt forgets a DEK that has opened nothing yet: a plugin may have answered
@@ -149,6 +153,7 @@ func (p *Provider) openWith(dek *knownDEK, w *writing, data []byte, at value.Con
 func (p *Provider) doubt(dek *knownDEK) {
 	if !dek.proven.Load() {
 		p.cache.drop(func(d *knownDEK) bool { return d == dek })
+		p.followed.Suspect(dek.keyID, plugin.Troublef(BadAnswer, "decrypt: a value does not open under what the plugin unwrapped"))
 	}
 }
 

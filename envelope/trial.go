@@ -5,31 +5,59 @@ import (
 	"crypto/sha256"
 
 	"github.com/kube-atrest/atrest/internal/plugin"
+	"github.com/kube-atrest/atrest/internal/stored"
 )
 
 // try has the plugin unwrap again what it should be able to, when that is due: the
-// DEK that is written with, or one that a value was read with. It returns the DEK
-// to write with, which is none if the plugin has lost it.
-func (p *Provider) try(ctx context.Context, d *draft, role Role, dek *writeDEK) *writeDEK {
-	if ctx.Err() != nil || role == Writes && dek == nil || !d.TrialIsDue(role, p.opts.HealthyPoll, p.opts.Clock.Now()) {
-		return dek
+// DEK that is about to be written with, or else the present one; where nothing is
+// written, one that a value was read with. It reports whether the plugin has lost
+// it.
+func (p *Provider) try(ctx context.Context, d *draft, role Role, dek *writeDEK) (lost bool) {
+	if ctx.Err() != nil || !d.TrialIsDue(role, p.opts.HealthyPoll, p.opts.Clock.Now()) {
+		return false
+	}
+	if role != Writes {
+		p.trySample(ctx, d)
+		return false
 	}
 	if dek == nil {
-		p.trySample(ctx, d)
-		return nil
+		dek = p.writer.current()
 	}
+	if dek == nil {
+		return false
+	}
+	doubted := d.Doubt != nil
+	if lost = p.tryDEK(ctx, d, dek); !lost && doubted && d.Decrypt.Trouble == nil && ctx.Err() == nil {
+		p.trySample(ctx, d) // a plugin may remember what it wrapped last, and unwrap nothing else
+	}
+	return lost
+}
+
+// tryDEK tries the plugin by a write DEK. One that it has lost is no longer written
+// with.
+func (p *Provider) tryDEK(ctx context.Context, d *draft, dek *writeDEK) (lost bool) {
 	asked := p.opts.Clock.Now()
 	t, lost := p.unwrapAgain(ctx, dek)
 	if ctx.Err() != nil {
-		return nil
+		return false
 	}
 	now := p.opts.Clock.Now()
 	d.learn(func(k plugin.Known) plugin.Known { return k.AfterTrial(t, asked, now) })
-	if !lost {
-		return dek
+	if lost {
+		p.writer.lose()
 	}
-	p.lose(dek)
-	return nil
+	return lost
+}
+
+// tryNow tries the plugin by the present write DEK, out of turn.
+func (p *Provider) tryNow(ctx context.Context, dek *writeDEK) *plugin.Trouble {
+	d := p.draft()
+	p.tryDEK(ctx, d, dek)
+	if ctx.Err() != nil {
+		return nil // whoever waits is told
+	}
+	p.publish(d)
+	return d.Decrypt.Trouble
 }
 
 // unwrapAgain has the plugin unwrap a DEK that it has unwrapped before. lost
@@ -49,27 +77,20 @@ func (p *Provider) unwrapAgain(ctx context.Context, dek *writeDEK) (t *plugin.Tr
 // fingerprint tells whether two DEKs are the same, and nothing else of them.
 type fingerprint [sha256.Size]byte
 
-func fingerprintOf(secret []byte) fingerprint {
-	return sha256.Sum256(append([]byte("atrest: the fingerprint of a DEK\x00"), secret...))
-}
-
-// lose ends writing with a DEK that the plugin has lost. What was written with it
-// is readable for as long as this process has it, and to be written again: it is
-// as if it were under a key_id that is no longer named.
-func (p *Provider) lose(dek *writeDEK) {
-	p.writer.discard(dek)
-	p.cache.drop(func(d *knownDEK) bool { return d == dek.opener })
-	outdated := &knownDEK{opener: dek.opener.opener, since: dek.opener.since, use: dek.opener.use}
-	outdated.proven.Store(true)
-	p.cache.addSource(&dek.source, nil, outdated)
-	p.cache.findSource(&dek.source, dek.tail)
+func fingerprintOf(secret []byte) (f fingerprint) {
+	h := sha256.New()
+	h.Write([]byte("atrest: the fingerprint of a DEK\x00"))
+	h.Write(secret)
+	h.Sum(f[:0])
+	return f
 }
 
 // trySample tries a plugin by a DEK that a value was read with, or could not be.
 // That the plugin has no such KEK, or refuses one that is not its present one, is
-// the value's matter.
+// the value's matter. What a writer could not read is not tried again: that is
+// one value.
 func (p *Provider) trySample(ctx context.Context, d *draft) {
-	source := p.samples.Best()
+	source := p.samples.Best(func(s *stored.DEKSource) bool { return s.KeyID == d.KeyID }, p.followed.Role() != Writes)
 	if source == nil {
 		return
 	}

@@ -66,6 +66,7 @@ func (p *Provider) unwrap(ctx context.Context, s *stored.DEKSource, raw []byte) 
 
 // callDecrypt asks the plugin for a DEK.
 func (p *Provider) callDecrypt(ctx context.Context, s *stored.DEKSource) (*knownDEK, *plugin.Trouble, error) {
+	era := p.writer.era.Load()
 	secret, err := p.plugin.Decrypt(ctx, wrappedOf(s))
 	if err != nil {
 		return nil, plugin.TroubleOf("decrypt", err), err
@@ -76,5 +77,5 @@ func (p *Provider) callDecrypt(ctx context.Context, s *stored.DEKSource) (*known
 		err = fmt.Errorf("%w: %w", plugin.ErrNoKey, err)
 		return nil, plugin.Troublef(BadAnswer, "decrypt: %w", err), err
 	}
-	return &knownDEK{opener: open, keyID: s.KeyID, since: p.opts.Clock.Now(), use: p.usage.of(s.KeyID)}, nil, nil
+	return &knownDEK{opener: open, keyID: s.KeyID, since: p.opts.Clock.Now(), era: era, use: p.usage.of(s.KeyID)}, nil, nil
 }

@@ -39,12 +39,16 @@ type writing struct {
 	open bool
 
 	turn uint64 // of the writer: what a timer may still change
+	era  uint32
 }
 
-// outdates reports whether a value under keyID is to be written again. Nothing
-// is outdated where nothing is written, and everything while it is not known
-// under which key_id it should be.
-func (w *writing) outdates(keyID string) bool { return w != nil && w.keyID != keyID }
+// outdates reports whether a value under a DEK is to be written again. Nothing is
+// outdated where nothing is written, and everything while it is not known under
+// which key_id it should be. What is of an earlier era was wrapped by a KEK that
+// the plugin has lost: it is readable in this process, and perhaps nowhere else.
+func (w *writing) outdates(d *knownDEK) bool {
+	return w != nil && (w.keyID != d.keyID || w.era != d.era)
+}
 
 // spare is a DEK that is not written with: made ahead, or set aside.
 type spare struct {
@@ -60,6 +64,7 @@ type writer struct {
 	clock  clock.WithDelayedExecution
 	window time.Duration
 	now    atomic.Pointer[writing]
+	era    atomic.Uint32 // how often the plugin was found to have lost a KEK
 
 	mu     sync.Mutex
 	since  time.Time // when the plugin was last asked and entirely well; zero if never
@@ -71,15 +76,15 @@ type writer struct {
 // begin begins to write. What is spare is written with at once if the plugin was
 // healthy at a time in the window, and knew the DEK: if it has named another
 // key_id since, as after any change of it.
-func (w *writer) begin(keyID string, named, healthy time.Time) (used *writeDEK) {
+func (w *writer) begin(keyID string, named, healthy time.Time) (used spare) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !healthy.IsZero() && w.isFresh() {
-		used, w.since = w.spare.writeDEK, earlier(healthy, w.spare.proven)
-		w.spare = spare{}
+		used, w.spare = w.spare, spare{}
+		w.since = earlier(healthy, used.proven)
 	}
 	w.named = named
-	w.set(writing{keyID: keyID, dek: used, open: used != nil})
+	w.set(writing{keyID: keyID, dek: used.writeDEK, open: used.writeDEK != nil})
 	return used
 }
 
@@ -160,6 +165,7 @@ func (w *writer) set(next writing) {
 	if before := w.now.Load(); before != nil {
 		next.turn = before.turn + 1
 	}
+	next.era = w.era.Load()
 	open := w.window - w.clock.Since(w.since)
 	known := w.window - w.clock.Since(w.named)
 	if open <= 0 {
@@ -204,15 +210,14 @@ func (w *writer) stopTimers() {
 
 // takeSpare is the spare DEK if it is for keyID, lasts and is fresh; it is spare
 // no longer.
-func (w *writer) takeSpare(keyID string, maxWrites uint64) *writeDEK {
+func (w *writer) takeSpare(keyID string, maxWrites uint64) (taken spare, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.spareFits(keyID, maxWrites) || !w.isFresh() {
-		return nil
+		return spare{}, false
 	}
-	taken := w.spare.writeDEK
-	w.spare = spare{}
-	return taken
+	taken, w.spare = w.spare, spare{}
+	return taken, true
 }
 
 // fittingSpare is the spare DEK if it is for keyID and lasts, and when it was last
@@ -248,16 +253,25 @@ func (w *writer) wasProvenAfter(at time.Time) bool {
 	return now != nil && now.open && now.dek.opener.since.After(at)
 }
 
-// discard ends writing with dek, until there is another.
-func (w *writer) discard(dek *writeDEK) {
+// current is what is written with, or was until the window was over; nil if there
+// is none.
+func (w *writer) current() *writeDEK {
+	if now := w.now.Load(); now != nil {
+		return now.dek
+	}
+	return nil
+}
+
+// lose begins another era: the plugin has lost the KEK of dek. Nothing that was
+// wrapped until now is written with.
+func (w *writer) lose() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now := w.now.Load(); now != nil && now.dek == dek {
+	w.era.Add(1)
+	if now := w.now.Load(); now != nil {
 		w.set(writing{keyID: now.keyID})
 	}
-	if w.spare.writeDEK == dek {
-		w.spare = spare{}
-	}
+	w.spare = spare{}
 }
 
 // into adds what the writer knows to a health.

@@ -136,7 +136,7 @@ func (b builder) plugin(p *config.Provider) (*pluginUse, error) {
 	u := &pluginUse{id: id}
 	for _, t := range b.before {
 		if old := t.use(id); old != nil && u.source == nil {
-			u.observer, u.source, u.former = old.observer, old.source, old.former
+			u.observer, u.source = old.observer, old.source
 		}
 	}
 	if u.source == nil {
@@ -146,22 +146,33 @@ func (b builder) plugin(p *config.Provider) (*pluginUse, error) {
 		b.inherit(u)
 	}
 	u.release = u.source.Hold()
+	u.counts = b.counting(id) == nil
 	b.plugins = append(b.plugins, u)
 	return u, nil
 }
 
-// inherit gives a plugin that is called with another timeout than before the DEKs
-// that are in memory: it may be away. It counts on with it.
+// inherit has a plugin share what is in memory, and the counts, with those on the
+// same socket that are called with another timeout: in this file, or before. All
+// that are on one socket do so from their beginning, so any of them will do.
 func (b builder) inherit(u *pluginUse) {
-	for _, t := range b.before {
-		for _, old := range t.plugins {
-			if old.id.kind == u.id.kind && old.id.socket == u.id.socket {
-				u.source.inherit(old.source)
-				u.former = old.observer
-				return
-			}
+	for _, t := range append([]*Transformers{b.Transformers}, b.before...) {
+		if old := t.counting(u.id); old != nil {
+			u.source.inherit(old.source)
+			return
 		}
 	}
+}
+
+// counting is the use that counts for the socket of a plugin; nil if there is none.
+func (t *Transformers) counting(id pluginID) *pluginUse {
+	if t == nil {
+		return nil
+	}
+	i := slices.IndexFunc(t.plugins, func(u *pluginUse) bool { return u.counts && u.id.kind == id.kind && u.id.socket == id.socket })
+	if i < 0 {
+		return nil
+	}
+	return t.plugins[i]
 }
 
 func (u *pluginUse) dial(kms config.KMS, o Options) error {

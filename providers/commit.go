@@ -105,13 +105,11 @@ func (t *Transformers) writerOf(r schema.GroupResource) *pluginUse {
 // it once.
 func (t *Transformers) Commit(swap func()) {
 	removed := t.removedPlugins()
+	t.countOn()
 	for _, u := range removed {
-		u.source.tend(u.observer) // what was counted so far is recorded
 		u.observer.forget()
 	}
 	for _, u := range t.plugins {
-		u.observer.countOnFrom(u.former)
-		u.former = nil
 		u.observer.forgetUnless(u.name())
 	}
 	for _, u := range t.plugins {
@@ -128,6 +126,22 @@ func (t *Transformers) Commit(swap func()) {
 		u.source.SetRole(envelope.Idle)
 	}
 	t.replaces = nil
+}
+
+// countOn has what was counted so far recorded by the former names, and the rest by
+// those of t.
+func (t *Transformers) countOn() {
+	if t.replaces == nil {
+		return
+	}
+	for _, u := range t.replaces.plugins {
+		u.tend()
+	}
+	for _, u := range t.plugins {
+		if former := t.replaces.counting(u.id); u.counts && former != nil {
+			u.observer.countOnFrom(former.observer)
+		}
+	}
 }
 
 // removedPlugins are those of what t replaces that t does not have.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
@@ -126,6 +127,62 @@ func TestAnotherTimeoutCountsNothingTwice(t *testing.T) {
 		y.inUse.Tend(y.clock.Now())
 		require.EqualValues(t, 10*(i+1), readsOf(t, name))
 	}
+}
+
+// Two timeouts on one socket are one plugin as to what is in memory and what is
+// counted.
+func TestTwoTimeoutsOfOneSocketShareWhatIsInMemory(t *testing.T) {
+	one, two := unique("one"), unique("two")
+	with := func(p *faultplugin.Plugin, a, b string) string {
+		at := func(name, timeout string) string {
+			return fmt.Sprintf("kms: {apiVersion: v2, name: %s, endpoint: '%s', timeout: %s}", name, p.Endpoint(), timeout)
+		}
+		return fileOf(rule("secrets", gcmKey, at(one, a)), rule("configmaps", gcmKey, at(two, b)))
+	}
+	for name, next := range map[string][2]string{"the second": {"3s", "7s"}, "the first": {"7s", "5s"}, "both": {"7s", "8s"}, "as one": {"3s", "3s"}} {
+		t.Run(name, func(t *testing.T) {
+			p := faultplugin.Start(t)
+			y := try(t, with(p, "3s", "5s"))
+			first, second := under(one, foreign(t, p, "a"+name)), under(two, foreign(t, p, "b"+name))
+			before := readsOf(t, one) + readsOf(t, two)
+			for range 5 {
+				read(t, y.inUse, secrets, first)
+				read(t, y.inUse, configmaps, second)
+			}
+			y.inUse.Tend(y.clock.Now())
+			require.EqualValues(t, 10, readsOf(t, one)+readsOf(t, two)-before)
+			p.Kill()
+			require.NoError(t, y.again(with(p, next[0], next[1])))
+			y.commit()
+			for range 5 {
+				read(t, y.inUse, secrets, first)
+				read(t, y.inUse, configmaps, second)
+			}
+			y.inUse.Tend(y.clock.Now())
+			require.EqualValues(t, 20, readsOf(t, one)+readsOf(t, two)-before)
+		})
+	}
+}
+
+// What a plugin that writes already has in use is tried too: that is what the
+// resource is going to be written with.
+func TestNoResourceMovesOntoADEKThatIsLost(t *testing.T) {
+	p, q := faultplugin.Start(t), faultplugin.Start(t)
+	y := try(t, fileOf(rule("secrets", kms("a", q)), rule("configmaps", kms("b", p))))
+	write(t, y.inUse, configmaps, "v")
+	next := fileOf(rule("secrets, configmaps", kms("b", p), kms("a", q)))
+	y.clock.Step(2 * time.Second)
+	p.Set(func(b *faultplugin.Behaviour) { b.Forgotten = []string{"1"} })
+	require.Error(t, y.again(next))
+	_, err := y.inUse.TransformerForResource(configmaps).TransformToStorage(t.Context(), []byte("v"), at)
+	require.ErrorIs(t, err, envelope.ErrWritesStopped, "it is evidence for what runs")
+	p.Heal("1")
+	require.Eventually(t, func() bool {
+		y.clock.Step(10 * time.Second)
+		return y.again(next) == nil
+	}, 30*time.Second, time.Millisecond)
+	y.commit()
+	write(t, y.inUse, secrets, "v")
 }
 
 // readsOf is what the metric by key_id has counted of reads with a provider.

@@ -49,7 +49,7 @@ func (t *Transformers) writtenWith(u *pluginUse) []string {
 // every few seconds; [Transformers.Removed] counts as one.
 func (t *Transformers) Tend(now time.Time) {
 	for _, u := range t.plugins {
-		u.source.tend(u.observer)
+		u.tend()
 	}
 	for _, u := range t.locals {
 		u.tend(now)

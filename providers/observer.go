@@ -64,10 +64,9 @@ func (o *observer) forgetUnless(name string) {
 	}
 }
 
-// countOnFrom takes over what another observer of the same plugin has recorded;
-// nil is none.
+// countOnFrom takes over what another observer of the same plugin has recorded.
 func (o *observer) countOnFrom(former *observer) {
-	if former == nil {
+	if former == o {
 		return
 	}
 	former.mu.Lock()

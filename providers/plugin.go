@@ -22,15 +22,24 @@ type source interface {
 	Ailing() error
 	// inherit takes over the DEKs of a provider of the same kind.
 	inherit(source)
-	// tend looks after what the provider keeps, and brings the metrics in line.
+	// tend looks after what the provider keeps, and brings the metrics of its
+	// condition in line; count those of what was read and written.
 	tend(*observer)
+	count(*observer)
+}
+
+// tend looks after what a plugin keeps, and brings the metrics in line.
+func (u *pluginUse) tend() {
+	if u.counts {
+		u.source.count(u.observer)
+	}
+	u.source.tend(u.observer)
 }
 
 type v2 struct{ *envelope.Provider }
 
 func (p v2) tend(o *observer) {
 	p.DropAged()
-	o.used(p.Usage)
 	h := p.Health()
 	until := h.WritesUntil
 	if h.Writes && until.IsZero() {
@@ -44,6 +53,10 @@ func (p v2) tend(o *observer) {
 	})
 }
 
+func (p v2) count(o *observer) { o.used(p.Usage) }
+
+func (p v1) count(o *observer) { o.usedV1(p.Usage) }
+
 func (p v2) inherit(from source) { p.Inherit(from.(v2).Provider) }
 
 type v1 struct{ *kmsv1.Provider }
@@ -52,7 +65,6 @@ func (p v1) inherit(from source) { p.Inherit(from.(v1).Provider) }
 
 func (p v1) tend(o *observer) {
 	p.DropAged()
-	o.usedV1(p.Usage)
 	h := p.Health()
 	o.record(func(kms metrics.KMS) { kms.V1().Condition(string(h.Problem), h.LastHealthy) })
 }

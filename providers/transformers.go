@@ -40,7 +40,7 @@ type pluginUse struct {
 	id        pluginID
 	providers []*config.Provider // that name it, in the order of the file
 	observer  *observer
-	former    *observer // of the same plugin with another timeout, whose counts it goes on with
+	counts    bool // for all uses of the socket, which share their counts
 	source    source
 	release   func() // gives back the hold on source
 }

@@ -67,7 +67,7 @@ func (t *Transformers) Removed(next *Transformers, c clock.PassiveClock) []Remov
 		}
 	}
 	for _, u := range t.plugins {
-		u.source.tend(u.observer)
+		u.tend()
 		gone := u.namesNotIn(next.configuration)
 		if h := u.source.Health(); h.Reads > 0 && len(gone) > 0 {
 			all = append(all, Removal{Name: "kms " + strings.Join(gone, ", "), Reads: h.Reads, LastRead: h.LastRead})

@@ -36,6 +36,7 @@ type faultyPlugin struct {
 	wrapped            map[string][]byte       // by what wrap made of it; nil to lose it
 	unwrapped          []byte                  // instead of the DEK, when set
 	damaged            []byte                  // what Decrypt fails on alone
+	damagedToo         []byte                  // and on this
 	encrypts, decrypts int
 	secrets            [][]byte      // what Encrypt was given
 	decrypting         chan struct{} // when set, Decrypt waits for it
@@ -92,7 +93,7 @@ func (f *faultyPlugin) Decrypt(ctx context.Context, wrapped []byte) ([]byte, err
 	f.mu.Lock()
 	f.decrypts++
 	err, gate, instead, takes := f.decErr, f.decrypting, f.unwrapped, f.takes
-	if len(f.damaged) > 0 && bytes.Equal(f.damaged, wrapped) {
+	if len(f.damaged) > 0 && (bytes.Equal(f.damaged, wrapped) || bytes.Equal(f.damagedToo, wrapped)) {
 		err = errDamaged
 	}
 	if known, ok := f.wrapped[string(wrapped)]; ok && instead == nil {

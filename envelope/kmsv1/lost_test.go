@@ -99,3 +99,32 @@ func TestAnotherTimeoutLosesNoCount(t *testing.T) {
 	heir.Usage()
 	require.EqualValues(t, 1, heir.Health().Reads)
 }
+
+// A plugin that wraps and does not answer to Decrypt is written with for three
+// minutes, as one of KMS v2 would be.
+func TestWritesEndWhileNothingIsUnwrapped(t *testing.T) {
+	r := newRig(t)
+	r.plugin.set(func(p *faultyPlugin) { p.decErr = errGone })
+	for range 12 {
+		r.pass(envelope.DefaultUnhealthyPoll)
+	}
+	r.write("within")
+	for range 12 {
+		r.pass(envelope.DefaultUnhealthyPoll)
+	}
+	_, err := r.Seal(t.Context(), testPrefix, []byte("v"), testKey)
+	require.ErrorIs(t, err, envelope.ErrWritesStopped)
+}
+
+// A writer's plugin that unwraps what it wraps now, and nothing from before.
+func TestAWriterThatUnwrapsNothingOfBeforeIsNotWell(t *testing.T) {
+	before, cold := newRig(t).write("before"), newRig(t).write("cold")
+	wrappedBefore, _, _ := split(before)
+	wrappedCold, _, _ := split(cold)
+	r := newRig(t)
+	require.True(t, verdictOf(r.Open(t.Context(), before, testKey)).opened)
+	r.plugin.set(func(p *faultyPlugin) { p.damaged, p.damagedToo = wrappedBefore, wrappedCold })
+	require.False(t, verdictOf(r.Open(t.Context(), cold, testKey)).opened)
+	r.settled()
+	require.Equal(t, envelope.Failed, r.Health().Problem)
+}

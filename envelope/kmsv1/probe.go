@@ -19,23 +19,28 @@ import (
 func (p *Provider) ask(ctx context.Context, role envelope.Role) {
 	switch role {
 	case envelope.Writes:
-		p.ping(ctx)
+		doubted := p.followed.Load().Doubt != nil
+		if p.ping(ctx) && doubted {
+			p.recheck(ctx, false) // it may unwrap what it wrapped last, and nothing else
+		}
 	case envelope.Reads:
-		p.recheck(ctx)
+		if p.followed.Load().TrialIsDue(role, p.opts.HealthyPoll, p.opts.Clock.Now()) {
+			p.recheck(ctx, true)
+		}
 	}
 }
 
 // ping has the plugin wrap and unwrap what a DEK looks like, and holds it to its
 // answer. What comes of it is noted of Encrypt: that a plugin unwraps other values
 // does not say that it keeps what it wraps.
-func (p *Provider) ping(ctx context.Context) {
+func (p *Provider) ping(ctx context.Context) (well bool) {
 	asked := p.opts.Clock.Now()
 	made, t := p.probe(ctx)
 	if t == nil {
 		t = p.unwrapProbe(ctx, made)
 	}
 	if ctx.Err() != nil {
-		return // it is closing: what failed says nothing of the plugin
+		return false // it is closing: what failed says nothing of the plugin
 	}
 	now := p.opts.Clock.Now()
 	p.followed.Learn(func(k plugin.Known) plugin.Known {
@@ -45,6 +50,7 @@ func (p *Provider) ping(ctx context.Context) {
 		}
 		return k.Answered(t, now)
 	})
+	return t == nil
 }
 
 // probe is what a plugin was tried with: a secret like a DEK, which nothing is
@@ -80,11 +86,11 @@ func (p *Provider) unwrapProbe(ctx context.Context, made probe) (t *plugin.Troub
 	return t
 }
 
-// recheck tries the plugin, if that is due, by a DEK that a value was read with, or
-// could not be. That the plugin has no such KEK is the value's matter.
-func (p *Provider) recheck(ctx context.Context) {
-	wrapped := p.samples.Best()
-	if asked := p.opts.Clock.Now(); wrapped == nil || !p.followed.Load().TrialIsDue(envelope.Reads, p.opts.HealthyPoll, asked) {
+// recheck tries the plugin by a DEK that a value was read with, or if bad counts by
+// one that could not be. That the plugin has no such KEK is the value's matter.
+func (p *Provider) recheck(ctx context.Context, bad bool) {
+	wrapped := p.samples.Best(func(*[]byte) bool { return true }, bad)
+	if wrapped == nil {
 		return
 	}
 	asked := p.opts.Clock.Now()
@@ -201,7 +207,7 @@ func (p *Provider) prove(ctx context.Context) *plugin.Trouble {
 	switch {
 	case t == nil:
 		p.proof.Store(&proof{last.probe, now})
-	case !t.LostContact():
+	case !t.LostContact() || now.Sub(last.at) >= p.opts.HealthyPoll:
 		p.proof.Store(nil)
 	}
 	return t

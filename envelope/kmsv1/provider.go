@@ -59,11 +59,12 @@ func NewProvider(owned Plugin, opts Options) *Provider {
 	return p
 }
 
-// Inherit has the provider count on with another one on the same plugin, and read
-// with the DEKs that it holds, if it keeps as many: as when a plugin is called with
-// another timeout from now on. Call it before the provider is used.
+// Inherit has the provider share the counts of another one on the same plugin, and
+// the DEKs in memory, if it keeps as many: as when a plugin is called with two
+// timeouts, or with another from now on. Call it before the provider is used.
 func (p *Provider) Inherit(from *Provider) {
 	p.usage = from.usage
+	p.samples.From(&from.samples)
 	if p.cache.max == from.cache.max {
 		p.cache = from.cache
 	}
@@ -209,7 +210,7 @@ func (p *Provider) Seal(ctx context.Context, prefix string, plaintext []byte, at
 
 // lost is why what is written could not be read again, as far as is known: the
 // plugin was never seen to unwrap what it wraps, or last did not though it was in
-// reach. What becomes of other values says nothing of that: one may be damaged, or
+// reach, or has not been for as long as KMS v2 may be written with then. What becomes of other values says nothing of that: one may be damaged, or
 // older than a plugin that no longer wraps what it can unwrap.
 func (p *Provider) lost() error {
 	kept := p.kept.Load()
@@ -219,7 +220,7 @@ func (p *Provider) lost() error {
 			cause = p.followed.Condition().Cause()
 		}
 		return fmt.Errorf("%w: the plugin was not yet seen to unwrap what it wraps: %w", envelope.ErrUnavailable, cause)
-	case cause != nil && !kept.LostContact():
+	case cause != nil && (!kept.LostContact() || p.opts.Clock.Since(kept.WellAt) > envelope.DefaultWriteWindow):
 		return fmt.Errorf("%w: the plugin does not unwrap what it wraps: %w", envelope.ErrWritesStopped, cause)
 	}
 	return nil

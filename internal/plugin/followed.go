@@ -87,6 +87,17 @@ func (f *Followed) ConditionFor(r Role) Condition {
 	return f.Load().Condition(r, f.config.Window, f.config.Clock.Now())
 }
 
+// Suspect notes that a value under keyID came to t, which may be the plugin's doing:
+// it is tried soon. A KEK that is not the plugin's present one says nothing.
+func (f *Followed) Suspect(keyID string, t *Trouble) {
+	now := f.config.Clock.Now()
+	if isOther(keyID, f.Load().KeyID) {
+		return
+	}
+	f.Learn(func(k Known) Known { return k.AfterUnwrap(t, now, now) })
+	f.Look()
+}
+
 // Fresh reports whether the plugin was asked how it is within the last second: to
 // ask again would bring nothing.
 func (f *Followed) Fresh() bool {

@@ -135,6 +135,18 @@ func (k Known) Answered(t *Trouble, now time.Time) Known {
 	return k
 }
 
+// hangs is what a Decrypt came to that was not answered a moment before now; nil if
+// there is none.
+func (k *Known) hangs(now time.Time) error {
+	switch {
+	case !k.HungUntil.After(now):
+		return nil
+	case k.Doubt != nil:
+		return k.Doubt.Err
+	}
+	return k.Decrypt.Cause()
+}
+
 // trialsAtLeast is how many healthy polls may pass before a plugin that is written
 // with is tried again, whatever else is known of it.
 const trialsAtLeast = 10
@@ -238,6 +250,9 @@ func (k *Known) neededFor(role Role) []*Record {
 func (k *Known) mayRefuseStatus() bool {
 	return k.Status.refusesStatus() && !k.Decrypt.WellAt.Before(k.Status.Since)
 }
+
+// isOther reports whether two key_ids are known and differ.
+func isOther(a, b string) bool { return a != "" && b != "" && a != b }
 
 // isNewsAfter reports whether asking told something else than before, also if
 // that does not count yet.

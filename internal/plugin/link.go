@@ -191,7 +191,8 @@ const largestGreeting = 1 << 14
 // hears what the server begins with: its settings (RFC 9113, section 3.4).
 func (c *linked) greet(ctx context.Context) error {
 	_ = c.Conn.SetDeadline(time.Now().Add(greetsWithin))
-	giveUp := context.AfterFunc(ctx, func() { _ = c.Conn.SetDeadline(time.Unix(1, 0)) })
+	notGivenUp := context.AfterFunc(ctx, func() { _ = c.Conn.SetDeadline(time.Unix(1, 0)) })
+	defer notGivenUp()
 	framer := http2.NewFramer(c.Conn, io.TeeReader(c.Conn, &c.heard))
 	framer.SetMaxReadFrameSize(largestGreeting)
 	if _, err := io.WriteString(c.Conn, http2.ClientPreface); err != nil {
@@ -205,7 +206,7 @@ func (c *linked) greet(ctx context.Context) error {
 		return err
 	case frame.Header().Type != http2.FrameSettings:
 		return fmt.Errorf("it begins with a frame of type %s", frame.Header().Type)
-	case !giveUp():
+	case !notGivenUp():
 		return ctx.Err()
 	}
 	return c.Conn.SetDeadline(time.Time{})

@@ -109,11 +109,11 @@ func (u *Unwrapper[DEK]) ask(ctx context.Context, f *Followed, c Call[DEK]) (dek
 	defer f.Done()
 	now := f.config.Clock.Now
 	asked := now()
-	if k := f.Load(); k.HungUntil.After(asked) {
-		return dek, fmt.Errorf("%w: %w", ErrHung, k.Doubt.Cause())
+	if hung := f.Load().hangs(asked); hung != nil {
+		return dek, fmt.Errorf("%w: %w", ErrHung, hung)
 	}
 	dek, trouble, err := c.Decrypt(ctx)
-	if trouble != nil && OfTheValue(err) {
+	if trouble != nil && OfTheValue(err) && isOther(c.KeyID, f.Load().KeyID) {
 		f.Learn(func(k Known) Known { return k.Answered(nil, now()) })
 		return dek, err
 	}

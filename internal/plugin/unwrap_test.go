@@ -96,7 +96,12 @@ func TestWhatIsLearnedOfADecrypt(t *testing.T) {
 	for _, code := range []codes.Code{codes.NotFound, codes.InvalidArgument} {
 		_, err := u.Unwrap(t.Context(), r.Followed, decrypting(r, &calls, 0, status.Error(code, "x")))
 		require.Error(t, err)
+		require.NotNil(t, r.Load().Doubt, "its own KEK should be known to it")
+		r.Learn(func(k Known) Known { k.Doubt, k.KeyID = nil, "2"; return k })
+		_, err = u.Unwrap(t.Context(), r.Followed, decrypting(r, &calls, 0, status.Error(code, "x")))
+		require.Error(t, err)
 		require.Nil(t, r.Load().Doubt, "it is about the value")
+		r.Learn(func(k Known) Known { k.KeyID = ""; return k })
 	}
 	_, _ = u.Unwrap(t.Context(), r.Followed, decrypting(r, &calls, 0, status.Error(codes.PermissionDenied, "x")))
 	require.Equal(t, Denied, r.Load().Doubt.Problem)
