@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,25 +24,54 @@ const HookName = "start-encryption-provider-config-automatic-reload"
 // from c. Everything ends when the server has drained.
 //
 // A server whose server.Config is made by somebody else, as kube-apiserver's
-// is, uses [Options.Start] and [Encryption.RESTOptions].
+// is, uses [Options.Start] and [Encryption.Install].
 func (o *Options) ApplyTo(c *server.Config) error {
 	e, err := o.Start(context.Background(), c.APIServerID)
 	if err != nil || e == nil {
 		return err
 	}
-	if err := c.AddPostStartHook(HookName, e.PostStartHook); err != nil {
+	if err := e.installBesideStorage(c); err != nil {
 		e.Close()
-		return fmt.Errorf("encryption at rest: %w", err)
+		return err
 	}
 	c.ResourceTransformers = e.ResourceTransformers()
 	e.decorateStorage(c)
-	c.AddHealthzChecks(e.HealthChecker())
-	c.AddReadyzChecks(e.HealthChecker())
-	e.InstallStatus(c)
 	go func() {
 		<-c.DrainedNotify()
 		e.Close()
 	}()
+	return nil
+}
+
+// Install adds encryption at rest to the config of a server that somebody else
+// makes: its storage options ([Encryption.RESTOptions]), the check kms-providers on
+// healthz and readyz and not on livez, its state at [StatusPath], behind the
+// server's authentication and authorization, and the reload of the file. Call it
+// once, when c has its storage options and before the server is made; if there are
+// several servers in one, for the outermost, and RESTOptions for the others. The
+// caller closes e. A nil e, as without --encryption-provider-config, adds nothing.
+func (e *Encryption) Install(c *server.Config) error {
+	if e == nil {
+		return nil
+	}
+	if c.RESTOptionsGetter != nil {
+		c.RESTOptionsGetter = e.RESTOptions(c.RESTOptionsGetter)
+	}
+	return e.installBesideStorage(c)
+}
+
+// installBesideStorage adds all but the storage. The checks may be slices that
+// other configs share: clipped, an append cannot reach into those.
+func (e *Encryption) installBesideStorage(c *server.Config) error {
+	if err := c.AddPostStartHook(HookName, e.PostStartHook); err != nil {
+		return fmt.Errorf("encryption at rest: %w", err)
+	}
+	c.HealthzChecks = append(slices.Clip(c.HealthzChecks), e.HealthChecker())
+	c.ReadyzChecks = append(slices.Clip(c.ReadyzChecks), e.HealthChecker())
+	build := c.BuildHandlerChainFunc
+	c.BuildHandlerChainFunc = func(api http.Handler, c *server.Config) http.Handler {
+		return build(e.ServeStatus(api), c)
+	}
 	return nil
 }
 
@@ -55,15 +85,6 @@ func (e *Encryption) decorateStorage(c *server.Config) {
 			c.RESTOptionsGetter = e.RESTOptions(c.RESTOptionsGetter)
 		}
 		return build(api, c)
-	}
-}
-
-// InstallStatus serves [StatusPath] on the server made from c, behind its
-// authentication and authorization.
-func (e *Encryption) InstallStatus(c *server.Config) {
-	build := c.BuildHandlerChainFunc
-	c.BuildHandlerChainFunc = func(api http.Handler, c *server.Config) http.Handler {
-		return build(e.ServeStatus(api), c)
 	}
 }
 
@@ -85,8 +106,12 @@ func (e *Encryption) PostStartHook(hook server.PostStartHookContext) error {
 // background: it reads a small part of its objects in etcd, and has the DEKs that
 // the server is about to need unwrapped. While a KMS plugin is away clients are
 // told to try again (status 503), and nothing is deleted as corrupt because of
-// that. [Options.ApplyTo] does all of this by itself.
+// that. [Options.ApplyTo] and [Encryption.Install] do this by themselves. A nil e
+// leaves inner as it is.
 func (e *Encryption) RESTOptions(inner generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+	if e == nil {
+		return inner
+	}
 	return restOptions{RESTOptionsGetter: outage.RESTOptions(inner), encryption: e}
 }
 

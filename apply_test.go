@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,12 +17,14 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/client-go/rest"
 	basecompatibility "k8s.io/component-base/compatibility"
 
 	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/internal/etcdtest"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/reload"
 )
@@ -153,6 +156,41 @@ func TestEncryptionEndsWhenTheLastRequestHasBeenAnswered(t *testing.T) {
 	eventually(t, func() bool { return s.write() != nil })
 	require.ErrorIs(t, s.write(), reload.ErrClosed)
 	plugin.requireClosed(t)
+}
+
+// Without the flag there is nothing, and nobody has to ask whether there is.
+func TestNothingIsInstalledWithoutAFile(t *testing.T) {
+	e, err := atrest.NewOptions().Start(t.Context(), "test")
+	require.NoError(t, err)
+	defer e.Close()
+	config, before := newServerConfig(), newServerConfig()
+	config.RESTOptionsGetter = given{}
+	require.NoError(t, e.Install(config))
+	require.Equal(t, given{}, config.RESTOptionsGetter)
+	require.Equal(t, given{}, e.RESTOptions(given{}))
+	require.Len(t, config.HealthzChecks, len(before.HealthzChecks))
+	require.Empty(t, config.PostStartHooks)
+}
+
+func TestInstallAddsAllAndToNobodyElse(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, _ := place(t, configuration(p, "secrets"))
+	e := start(t, optionsFor(path))
+	config := newServerConfig()
+	config.RESTOptionsGetter = givenFor(etcdtest.Start(t))
+	config.HealthzChecks, config.ReadyzChecks = slices.Grow(config.HealthzChecks, 9), slices.Grow(config.ReadyzChecks, 9)
+	others := *config // as kube-apiserver copies a config for each of its servers
+	require.NoError(t, e.Install(config))
+	options, err := config.RESTOptionsGetter.GetRESTOptions(secrets, nil)
+	require.NoError(t, err)
+	require.Equal(t, e.ResourceTransformers().TransformerForResource(secrets), options.StorageConfig.Transformer)
+	require.Contains(t, config.PostStartHooks, atrest.HookName)
+	for _, checks := range [][]healthz.HealthChecker{config.HealthzChecks, config.ReadyzChecks} {
+		require.Equal(t, "kms-providers", checks[len(checks)-1].Name())
+	}
+	others.AddHealthzChecks(healthz.PingHealthz)
+	require.Equal(t, "kms-providers", config.HealthzChecks[len(config.HealthzChecks)-1].Name(), "they share nothing")
+	require.ErrorContains(t, e.Install(config), "encryption at rest: ")
 }
 
 // A server whose hook cannot be added is not made: nothing of ours may be left.

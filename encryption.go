@@ -179,8 +179,12 @@ func (e *Encryption) tend(ctx context.Context) {
 }
 
 // Close ends everything. Call it when the context of Run has ended and the
-// server has answered its last request: reads and writes that come later fail.
+// server has answered its last request: reads and writes that come later fail. A
+// nil e has nothing to end.
 func (e *Encryption) Close() {
+	if e == nil {
+		return
+	}
 	e.close.Do(func() {
 		e.stop()
 		e.ahead.Close()

@@ -62,15 +62,9 @@ func serve(ctx context.Context, o *atrest.Options, config *server.Config) error 
 	if err != nil {
 		return err
 	}
-	if encryption != nil { // nil without --encryption-provider-config
-		defer encryption.Close() // when the last request has been answered
-		encryption.InstallStatus(config)
-		config.RESTOptionsGetter = encryption.RESTOptions(config.RESTOptionsGetter)
-		config.AddHealthzChecks(encryption.HealthChecker())
-		config.AddReadyzChecks(encryption.HealthChecker())
-		if err := config.AddPostStartHook("follow-encryption-config", encryption.PostStartHook); err != nil {
-			return err
-		}
+	defer encryption.Close() // when the last request has been answered
+	if err := encryption.Install(config); err != nil {
+		return err
 	}
 	return run(ctx, config)
 }

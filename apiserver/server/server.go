@@ -9,7 +9,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -35,17 +34,13 @@ func Run(ctx context.Context, o *Options) error {
 	if err != nil {
 		return err
 	}
-	if encryption != nil {
-		defer encryption.Close() // its plugins are needed until the last request is answered
-	}
+	defer encryption.Close() // its plugins are needed until the last request is answered
 	config, err := app.NewConfig(completed)
 	if err != nil {
 		return err
 	}
-	if encryption != nil {
-		if err := encrypt(config, encryption); err != nil {
-			return err
-		}
+	if err := encrypt(config, encryption); err != nil {
+		return err
 	}
 	return serve(ctx, config)
 }
@@ -71,14 +66,7 @@ func encrypt(config *app.Config, e *atrest.Encryption) error {
 	extensions := config.ApiExtensions
 	extensions.GenericConfig.RESTOptionsGetter = e.RESTOptions(extensions.GenericConfig.RESTOptionsGetter)
 	extensions.ExtraConfig.CRDRESTOptionsGetter = e.RESTOptions(extensions.ExtraConfig.CRDRESTOptionsGetter)
-	outermost := config.Aggregator.GenericConfig
-	outermost.RESTOptionsGetter = e.RESTOptions(outermost.RESTOptionsGetter)
-
-	// The slices began as copies of the core server's: clipped, an append cannot reach into those.
-	outermost.HealthzChecks = append(slices.Clip(outermost.HealthzChecks), e.HealthChecker())
-	outermost.ReadyzChecks = append(slices.Clip(outermost.ReadyzChecks), e.HealthChecker())
-	e.InstallStatus(&outermost.Config)
-	return outermost.AddPostStartHook(atrest.HookName, e.PostStartHook)
+	return e.Install(&config.Aggregator.GenericConfig.Config)
 }
 
 func serve(ctx context.Context, config *app.Config) error {
