@@ -3,6 +3,7 @@ package atrest_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,6 +79,27 @@ func TestTheFilePutBackLetsGoOfThePluginThatIsWaitedFor(t *testing.T) {
 	require.NotContains(t, log(), "Reloaded")
 	require.Equal(t, loaded.ConfigHash, e.Status().ConfigHash)
 	require.Contains(t, stored(t, e, secrets), "k8s:enc:kms:v2:test:")
+}
+
+func TestAFileThatIsGoneAgainLetsGoOfThePluginThatItMadeWaitFor(t *testing.T) {
+	path, put := place(t, fileOf(rule("secrets", aesgcm)))
+	o := optionsFor(path)
+	clock := fakeTime(o)
+	e := start(t, o)
+	follow(t, e)
+	require.NoError(t, os.Remove(path))
+	stepUntil(t, clock, func() bool { return e.Status().Reload != nil && reloadOf(e).Outcome == "failed" })
+	since := reloadOf(e).FailedSince
+
+	p := faultplugin.New(t)
+	p.Set(hang)
+	hung := serveCounted(t, p)
+	put(fileOf(rule("secrets", kms("hung", hung.endpoint, patient))))
+	stepUntil(t, clock, func() bool { return p.Calls().Status > 0 })
+	require.NoError(t, os.Remove(path))
+	stepUntil(t, clock, func() bool { return reloadOf(e).BuildingHash == "" })
+	hung.requireClosed(t)
+	require.True(t, reloadOf(e).FailedSince.After(since), "it is another failure")
 }
 
 func TestRunThatEndsWhileAPluginIsWaitedForLetsGoOfIt(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -27,6 +28,8 @@ const (
 	// It is asked again so often as long as a name is not one of its resources: a
 	// custom one may be defined meanwhile.
 	askServedAgain = 5 * time.Minute
+	// askServedWithin is how long one look may take.
+	askServedWithin = 30 * time.Second
 )
 
 // followServed warns of the resources that the file names and the server does not
@@ -124,9 +127,23 @@ type served struct {
 	unknown map[string]bool
 }
 
+// until is a transport whose requests all end with a context: discovery takes none.
+type until struct {
+	ctx context.Context
+	http.RoundTripper
+}
+
+func (u until) RoundTrip(r *http.Request) (*http.Response, error) {
+	return u.RoundTripper.RoundTrip(r.WithContext(u.ctx))
+}
+
 // servedBy asks a server that is ready but for its KMS plugins what it has.
 func servedBy(ctx context.Context, loopback *rest.Config) (served, error) {
-	client, err := discovery.NewDiscoveryClientForConfig(loopback)
+	ctx, end := context.WithTimeout(ctx, askServedWithin)
+	defer end()
+	bounded := rest.CopyConfig(loopback)
+	bounded.Wrap(func(t http.RoundTripper) http.RoundTripper { return until{ctx, t} })
+	client, err := discovery.NewDiscoveryClientForConfig(bounded)
 	if err != nil {
 		return served{}, err
 	}

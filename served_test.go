@@ -1,6 +1,7 @@
 package atrest_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -235,4 +236,34 @@ func TestAChangedFileIsLookedAtToo(t *testing.T) {
 	change("secret")
 	stepUntil(t, clock, func() bool { return unserved(log) == 1 })
 	eventually(t, func() bool { return unservedNow(t) == 1 })
+}
+
+// Close has much to let go of, and kube-apiserver a bounded time to end in.
+func TestCloseDoesNotWaitForAServerThatDoesNotAnswer(t *testing.T) {
+	asked, over := make(chan struct{}, 1), make(chan struct{})
+	hangs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/readyz" {
+			return
+		}
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		select {
+		case <-r.Context().Done(): // nobody waits for the answer
+		case <-over:
+		}
+	}))
+	t.Cleanup(hangs.Close)
+	path, _ := place(t, fileOf(rule("secrets", aesgcm)))
+	e := start(t, optionsFor(path))
+	t.Cleanup(func() { close(over) })
+	ctx, stop := context.WithCancel(t.Context())
+	loopback := &rest.Config{Host: hangs.URL, Timeout: time.Hour}
+	require.NoError(t, e.PostStartHook(server.PostStartHookContext{Context: ctx, LoopbackClientConfig: loopback}))
+	<-asked
+	stop()
+	var closed atomic.Bool
+	go func() { e.Close(); closed.Store(true) }()
+	eventually(t, closed.Load)
 }

@@ -91,6 +91,32 @@ func TestAFileThatCannotBeReadEndsTheBuildingOfWhatItHeld(t *testing.T) {
 	})
 }
 
+// Whoever was told before may hold what was tried since.
+func TestAFileThatCannotBeReadAgainAfterAContentThatWaitedIsAnotherFailure(t *testing.T) {
+	follow(t, func(f *follower) {
+		gone := func() {
+			require.NoError(t, os.Remove(f.path))
+			f.event()
+			f.pass(DefaultPoll)
+		}
+		gone()
+		require.Len(t, f.failed, 1)
+		f.refuses["waits"] = retry{errors.New("context canceled while it waited")}
+		f.during = abandoned
+		f.put("waits")
+		require.NotEmpty(t, f.controller.Status().Building)
+
+		gone()
+		f.requireBuilt("waits")
+		require.Len(t, f.failed, 2)
+		require.Equal(t, f.clock.Now(), f.failed[1].FailedSince)
+		require.Empty(t, f.failed[1].Building)
+		f.pass(3 * DefaultPoll)
+		require.Len(t, f.failed, 2)
+		require.Empty(t, f.reworded)
+	})
+}
+
 // Whoever builds may hold what a try was made of for the next: it has to come.
 func TestARefusedContentThatIsThereAgainInsteadOfOneThatWaitsIsBuiltAgain(t *testing.T) {
 	follow(t, func(f *follower) {

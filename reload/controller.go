@@ -182,6 +182,9 @@ func (c *Controller) act(ctx context.Context, l look, why reason) {
 	status := c.Status()
 	switch {
 	case l.err != nil:
+		if abandoned {
+			status.LastError = nil // it could be read meanwhile: this is another failure
+		}
 		c.failed(status, "", l.err)
 	case l.hash == status.Hash:
 		if abandoned || status.LastError != nil {

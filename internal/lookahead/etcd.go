@@ -19,6 +19,9 @@ const (
 	// maxAnswer bounds a page, in bytes. etcd takes no object of more than 1.5 MiB
 	// unless told to; one that is larger than this is not looked at.
 	maxAnswer = 2 << 20
+	// window is how many bytes of an answer etcd sends before it is known whether it
+	// is too large. gRPC takes no smaller one.
+	window = 64 << 10
 	// maxCount is more keys than any etcd has, and few enough to reckon with.
 	maxCount = 1 << 32
 	// dialTimeout is how long a connection may take to be made.
@@ -40,6 +43,8 @@ func dial(t Target) (etcd, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: t.Endpoints, TLS: config, DialTimeout: dialTimeout,
 		Logger: zap.NewNop(), // what fails is in the errors
+		// gRPC's window would grow, and with it what comes of an answer that is refused.
+		DialOptions: []grpc.DialOption{grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(abreast * window)},
 	})
 	if err != nil {
 		return etcd{}, fmt.Errorf("client of etcd: %w", err)

@@ -90,6 +90,32 @@ func TestAnObjectThatIsTooMuchIsPassedOver(t *testing.T) {
 	require.Empty(t, found(t, server), "nothing is known of what is behind the first")
 }
 
+// etcd reads and writes all of an answer before it is known to be too large, and
+// large objects stand in runs.
+func TestAfterAnAnswerThatIsTooMuchFewerObjectsAreAskedFor(t *testing.T) {
+	s := newSearch(&shelf{objects: objectsOf(numbered(1), func(i int) int { return i })}, 1<<20, new(atomic.Int64))
+	next := func() probe {
+		s.budget = budget{spare: s.spare}
+		s.spare.Store(mostBytes)
+		s.gaps = []gap{{after: prefix + "a", before: prefix + "b", count: 1 << 20, size: 300, limit: maxPage}}
+		return s.heaviest()[0]
+	}
+	p := next()
+	require.Equal(t, maxPage, p.limit)
+	for _, limit := range []int{32, 16, 8, 4, 2, 1, 1} {
+		s.take(p, answer{page{}, true}, nil)
+		p = next()
+		require.Equal(t, limit, p.limit)
+	}
+	for limit := 2; limit <= maxPage; limit++ {
+		s.take(p, answer{}, nil)
+		p = next()
+		require.Equal(t, limit, p.limit)
+	}
+	s.take(p, answer{}, nil)
+	require.Equal(t, maxPage, next().limit)
+}
+
 // What etcd answers is from outside.
 func TestAnswersThatMakeNoSense(t *testing.T) {
 	for name, spoil := range map[string]func(*pb.RangeResponse){

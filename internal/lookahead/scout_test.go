@@ -44,6 +44,7 @@ func TestAResourceIsLookedThroughOnce(t *testing.T) {
 func TestResourcesAreLookedThroughSomeAtATime(t *testing.T) {
 	server := etcdtest.Start(t)
 	full := make(chan struct{})
+	filled := sync.OnceFunc(func() { close(full) })
 	var present, most, looked atomic.Int32
 	f := scout(t, Options{Warm: func(context.Context, iter.Seq[[]byte]) int {
 		n := present.Add(1)
@@ -52,7 +53,7 @@ func TestResourcesAreLookedThroughSomeAtATime(t *testing.T) {
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
 		if n == resourcesAtOnce {
-			close(full)
+			filled()
 		}
 		<-full // which never comes if there are fewer at once
 		return 0

@@ -71,12 +71,15 @@ type search struct {
 	gaps []gap
 	// seen is how many objects were read, of so many bytes.
 	seen, seenBytes int64
-	dry             int   // pages in a row that brought nothing new
-	err             error // that ended it
+	dry             int // pages in a row that brought nothing new
+	// limit is how many objects a page may have: half as many after one that was
+	// too much, which etcd has read and written whole, and one more after another.
+	limit int
+	err   error // that ended it
 }
 
 func newSearch(s store, most int, spare *atomic.Int64) *search {
-	return &search{store: s, deks: newDEKs(), most: most, budget: budget{spare: spare}}
+	return &search{store: s, deks: newDEKs(), most: most, limit: maxPage, budget: budget{spare: spare}}
 }
 
 // values yields the first value met of each DEK among the keys from one on and
@@ -118,7 +121,7 @@ type answer struct {
 // cost is how many bytes went over the wire, at most.
 func (a answer) cost() int64 {
 	if a.tooMuch {
-		return pageBytes // of which so much may have been under way
+		return window // of which so much may have been under way
 	}
 	return a.size() + framing
 }
@@ -152,6 +155,7 @@ func (s *search) read(ctx context.Context, p probe) (answer, error) {
 // take yields what is new in a page, and notes what is left to be read around it.
 func (s *search) take(p probe, read answer, yield func([]byte) bool) bool {
 	if read.tooMuch {
+		s.limit = max(1, min(s.limit, p.limit)/2)
 		if s.seen == 0 {
 			s.gaps = append(s.gaps, p.larger(read.count)...)
 		} else {
@@ -159,6 +163,7 @@ func (s *search) take(p probe, read answer, yield func([]byte) bool) bool {
 		}
 		return true
 	}
+	s.limit = min(s.limit+1, maxPage)
 	s.seen, s.seenBytes = s.seen+int64(len(read.objects)), s.seenBytes+read.size()
 	fresh := 0
 	for _, o := range read.objects {
@@ -189,7 +194,7 @@ func (s *search) heaviest() []probe {
 	var probes []probe
 	for len(s.gaps) > 0 && len(probes) < abreast {
 		g := s.takeHeaviest()
-		g.limit = int(max(1, min(int64(g.limit), pageBytes/g.size)))
+		g.limit = int(max(1, min(int64(g.limit), int64(s.limit), pageBytes/g.size)))
 		granted := s.grant(g.mostBytes())
 		if granted < g.size+framing {
 			s.giveBack(granted)
