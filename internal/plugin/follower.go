@@ -77,6 +77,9 @@ func (f *follower) run(ctx context.Context) {
 			return
 		}
 		f.ask(ctx, why)
+		if ctx.Err() != nil {
+			return // what was begun may not have been done
+		}
 		for _, waiting := range why.waiting {
 			close(waiting)
 		}
@@ -110,11 +113,13 @@ func (f *follower) ask(ctx context.Context, why reason) {
 	close(*f.after.Swap(&next))
 }
 
-// do does a job, and tells what came of it.
+// do does a job, and tells what came of it, unless it was ended.
 func (f *follower) do(ctx context.Context, j job) {
 	j.do(ctx)
-	f.of.tell()
-	close(j.done)
+	if ctx.Err() == nil {
+		f.of.tell()
+		close(j.done)
+	}
 }
 
 // wakeIf takes in that a call has failed, if one has: no row of jobs may keep that

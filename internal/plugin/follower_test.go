@@ -274,3 +274,30 @@ func TestAQuestionUnderWayEndsWithTheLastHold(t *testing.T) {
 	r.release()
 	require.Empty(t, r.changed)
 }
+
+// What was begun and did not end is not done.
+func TestWhoWaitsForAnAnswerIsToldThatThePluginIsClosed(t *testing.T) {
+	inside := make(chan struct{}, 1)
+	r := newRig(t, func(c *Config) {
+		c.Ask = func(ctx context.Context, _ Role) {
+			inside <- struct{}{}
+			<-ctx.Done()
+		}
+	})
+	waits := make(chan error)
+	go func() { waits <- r.Ask(context.Background()) }()
+	<-inside
+	go r.release()
+	require.ErrorIs(t, <-waits, ErrClosed)
+
+	r = newRig(t)
+	go func() {
+		waits <- r.Do(context.Background(), func(ctx context.Context) {
+			inside <- struct{}{}
+			<-ctx.Done()
+		})
+	}()
+	<-inside
+	go r.release()
+	require.ErrorIs(t, <-waits, ErrClosed)
+}
