@@ -349,3 +349,29 @@ func TestAConnectionThatHasEndedIsNone(t *testing.T) {
 	require.False(t, l.state().ready)
 	require.False(t, l.is(true), "gRPC has yet to notice")
 }
+
+// deadlines is a connection that notes its deadlines.
+type deadlines struct {
+	net.Conn
+	set []time.Time
+}
+
+func (d *deadlines) SetDeadline(t time.Time) error {
+	d.set = append(d.set, t)
+	return d.Conn.SetDeadline(t)
+}
+
+func TestOnlyTheGreetingHasADeadline(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	go func() {
+		_, _ = io.ReadFull(far, make([]byte, len(http2.ClientPreface)+9))
+		_ = http2.NewFramer(far, far).WriteSettings()
+	}()
+	conn := &deadlines{Conn: near}
+	l := &linked{Conn: conn, link: newLink("")}
+	require.NoError(t, l.greet(t.Context()))
+	require.Len(t, conn.set, 2)
+	require.False(t, conn.set[0].IsZero())
+	require.True(t, conn.set[1].IsZero())
+}
