@@ -452,7 +452,7 @@ func TestAKeyIDWithoutADEKIsForgotten(t *testing.T) {
 	use := u.of("1")
 	use.reads.Add(0)
 	require.Len(t, u.byKeyID, 1)
-	p := &Provider{opts: Options{}.withDefaults(), usage: &usage{}}
+	p := &Provider{opts: Options{}.withDefaults(), memory: &memory{}}
 	p.usage.of("gone").reads.Add(0)
 	require.Eventually(t, func() bool { runtime.GC(); return p.usage.byKeyID["gone"].live.Value() == nil }, testWait, testTick)
 	require.Equal(t, map[string]Use{"gone": {Reads: 1}}, p.Usage(), "its last counts")

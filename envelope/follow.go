@@ -148,8 +148,16 @@ func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
 			reason = "key_id"
 		case !now.dek.lasts(p.opts.MaxWrites):
 			reason = "used_up"
+		case now.dek.opener.era != p.era.Load():
+			reason = "start" // it was found to be lost, by another provider of the plugin
 		case !now.open && d.Decrypt.Trouble != nil:
-			reason = notUnwrapped // since the window is over, nothing is lost by another
+			// Since the window is over, nothing is lost by another, if it still
+			// does not unwrap this one.
+			if p.tryDEK(ctx, d, now.dek, true); d.Decrypt.Trouble == nil {
+				d.learn(proven(now.dek, p.opts.Clock.Now()))
+				return now.dek
+			}
+			reason = notUnwrapped
 		default:
 			d.learn(proven(now.dek, p.opts.Clock.Now()))
 			return now.dek

@@ -386,3 +386,133 @@ func TestAReaderIsTriedUnderThePresentKey(t *testing.T) {
 	r.settle()
 	require.Equal(t, Denied, r.Health().Problem)
 }
+
+// The era is that of what is in memory, whoever finds a KEK to be lost and whoever
+// has the DEKs in memory from whom.
+func TestALossIsKnownToAllOfOnePlugin(t *testing.T) {
+	other, _ := sealedBy(t, "1")
+	r := newRig(t)
+	own := r.write("own")
+	r.read(other)
+	heir := &rig{t: t, plugin: newFaultyPlugin(), clock: r.clock}
+	heir.Lease = lease(NewProvider(heir.plugin, Options{Clock: r.clock}), Idle)
+	defer heir.End()
+	heir.Inherit(r.Provider)
+	r.ofOld(r.ownDEK(), func(f *faultyPlugin) { f.decErr = status.Error(codes.NotFound, "no such KEK") })
+	r.reconnect()
+	require.NoError(t, heir.Prepare(t.Context()))
+	heir.SetRole(Writes)
+	heir.settle()
+	for _, value := range [][]byte{own, other} {
+		_, stale := heir.read(value)
+		require.True(t, stale)
+	}
+	fresh := heir.write("fresh")
+	_, stale := heir.read(fresh)
+	require.False(t, stale)
+
+	heir.ofOld(heir.ownDEK(), func(f *faultyPlugin) { f.decErr = status.Error(codes.NotFound, "no such KEK") })
+	heir.reconnect()
+	r.plugin.live()
+	r.pass(DefaultUnhealthyPoll)
+	_, stale = r.read(r.write("under a DEK of this era"))
+	require.False(t, stale)
+	_, stale = r.read(fresh)
+	require.True(t, stale)
+}
+
+// It stays ill, and prolongs nothing, however often a read fails, and whatever
+// with.
+func TestAWriterOfWhomOnlyTheOwnDEKIsUnwrappedStaysIll(t *testing.T) {
+	before := newRig(t).write("before")
+	cold := make([][]byte, 50)
+	for i := range cold {
+		cold[i] = newRig(t).write("cold")
+	}
+	for _, err := range []error{errDenied, errGone, status.Error(codes.Internal, "odd")} {
+		seen := &observed{}
+		r := newRig(t, func(o *Options) { o.Observer = seen })
+		r.read(before)
+		own := r.ownDEK()
+		r.plugin.set(func(f *faultyPlugin) { f.decErr, f.spared = err, []byte(own) })
+		until := r.Health().WritesUntil
+		for _, value := range cold {
+			_, _, got := r.Open(t.Context(), value, testKey)
+			require.ErrorIs(t, got, err)
+			r.pass(5 * time.Second)
+			r.clock.Step(plugin.Grace)
+			r.settle()
+			require.Equal(t, problemOf(err), r.Health().Problem)
+		}
+		require.False(t, r.Health().WritesUntil.After(until))
+		require.Equal(t, []Problem{problemOf(err)}, seen.changes)
+		r.plugin.live()
+		r.pass(DefaultUnhealthyPoll)
+		require.Empty(t, r.Health().Problem)
+	}
+}
+
+// An outage of the KMS behind a plugin that is in reach loses no KEK.
+func TestAnOutageOfTheKMSLosesNothing(t *testing.T) {
+	other, _ := sealedBy(t, "1")
+	cold, _ := sealedBy(t, "1")
+	r := newRig(t)
+	own := r.write("own")
+	r.read(other)
+	r.plugin.set(func(f *faultyPlugin) { f.encErr, f.decErr = errGone, errGone })
+	_, _, err := r.Open(t.Context(), cold, testKey)
+	require.Error(t, err)
+	for range 40 {
+		r.pass(DefaultUnhealthyPoll)
+	}
+	r.writeFails()
+	r.plugin.live()
+	r.pass(DefaultUnhealthyPoll)
+	require.Empty(t, r.Health().Problem)
+	for _, value := range [][]byte{own, other, r.write("again")} {
+		_, stale := r.read(value)
+		require.False(t, stale)
+	}
+	_, encrypts, _ := r.plugin.calls()
+	require.LessOrEqual(t, encrypts, 1+40, "once a poll at most")
+}
+
+// One that wrote is tried by what it wrote with, where nothing else is known.
+func TestAFormerWriterIsWellAgain(t *testing.T) {
+	r := newRig(t)
+	r.plugin.set(func(f *faultyPlugin) { f.decErr = errDenied })
+	r.reconnect()
+	require.Equal(t, Denied, r.Health().Problem)
+	r.SetRole(Reads)
+	r.pass(DefaultUnhealthyPoll)
+	require.Equal(t, Denied, r.Health().Problem)
+	r.plugin.live()
+	r.pass(DefaultUnhealthyPoll)
+	require.Empty(t, r.Health().Problem)
+}
+
+// A reader that sees a loss has seen it for when it writes.
+func TestALossThatAReaderSeesIsKept(t *testing.T) {
+	value, ciphertext := sealedBy(t, "1")
+	r, _ := onlooker(t, newFaultyPlugin())
+	r.read(value)
+	r.ofOld(ciphertext, func(f *faultyPlugin) { f.decErr = status.Error(codes.NotFound, "no such KEK") })
+	r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
+	r.settle()
+	require.NotEmpty(t, r.Health().Problem)
+	r.pass(DefaultUnhealthyPoll)
+	require.Empty(t, r.Health().Problem, "of what is left nothing is known against it")
+	require.NoError(t, r.Prepare(t.Context()))
+	r.SetRole(Writes)
+	_, stale := r.read(value)
+	require.True(t, stale)
+}
+
+// Whoever asks for a writer to be asked is heard, however its role came and went.
+func TestAWriterThatWasOneBeforeIsAskedAtOnce(t *testing.T) {
+	r := newRig(t)
+	r.clock.Step(2 * time.Second)
+	r.SetRole(Reads)
+	r.SetRole(Writes)
+	require.NoError(t, r.Prepare(t.Context()))
+}

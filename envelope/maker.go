@@ -183,7 +183,6 @@ func (p *Provider) prove(ctx context.Context, pending *pendingDEK) *plugin.Troub
 		pending.source = stored.DEKSource{}
 		return plugin.Troublef(BadAnswer, "decrypt: the plugin does not give back the DEK that it was given to encrypt")
 	}
-	p.samples.Unwrapped(&source)
 	return nil
 }
 
@@ -198,7 +197,7 @@ func (p *Provider) build(pending *pendingDEK) (*writeDEK, *plugin.Trouble) {
 	if err != nil {
 		return nil, plugin.Troublef(Failed, "build the DEK: %w", err)
 	}
-	known := &knownDEK{opener: open, keyID: source.KeyID, since: p.opts.Clock.Now(), era: p.writer.era.Load(), use: p.usage.of(source.KeyID)}
+	known := &knownDEK{opener: open, keyID: source.KeyID, since: p.opts.Clock.Now(), era: p.era.Load(), use: p.usage.of(source.KeyID)}
 	known.proven.Store(true)
 	return &writeDEK{
 		sealer: sealer, keyID: source.KeyID, source: source, tail: tail, opener: known,

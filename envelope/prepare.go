@@ -102,6 +102,8 @@ func (p *Provider) proveAgain(ctx context.Context, s spare) *plugin.Trouble {
 	t, lost := p.unwrapAgain(ctx, s.writeDEK)
 	switch {
 	case ctx.Err() != nil:
+	case lost && p.writer.current() != nil:
+		p.writer.keepSpare(nil, time.Time{}) // the present one was unwrapped just now
 	case lost:
 		p.writer.lose()
 	case t == nil:

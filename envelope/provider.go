@@ -38,14 +38,21 @@ type Provider struct {
 	plugin   Plugin
 	opts     Options
 
-	cache   *cache
+	*memory
 	unwraps plugin.Unwrapper[*knownDEK]
-	samples plugin.Samples[stored.DEKSource]
-	usage   *usage
 
 	writer    writer
 	maker     maker        // of the follower's goroutine
 	preparing atomic.Int32 // how many want it made ready to write
+}
+
+// memory is what all providers of one plugin share, whatever timeout they call it
+// with.
+type memory struct {
+	cache   *cache
+	samples plugin.Samples[stored.DEKSource]
+	usage   usage
+	era     atomic.Uint32 // how often the plugin was found to have lost a KEK
 }
 
 // NewProvider makes a provider of a plugin, which it owns from then on: the
@@ -53,8 +60,8 @@ type Provider struct {
 // or has to unwrap a DEK.
 func NewProvider(owned Plugin, opts Options) *Provider {
 	opts = opts.withDefaults()
-	p := &Provider{plugin: bounded{owned}, opts: opts, cache: newCache(opts.MaxDEKs), usage: &usage{}}
-	p.writer = writer{clock: opts.Clock, window: opts.WriteWindow}
+	p := &Provider{plugin: bounded{owned}, opts: opts, memory: &memory{cache: newCache(opts.MaxDEKs)}}
+	p.writer = writer{clock: opts.Clock, window: opts.WriteWindow, era: &p.era}
 	p.followed = plugin.Follow(plugin.Config{
 		Clock: opts.Clock, Healthy: opts.HealthyPoll, Unhealthy: opts.UnhealthyPoll,
 		Window: opts.WriteWindow, Wake: owned.Wake(),
@@ -74,9 +81,8 @@ func (p *Provider) close() {
 // on the same plugin: as when a plugin is called with two timeouts, or with another
 // from now on. Call it before the provider is used.
 func (p *Provider) Inherit(from *Provider) {
-	p.cache, p.usage = from.cache, from.usage
-	p.samples.From(&from.samples)
-	p.writer.era.Store(from.writer.era.Load())
+	p.memory = from.memory
+	p.writer.era = &p.era
 }
 
 // Hold keeps the provider open until end is called. The last one to end closes

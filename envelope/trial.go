@@ -26,18 +26,18 @@ func (p *Provider) try(ctx context.Context, d *draft, role Role, dek *writeDEK) 
 	if dek == nil {
 		return false
 	}
-	doubted := d.Doubt != nil
-	if lost = p.tryDEK(ctx, d, dek); !lost && doubted && d.Decrypt.Trouble == nil && ctx.Err() == nil {
-		p.trySample(ctx, d) // a plugin may remember what it wrapped last, and unwrap nothing else
-	}
-	return lost
+	return p.tryDEK(ctx, d, dek, d.Doubt != nil || d.Decrypt.Trouble != nil)
 }
 
-// tryDEK tries the plugin by a write DEK. One that it has lost is no longer written
-// with.
-func (p *Provider) tryDEK(ctx context.Context, d *draft, dek *writeDEK) (lost bool) {
+// tryDEK tries the plugin by a write DEK, and if it is in doubt also by what was read
+// before: it may remember what it wrapped last, and unwrap nothing else. A DEK that
+// it has lost is no longer written with.
+func (p *Provider) tryDEK(ctx context.Context, d *draft, dek *writeDEK, doubted bool) (lost bool) {
 	asked := p.opts.Clock.Now()
 	t, lost := p.unwrapAgain(ctx, dek)
+	if good := p.samples.Good(); t == nil && doubted && good != nil && ctx.Err() == nil {
+		t, _ = p.unwrapSample(ctx, d, good)
+	}
 	if ctx.Err() != nil {
 		return false
 	}
@@ -52,7 +52,7 @@ func (p *Provider) tryDEK(ctx context.Context, d *draft, dek *writeDEK) (lost bo
 // tryNow tries the plugin by the present write DEK, out of turn.
 func (p *Provider) tryNow(ctx context.Context, dek *writeDEK) *plugin.Trouble {
 	d := p.draft()
-	p.tryDEK(ctx, d, dek)
+	p.tryDEK(ctx, d, dek, false)
 	if ctx.Err() != nil {
 		return nil // whoever waits is told
 	}
@@ -85,28 +85,55 @@ func fingerprintOf(secret []byte) (f fingerprint) {
 	return f
 }
 
-// trySample tries a plugin by a DEK that a value was read with, or could not be.
-// That the plugin has no such KEK, or refuses one that is not its present one, is
-// the value's matter. What a writer could not read is not tried again: that is
-// one value.
+// trySample tries a plugin that is only read with, by a DEK that a value was read
+// with, or could not be, or else by one that it has wrapped itself. If there is
+// none, nothing is known against it.
 func (p *Provider) trySample(ctx context.Context, d *draft) {
-	source := p.samples.Best(func(s *stored.DEKSource) bool { return s.KeyID == d.KeyID }, p.followed.Role() != Writes)
+	source := p.samples.Best(func(s *stored.DEKSource) bool { return s.KeyID == d.KeyID })
 	if source == nil {
-		return
+		source = p.writer.aside()
 	}
 	asked := p.opts.Clock.Now()
-	_, t, err := p.callDecrypt(ctx, source)
+	var t *plugin.Trouble
+	known := false
+	if source != nil {
+		t, known = p.unwrapSample(ctx, d, source)
+	}
 	if ctx.Err() != nil {
 		return
 	}
 	now := p.opts.Clock.Now()
-	if t != nil && (plugin.OfTheValue(err) || !t.LostContact() && source.KeyID != d.KeyID && d.KeyID != "") {
-		p.samples.Forget(source)
-		d.learn(func(k plugin.Known) plugin.Known {
+	d.learn(func(k plugin.Known) plugin.Known {
+		if !known {
 			k.Decrypt = k.Decrypt.Moot(now)
-			return k.AfterMoot(asked, now).Answered(nil, now)
-		})
-		return
+			return k.AfterMoot(asked, now)
+		}
+		return k.AfterTrial(t, asked, now)
+	})
+}
+
+// unwrapSample has the plugin unwrap a stored value's DEK. That it has no such KEK,
+// or refuses one that is not its present one, is the value's matter, and nothing
+// to be tried by again. But one that it has unwrapped before, under the KEK that it
+// works with, it should know: then that is lost. known reports whether t is about
+// the plugin.
+func (p *Provider) unwrapSample(ctx context.Context, d *draft, source *stored.DEKSource) (t *plugin.Trouble, known bool) {
+	good := p.samples.Good() == source
+	_, t, err := p.callDecrypt(ctx, source)
+	if t == nil || ctx.Err() != nil {
+		return nil, true
 	}
-	d.learn(func(k plugin.Known) plugin.Known { return k.AfterTrial(t, asked, now) })
+	foreign := d.KeyID != "" && source.KeyID != d.KeyID
+	switch {
+	case plugin.OfTheValue(err):
+		p.samples.Forget(source)
+		if !good || foreign {
+			return nil, false
+		}
+		p.writer.lose()
+	case foreign && !t.LostContact():
+		p.samples.Forget(source)
+		return nil, false
+	}
+	return t, true
 }

@@ -66,7 +66,7 @@ func (p *Provider) unwrap(ctx context.Context, s *stored.DEKSource, raw []byte) 
 
 // callDecrypt asks the plugin for a DEK.
 func (p *Provider) callDecrypt(ctx context.Context, s *stored.DEKSource) (*knownDEK, *plugin.Trouble, error) {
-	era := p.writer.era.Load()
+	era := p.era.Load()
 	secret, err := p.plugin.Decrypt(ctx, wrappedOf(s))
 	if err != nil {
 		return nil, plugin.TroubleOf("decrypt", err), err

@@ -93,7 +93,7 @@ func (u *usage) reads() (uint64, time.Time) {
 // which no DEK is left is listed once more, with its last counts, and later begins
 // again at zero if it is met again. It is for one caller, every few seconds.
 func (p *Provider) Usage() map[string]Use {
-	u := p.usage
+	u := &p.usage
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	uses, reads := make(map[string]Use, len(u.byKeyID)), u.gone

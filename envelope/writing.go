@@ -39,7 +39,7 @@ type writing struct {
 	open bool
 
 	turn uint64 // of the writer: what a timer may still change
-	era  uint32
+	era  *atomic.Uint32
 }
 
 // outdates reports whether a value under a DEK is to be written again. Nothing is
@@ -47,7 +47,7 @@ type writing struct {
 // which key_id it should be. What is of an earlier era was wrapped by a KEK that
 // the plugin has lost: it is readable in this process, and perhaps nowhere else.
 func (w *writing) outdates(d *knownDEK) bool {
-	return w != nil && (w.keyID != d.keyID || w.era != d.era)
+	return w != nil && (w.keyID != d.keyID || w.era.Load() != d.era)
 }
 
 // spare is a DEK that is not written with: made ahead, or set aside.
@@ -64,7 +64,7 @@ type writer struct {
 	clock  clock.WithDelayedExecution
 	window time.Duration
 	now    atomic.Pointer[writing]
-	era    atomic.Uint32 // how often the plugin was found to have lost a KEK
+	era    *atomic.Uint32 // of the memory
 
 	mu     sync.Mutex
 	since  time.Time // when the plugin was last asked and entirely well; zero if never
@@ -165,7 +165,7 @@ func (w *writer) set(next writing) {
 	if before := w.now.Load(); before != nil {
 		next.turn = before.turn + 1
 	}
-	next.era = w.era.Load()
+	next.era = w.era
 	open := w.window - w.clock.Since(w.since)
 	known := w.window - w.clock.Since(w.named)
 	if open <= 0 {
@@ -260,6 +260,17 @@ func (w *writer) current() *writeDEK {
 		return now.dek
 	}
 	return nil
+}
+
+// aside is the source of a DEK that is not written with, though the plugin has
+// unwrapped it; nil if there is none.
+func (w *writer) aside() *stored.DEKSource {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.spare.writeDEK == nil {
+		return nil
+	}
+	return &w.spare.source
 }
 
 // lose begins another era: the plugin has lost the KEK of dek. Nothing that was

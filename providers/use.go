@@ -68,7 +68,10 @@ func (t *Transformers) Removed(next *Transformers, c clock.PassiveClock) []Remov
 	}
 	for _, u := range t.plugins {
 		u.tend()
-		gone := u.namesNotIn(next.configuration)
+		if !u.counts {
+			continue // it is told of with the first on its socket
+		}
+		gone := t.namesNotIn(next.configuration, u.id)
 		if h := u.source.Health(); h.Reads > 0 && len(gone) > 0 {
 			all = append(all, Removal{Name: "kms " + strings.Join(gone, ", "), Reads: h.Reads, LastRead: h.LastRead})
 		}
@@ -76,13 +79,18 @@ func (t *Transformers) Removed(next *Transformers, c clock.PassiveClock) []Remov
 	return all
 }
 
-// namesNotIn are the names of a plugin under which another file reads nothing
-// from it.
-func (u *pluginUse) namesNotIn(c *config.Configuration) []string {
+// namesNotIn are the names of all on the socket of a plugin under which another
+// file reads nothing from it.
+func (t *Transformers) namesNotIn(c *config.Configuration, id pluginID) []string {
 	var gone []string
-	for _, p := range u.providers {
-		if !slices.ContainsFunc(c.Providers(), func(o *config.Provider) bool { return o.Means()[0].Equal(p.Means()[0]) }) {
-			gone = append(gone, p.KMS().Name)
+	for _, u := range t.plugins {
+		if u.id.kind != id.kind || u.id.socket != id.socket {
+			continue
+		}
+		for _, p := range u.providers {
+			if !slices.ContainsFunc(c.Providers(), func(o *config.Provider) bool { return o.Means()[0].Equal(p.Means()[0]) }) {
+				gone = append(gone, p.KMS().Name)
+			}
 		}
 	}
 	return gone

@@ -127,4 +127,15 @@ func TestAWriterThatUnwrapsNothingOfBeforeIsNotWell(t *testing.T) {
 	require.False(t, verdictOf(r.Open(t.Context(), cold, testKey)).opened)
 	r.settled()
 	require.Equal(t, envelope.Failed, r.Health().Problem)
+	changes := len(r.seen.changes)
+	for range 20 {
+		r.clock.Step(envelope.DefaultUnhealthyPoll)
+		r.settled()
+		require.Equal(t, envelope.Failed, r.Health().Problem, "its probe is well each time")
+	}
+	require.Len(t, r.seen.changes, changes)
+	r.plugin.set(func(p *faultyPlugin) { p.damaged, p.damagedToo = nil, nil })
+	r.clock.Step(envelope.DefaultUnhealthyPoll)
+	r.settled()
+	require.Empty(t, r.Health().Problem)
 }

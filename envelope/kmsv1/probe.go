@@ -19,38 +19,38 @@ import (
 func (p *Provider) ask(ctx context.Context, role envelope.Role) {
 	switch role {
 	case envelope.Writes:
-		doubted := p.followed.Load().Doubt != nil
-		if p.ping(ctx) && doubted {
-			p.recheck(ctx, false) // it may unwrap what it wrapped last, and nothing else
-		}
+		p.ping(ctx)
 	case envelope.Reads:
-		if p.followed.Load().TrialIsDue(role, p.opts.HealthyPoll, p.opts.Clock.Now()) {
-			p.recheck(ctx, true)
-		}
+		p.recheck(ctx)
 	}
 }
 
 // ping has the plugin wrap and unwrap what a DEK looks like, and holds it to its
 // answer. What comes of it is noted of Encrypt: that a plugin unwraps other values
-// does not say that it keeps what it wraps.
-func (p *Provider) ping(ctx context.Context) (well bool) {
-	asked := p.opts.Clock.Now()
+// does not say that it keeps what it wraps. A plugin in doubt is also tried by
+// what was read before: it may remember what it wrapped last, and unwrap nothing
+// else.
+func (p *Provider) ping(ctx context.Context) {
+	known, asked := p.followed.Load(), p.opts.Clock.Now()
 	made, t := p.probe(ctx)
 	if t == nil {
 		t = p.unwrapProbe(ctx, made)
 	}
+	var others *plugin.Trouble
+	if good := p.samples.Good(); t == nil && good != nil && (known.Doubt != nil || known.Decrypt.Trouble != nil) {
+		others, _ = p.unwrapSample(ctx, good)
+	}
 	if ctx.Err() != nil {
-		return false // it is closing: what failed says nothing of the plugin
+		return // it is closing: what failed says nothing of the plugin
 	}
 	now := p.opts.Clock.Now()
 	p.followed.Learn(func(k plugin.Known) plugin.Known {
 		k.Encrypt = k.Encrypt.After(t, asked, now)
 		if t == nil {
-			return k.AfterTrial(nil, asked, now)
+			return k.AfterTrial(others, asked, now)
 		}
 		return k.Answered(t, now)
 	})
-	return t == nil
 }
 
 // probe is what a plugin was tried with: a secret like a DEK, which nothing is
@@ -86,29 +86,45 @@ func (p *Provider) unwrapProbe(ctx context.Context, made probe) (t *plugin.Troub
 	return t
 }
 
-// recheck tries the plugin by a DEK that a value was read with, or if bad counts by
-// one that could not be. That the plugin has no such KEK is the value's matter.
-func (p *Provider) recheck(ctx context.Context, bad bool) {
-	wrapped := p.samples.Best(func(*[]byte) bool { return true }, bad)
-	if wrapped == nil {
+// recheck tries the plugin, if that is due, by a DEK that a value was read with, or
+// could not be. If there is none, nothing is known against it.
+func (p *Provider) recheck(ctx context.Context) {
+	asked := p.opts.Clock.Now()
+	if !p.followed.Load().TrialIsDue(envelope.Reads, p.opts.HealthyPoll, asked) {
 		return
 	}
-	asked := p.opts.Clock.Now()
-	_, t, err := p.callDecrypt(ctx, *wrapped)
+	wrapped := p.samples.Best(func(*[]byte) bool { return true })
+	var t *plugin.Trouble
+	known := false
+	if wrapped != nil {
+		t, known = p.unwrapSample(ctx, wrapped)
+	}
 	if ctx.Err() != nil {
 		return
 	}
 	now := p.opts.Clock.Now()
-	if plugin.OfTheValue(err) {
-		p.samples.Forget(wrapped)
-	}
 	p.followed.Learn(func(k plugin.Known) plugin.Known {
-		if plugin.OfTheValue(err) {
-			k.Decrypt = k.Decrypt.Moot(now) // it answers, and the value alone is the matter
-			return k.AfterMoot(asked, now).Answered(nil, now)
+		if !known {
+			k.Decrypt = k.Decrypt.Moot(now)
+			return k.AfterMoot(asked, now)
 		}
 		return k.AfterTrial(t, asked, now)
 	})
+}
+
+// unwrapSample has the plugin unwrap a stored value's DEK. That it has no such KEK
+// is the value's matter, and nothing to be tried by again. known reports whether t
+// is about the plugin.
+func (p *Provider) unwrapSample(ctx context.Context, wrapped *[]byte) (t *plugin.Trouble, known bool) {
+	_, t, err := p.callDecrypt(ctx, *wrapped)
+	if t == nil || ctx.Err() != nil {
+		return nil, true
+	}
+	if plugin.OfTheValue(err) {
+		p.samples.Forget(wrapped)
+		return nil, false
+	}
+	return t, true
 }
 
 // wrap has the plugin wrap a secret.

@@ -31,7 +31,7 @@ type Provider struct {
 
 	cache   *cache
 	unwraps plugin.Unwrapper[*dek]
-	samples plugin.Samples[[]byte]
+	samples *plugin.Samples[[]byte]
 	latest  atomic.Pointer[[]byte] // what was last wrapped
 	usage   *usage
 	notes   notes
@@ -47,7 +47,7 @@ var _ transformer.Provider = (*Provider)(nil)
 // or has a DEK to wrap or unwrap.
 func NewProvider(owned Plugin, opts Options) *Provider {
 	opts = opts.withDefaults()
-	p := &Provider{As: "KMS v1 provider", plugin: bounded{owned}, opts: opts, cache: newCache(opts.CacheSize), usage: &usage{}}
+	p := &Provider{As: "KMS v1 provider", plugin: bounded{owned}, opts: opts, cache: newCache(opts.CacheSize), usage: &usage{}, samples: &plugin.Samples[[]byte]{}}
 	p.kept.Store(&plugin.Record{})
 	p.followed = plugin.Follow(plugin.Config{
 		Clock: opts.Clock, Healthy: opts.HealthyPoll, Unhealthy: opts.UnhealthyPoll,
@@ -63,8 +63,7 @@ func NewProvider(owned Plugin, opts Options) *Provider {
 // the DEKs in memory, if it keeps as many: as when a plugin is called with two
 // timeouts, or with another from now on. Call it before the provider is used.
 func (p *Provider) Inherit(from *Provider) {
-	p.usage = from.usage
-	p.samples.From(&from.samples)
+	p.usage, p.samples = from.usage, from.samples
 	if p.cache.max == from.cache.max {
 		p.cache = from.cache
 	}

@@ -106,16 +106,17 @@ func (f *Followed) Fresh() bool {
 	return !last.IsZero() && f.config.Clock.Since(last) < askEvery
 }
 
-// due is when the plugin is to be asked next, if it was last asked at last as
-// one with the role as; ok is false when nobody needs to know.
-func (f *Followed) due(last time.Time, as Role) (at time.Time, ok bool) {
+// due is when the plugin is to be asked next, if it was last asked at last; ok is
+// false when nobody needs to know. One that is to be written with is asked at once
+// when its use has changed: see [Followed.Asked].
+func (f *Followed) due(last time.Time) (at time.Time, ok bool) {
 	role, known, now := f.Role(), f.Load(), f.config.Clock.Now()
 	c := known.Condition(role, f.config.Window, now)
 	onTrouble := f.config.OnlyWriters && role == Reads
 	switch settles, isNew := known.settles(role, now); {
 	case role == Idle, onTrouble && c.Trouble == nil && !isNew:
 		return time.Time{}, false
-	case last.IsZero() && !onTrouble, role == Writes && as != Writes:
+	case last.IsZero() && !onTrouble, role == Writes && f.follower.asked.Load() != f.uses.Load():
 		return now, true
 	case isNew:
 		return settles, true

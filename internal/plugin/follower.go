@@ -96,8 +96,9 @@ func (f *follower) ask(ctx context.Context, why reason) {
 	}
 	news := f.of.tell() || f.of.Load().isNewsAfter(before)
 	f.last, f.as = f.of.config.Clock.Now(), role
+	f.asked.Store(uses)
 	poll := f.of.config.Healthy
-	if due, ok := f.of.due(f.last, f.as); ok {
+	if due, ok := f.of.due(f.last); ok {
 		poll = due.Sub(f.last)
 	}
 	f.pace.asked(f.last)
@@ -108,7 +109,6 @@ func (f *follower) ask(ctx context.Context, why reason) {
 			w.quiet = 0
 		}
 	}
-	f.asked.Store(uses)
 	next := make(chan struct{})
 	close(*f.after.Swap(&next))
 }
@@ -152,7 +152,7 @@ type reason struct {
 func (f *follower) pause(ctx context.Context) (why reason) {
 	a := alarms{clock: f.of.config.Clock}
 	defer a.stop()
-	for a.set(f.of.due(f.last, f.as)); !a.rung; {
+	for a.set(f.of.due(f.last)); !a.rung; {
 		select {
 		case <-ctx.Done():
 			return why
@@ -161,10 +161,10 @@ func (f *follower) pause(ctx context.Context) (why reason) {
 		case <-a.late.C():
 			return why
 		case <-f.turns:
-			a.set(f.of.due(f.last, f.as))
+			a.set(f.of.due(f.last))
 		case j := <-f.jobs:
 			f.do(ctx, j)
-			a.set(f.of.due(f.last, f.as))
+			a.set(f.of.due(f.last))
 			f.wakeIf(&a, &why)
 		case waiting := <-f.asks:
 			if f.heard(waiting, &why) {

@@ -13,16 +13,15 @@ func (s *Samples[Wrapped]) Unwrapped(w *Wrapped) { s.good.Store(w) }
 // Refused notes that the plugin has not unwrapped w.
 func (s *Samples[Wrapped]) Refused(w *Wrapped) { s.bad.Store(w) }
 
+// Good is one that the plugin has unwrapped; nil if there is none.
+func (s *Samples[Wrapped]) Good() *Wrapped { return s.good.Load() }
+
 // Best is what says most of the plugin as it is now; nil if there is nothing.
-// present reports whether one is under the KEK that it works with, and bad
-// whether one counts that was not unwrapped.
-func (s *Samples[Wrapped]) Best(present func(*Wrapped) bool, bad bool) *Wrapped {
-	good, refused := s.good.Load(), s.bad.Load()
-	switch {
-	case !bad || refused == nil:
-		return good
-	case good == nil || !present(good) && present(refused):
-		return refused
+// present reports whether one is under the KEK that it works with.
+func (s *Samples[Wrapped]) Best(present func(*Wrapped) bool) *Wrapped {
+	good, bad := s.good.Load(), s.bad.Load()
+	if good == nil || bad != nil && !present(good) && present(bad) {
+		return bad
 	}
 	return good
 }
@@ -31,10 +30,4 @@ func (s *Samples[Wrapped]) Best(present func(*Wrapped) bool, bad bool) *Wrapped 
 func (s *Samples[Wrapped]) Forget(w *Wrapped) {
 	s.good.CompareAndSwap(w, nil)
 	s.bad.CompareAndSwap(w, nil)
-}
-
-// From takes over the samples of others.
-func (s *Samples[Wrapped]) From(other *Samples[Wrapped]) {
-	s.good.Store(other.good.Load())
-	s.bad.Store(other.bad.Load())
 }
