@@ -199,7 +199,7 @@ func TestWhatFailsIsTold(t *testing.T) {
 		fmt.Errorf("odd"):                          ErrUnavailable,
 	} {
 		l, plugin := reader(t)
-		plugin.decErr = err
+		plugin.set(func(f *faultyPlugin) { f.decErr = err })
 		_, _, got := l.Open(t.Context(), payload, testKey)
 		require.ErrorIs(t, got, want)
 		require.ErrorIs(t, got, err)
@@ -213,7 +213,7 @@ func TestWhatFailsIsTold(t *testing.T) {
 		_, _, got := l.Open(t.Context(), p, testKey)
 		require.ErrorIs(t, got, ErrCorrupt)
 	}
-	plugin.decErr = nil
+	plugin.set(func(f *faultyPlugin) { f.decErr = nil })
 	garbage := bytes.Replace(payload, tail[5:30], bytes.Repeat([]byte{'A'}, 25), 1)
 	_, _, got := l.Open(t.Context(), garbage, testKey)
 	require.Error(t, got)
@@ -249,6 +249,8 @@ type garbagePlugin struct {
 }
 
 func (p *garbagePlugin) Decrypt(context.Context, Wrapped) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	return bytes.Clone(p.answer), nil
 }
 
@@ -267,8 +269,9 @@ func TestAWrongKeyIsNotKept(t *testing.T) {
 		}
 		object, err := stored.Parse(payload)
 		require.NoError(t, err)
-		plugin.answer, err = plugin.faultyPlugin.Decrypt(t.Context(), wrappedOf(&object.Source))
+		answer, err := plugin.faultyPlugin.Decrypt(t.Context(), wrappedOf(&object.Source))
 		require.NoError(t, err)
+		plugin.set(func(*faultyPlugin) { plugin.answer = answer })
 		got, _, err := l.Open(t.Context(), payload, testKey)
 		require.NoError(t, err)
 		require.Equal(t, "value", string(got))

@@ -131,7 +131,7 @@ func TestAReaderMayBeRefusedStatusByAPluginThatUnwraps(t *testing.T) {
 	for _, code := range []codes.Code{codes.PermissionDenied, codes.Unimplemented} {
 		first, second, third := newRig(t).write("a"), newRig(t).write("b"), newRig(t).write("c")
 		plugin := newFaultyPlugin()
-		plugin.statusErr = status.Error(code, "refused")
+		plugin.set(func(f *faultyPlugin) { f.statusErr = status.Error(code, "refused") })
 		r, seen := onlooker(t, plugin)
 		require.NotEmpty(t, r.Health().Problem)
 

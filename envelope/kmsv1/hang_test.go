@@ -24,7 +24,7 @@ func TestAListOverAPluginThatHangsWaitsForItOnce(t *testing.T) {
 	}
 	r := standing(t)
 	goOn := r.occupy()
-	r.plugin.decErr = status.Error(codes.DeadlineExceeded, "no answer")
+	r.plugin.set(func(f *faultyPlugin) { f.decErr = status.Error(codes.DeadlineExceeded, "no answer") })
 	r.plugin.takes = func() { r.clock.Step(timeout) }
 	for i, payload := range payloads {
 		_, _, err := r.Open(t.Context(), payload, testKey)
@@ -69,7 +69,7 @@ func TestAnErrorOfThePluginIsCut(t *testing.T) {
 	_, _, err := r.Open(t.Context(), payload, testKey)
 	_, errSeal := r.Seal(t.Context(), testPrefix, []byte("value"), testKey)
 	cold := standing(t)
-	cold.plugin.encErr = long
+	cold.plugin.set(func(f *faultyPlugin) { f.encErr = long })
 	errPrepare := cold.Prepare(t.Context())
 	require.NoError(t, r.Ask(t.Context()))
 	for _, err := range []error{err, errSeal, errPrepare, r.Health().Err} {

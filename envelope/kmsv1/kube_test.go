@@ -180,7 +180,7 @@ func TestDEKsOfAnyAESSizeAreRead(t *testing.T) {
 	for _, size := range []int{16, 24, 32} {
 		for name, mode := range map[string]func(cipher.Block) (value.Transformer, error){"gcm": asOf125, "cbc": asOf124} {
 			plugin := newFaultyPlugin()
-			plugin.unwrapped = bytes.Repeat([]byte{9}, size)
+			plugin.set(func(f *faultyPlugin) { f.unwrapped = bytes.Repeat([]byte{9}, size) })
 			tr := theirs(plugin, mode)
 			block, err := newBlock(plugin.unwrapped)
 			require.NoError(t, err)

@@ -162,10 +162,10 @@ func TestProblemsAreClassed(t *testing.T) {
 		fmt.Errorf("odd"):                         envelope.Failed,
 	} {
 		plugin := newFaultyPlugin()
-		plugin.encErr = err
+		plugin.set(func(f *faultyPlugin) { f.encErr = err })
 		require.Equal(t, want, newRigOn(t, plugin).Health().Problem)
 		plugin = newFaultyPlugin()
-		plugin.decErr = err
+		plugin.set(func(f *faultyPlugin) { f.decErr = err })
 		h := newRigOn(t, plugin).Health()
 		require.Equal(t, want, h.Problem)
 		require.ErrorIs(t, h.Err, err)

@@ -19,7 +19,7 @@ func TestAWrongKeyUnderWhichThePaddingFitsIsNotKept(t *testing.T) {
 	for range 20000 { // one in 256 fits
 		payload := writer.write("0123") // 32 bytes, which may be AES-CBC
 		l, plugin := reader(t)
-		plugin.unwrapped = wrong
+		plugin.set(func(f *faultyPlugin) { f.unwrapped = wrong })
 		_, stale, err := l.Open(t.Context(), payload, testKey)
 		if err != nil {
 			l.End()
@@ -27,7 +27,7 @@ func TestAWrongKeyUnderWhichThePaddingFitsIsNotKept(t *testing.T) {
 		}
 		require.True(t, stale)
 		require.Zero(t, l.Health().CachedDEKs)
-		plugin.unwrapped = nil
+		plugin.set(func(f *faultyPlugin) { f.unwrapped = nil })
 		got, stale, err := l.Open(t.Context(), payload, testKey)
 		require.NoError(t, err)
 		require.Equal(t, "0123", string(got))

@@ -197,7 +197,7 @@ func TestWhatFailsIsTold(t *testing.T) {
 		fmt.Errorf("odd"): {envelope.ErrUnavailable, envelope.Failed},
 	} {
 		l, plugin := reader(t)
-		plugin.decErr = err
+		plugin.set(func(f *faultyPlugin) { f.decErr = err })
 		_, _, got := l.Open(t.Context(), payload, testKey)
 		require.ErrorIs(t, got, want.means)
 		require.ErrorIs(t, got, err)
@@ -243,7 +243,7 @@ func TestAnAnswerThatIsNoKeyIsTold(t *testing.T) {
 	payload := newRig(t).write("value")
 	for _, answer := range [][]byte{{}, make([]byte, 15), make([]byte, 33)} {
 		l, plugin := reader(t)
-		plugin.unwrapped = answer
+		plugin.set(func(f *faultyPlugin) { f.unwrapped = answer })
 		_, _, err := l.Open(t.Context(), payload, testKey)
 		require.ErrorIs(t, err, envelope.ErrUnavailable)
 		require.ErrorContains(t, err, "the plugin's answer is no key")
