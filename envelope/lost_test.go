@@ -516,3 +516,31 @@ func TestAWriterThatWasOneBeforeIsAskedAtOnce(t *testing.T) {
 	r.SetRole(Writes)
 	require.NoError(t, r.Prepare(t.Context()))
 }
+
+// A KEK that is lost is lost also if the plugin still remembers the DEK in use: that
+// is not written with again, or what it writes would be stale for ever.
+func TestWhatIsWrittenAfterALossIsNotStale(t *testing.T) {
+	other, ciphertext := sealedBy(t, "1")
+	r := newRig(t)
+	r.read(other)
+	r.ofOld(ciphertext, func(f *faultyPlugin) { f.decErr = status.Error(codes.NotFound, "no such KEK") })
+	r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
+	r.settle()
+	require.NotEmpty(t, r.Health().Problem)
+	r.writeFails()
+	for range 3 {
+		r.pass(DefaultUnhealthyPoll)
+		require.Empty(t, r.Health().Problem)
+		_, stale := r.read(r.write("after"))
+		require.False(t, stale)
+	}
+	_, stale := r.read(other)
+	require.True(t, stale)
+
+	r.SetRole(Reads) // nor what was set aside before a loss that is found meanwhile
+	r.writer.lose()
+	r.SetRole(Writes)
+	r.settle()
+	_, stale = r.read(r.write("again"))
+	require.False(t, stale)
+}

@@ -98,7 +98,7 @@ func earlier(a, b time.Time) time.Time {
 // isFresh reports whether there is a spare DEK that the plugin has unwrapped
 // within the window.
 func (w *writer) isFresh() bool {
-	return w.spare.writeDEK != nil && w.clock.Since(w.spare.proven) <= w.window
+	return w.spareIsOfThisEra() && w.clock.Since(w.spare.proven) <= w.window
 }
 
 // end ends writing. The DEK is set aside.
@@ -229,7 +229,13 @@ func (w *writer) fittingSpare(keyID string, maxWrites uint64) (spare, bool) {
 }
 
 func (w *writer) spareFits(keyID string, maxWrites uint64) bool {
-	return w.spare.writeDEK != nil && w.spare.keyID == keyID && w.spare.lasts(maxWrites)
+	return w.spareIsOfThisEra() && w.spare.keyID == keyID && w.spare.lasts(maxWrites)
+}
+
+// spareIsOfThisEra reports whether there is a spare DEK that no lost KEK has
+// wrapped, as far as is known.
+func (w *writer) spareIsOfThisEra() bool {
+	return w.spare.writeDEK != nil && w.spare.opener.era == w.era.Load()
 }
 
 // keepSpare keeps a DEK that was proven at a time; none for nil.
