@@ -19,7 +19,7 @@ type knownDEK struct {
 	opener
 	keyID string
 	since time.Time // when it was unwrapped or made
-	era   uint32    // of the writer, then
+	era   uint32    // of the memory, then
 	use   *keyUse
 	// proven is set when it is known to be the key that it is taken for: it was
 	// made here, or has opened something.

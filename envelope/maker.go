@@ -170,15 +170,14 @@ func (w *Wrapped) Reveals(dek []byte) bool {
 func (p *Provider) prove(ctx context.Context, pending *pendingDEK) *plugin.Trouble {
 	got, err := p.plugin.Decrypt(ctx, wrappedOf(&pending.source))
 	defer clear(got)
-	source := pending.source
 	switch {
 	case err != nil:
+		source := pending.source
 		p.samples.Refused(&source)
-		t := plugin.Troublef(plugin.ProblemOf(err), "decrypt: the plugin does not unwrap what it has wrapped: %w", err)
 		if plugin.OfTheValue(err) || p.opts.Clock.Since(pending.at) >= p.opts.HealthyPoll {
 			pending.source = stored.DEKSource{} // what it wrapped is lost, or may be: have it wrapped again
 		}
-		return t
+		return plugin.Troublef(plugin.ProblemOf(err), "decrypt: the plugin does not unwrap what it has wrapped: %w", err)
 	case subtle.ConstantTimeCompare(got, pending.secret[:]) != 1:
 		pending.source = stored.DEKSource{}
 		return plugin.Troublef(BadAnswer, "decrypt: the plugin does not give back the DEK that it was given to encrypt")

@@ -105,7 +105,6 @@ func (p *Provider) trySample(ctx context.Context, d *draft) {
 	now := p.opts.Clock.Now()
 	d.learn(func(k plugin.Known) plugin.Known {
 		if !known {
-			k.Decrypt = k.Decrypt.Moot(now)
 			return k.AfterMoot(asked, now)
 		}
 		return k.AfterTrial(t, asked, now)

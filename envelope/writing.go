@@ -279,8 +279,8 @@ func (w *writer) aside() *stored.DEKSource {
 	return &w.spare.source
 }
 
-// lose begins another era: the plugin has lost the KEK of dek. Nothing that was
-// wrapped until now is written with.
+// lose begins another era: the plugin has lost a KEK. Nothing that was wrapped
+// until now is written with.
 func (w *writer) lose() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

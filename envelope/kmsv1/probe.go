@@ -105,7 +105,6 @@ func (p *Provider) recheck(ctx context.Context) {
 	now := p.opts.Clock.Now()
 	p.followed.Learn(func(k plugin.Known) plugin.Known {
 		if !known {
-			k.Decrypt = k.Decrypt.Moot(now)
 			return k.AfterMoot(asked, now)
 		}
 		return k.AfterTrial(t, asked, now)

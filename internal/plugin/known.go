@@ -112,14 +112,19 @@ func (k Known) AfterUnwrap(t *Trouble, asked, now time.Time) Known {
 // AfterTrial is what is known after the plugin was tried at asked, which came to
 // t at now.
 func (k Known) AfterTrial(t *Trouble, asked, now time.Time) Known {
-	k = k.AfterMoot(asked, now)
 	k.Decrypt = k.Decrypt.After(t, asked, now)
-	return k.Answered(t, now)
+	return k.tried(asked).Answered(t, now)
 }
 
-// AfterMoot is what is known after a trial at asked came to an answer that was
-// the matter of one value.
+// AfterMoot is what is known after a trial at asked that says nothing of the
+// plugin: there was nothing to try it by, or the answer was the matter of one value.
 func (k Known) AfterMoot(asked, now time.Time) Known {
+	k.Decrypt = k.Decrypt.Moot(now)
+	return k.tried(asked)
+}
+
+// tried ends a doubt that is older than a trial at asked.
+func (k Known) tried(asked time.Time) Known {
 	if !k.DoubtAt.After(asked) {
 		k.Doubt = nil
 	}
