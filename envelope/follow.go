@@ -14,6 +14,7 @@ import (
 type draft struct {
 	plugin.Known
 	changes []func(plugin.Known) plugin.Known
+	tried   bool // by a write DEK, since it is being asked
 }
 
 func (p *Provider) draft() *draft { return &draft{Known: *p.followed.Load()} }
@@ -150,14 +151,8 @@ func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
 			reason = "used_up"
 		case now.dek.opener.era != p.era.Load():
 			reason = "start" // it was found to be lost, by another provider of the plugin
-		case !now.open && d.Decrypt.Trouble != nil:
-			// Since the window is over, nothing is lost by another, if it still
-			// does not unwrap this one.
-			if p.tryDEK(ctx, d, now.dek, true); d.Decrypt.Trouble == nil {
-				d.learn(proven(now.dek, p.opts.Clock.Now()))
-				return now.dek
-			}
-			reason = notUnwrapped
+		case !now.open && d.Decrypt.Trouble != nil && !p.stillUnwraps(ctx, d, now.dek):
+			reason = notUnwrapped // the window is over: nothing is lost by another
 		default:
 			d.learn(proven(now.dek, p.opts.Clock.Now()))
 			return now.dek
@@ -170,6 +165,13 @@ func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
 	}
 	dek, _ := p.make(ctx, d, reason)
 	return dek
+}
+
+// stillUnwraps reports whether the plugin unwraps a write DEK. What is not known, as
+// ctx ended, is no reason to make another.
+func (p *Provider) stillUnwraps(ctx context.Context, d *draft, dek *writeDEK) bool {
+	unwrapped, _ := p.tryDEK(ctx, d, dek, true)
+	return unwrapped || ctx.Err() != nil
 }
 
 // proven is what is known by a DEK under the key_id that is named now: it was

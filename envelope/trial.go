@@ -13,7 +13,7 @@ import (
 // written, one that a value was read with. It reports whether the plugin has lost
 // it.
 func (p *Provider) try(ctx context.Context, d *draft, role Role, dek *writeDEK) (lost bool) {
-	if ctx.Err() != nil || !d.TrialIsDue(role, p.opts.HealthyPoll, p.opts.Clock.Now()) {
+	if ctx.Err() != nil || d.tried || !d.TrialIsDue(role, p.opts.HealthyPoll, p.opts.Clock.Now()) {
 		return false
 	}
 	if role != Writes {
@@ -26,27 +26,31 @@ func (p *Provider) try(ctx context.Context, d *draft, role Role, dek *writeDEK) 
 	if dek == nil {
 		return false
 	}
-	return p.tryDEK(ctx, d, dek, d.Doubt != nil || d.Decrypt.Trouble != nil)
+	_, lost = p.tryDEK(ctx, d, dek, d.Doubt != nil || d.Decrypt.Trouble != nil)
+	return lost
 }
 
 // tryDEK tries the plugin by a write DEK, and if it is in doubt also by what was read
-// before: it may remember what it wrapped last, and unwrap nothing else. A DEK that
-// it has lost is no longer written with.
-func (p *Provider) tryDEK(ctx context.Context, d *draft, dek *writeDEK, doubted bool) (lost bool) {
+// before: it may remember what it wrapped last, and unwrap nothing else. It reports
+// whether the plugin unwrapped the DEK, and whether it has lost it: then that is no
+// longer written with.
+func (p *Provider) tryDEK(ctx context.Context, d *draft, dek *writeDEK, doubted bool) (unwrapped, lost bool) {
+	d.tried = true
 	asked := p.opts.Clock.Now()
 	t, lost := p.unwrapAgain(ctx, dek)
-	if good := p.samples.Good(); t == nil && doubted && good != nil && ctx.Err() == nil {
+	unwrapped = t == nil
+	if good := p.samples.Good(); unwrapped && doubted && good != nil && ctx.Err() == nil {
 		t, _ = p.unwrapSample(ctx, d, good)
 	}
 	if ctx.Err() != nil {
-		return false
+		return false, false
 	}
 	now := p.opts.Clock.Now()
 	d.learn(func(k plugin.Known) plugin.Known { return k.AfterTrial(t, asked, now) })
 	if lost {
 		p.writer.lose()
 	}
-	return lost
+	return unwrapped, lost
 }
 
 // tryNow tries the plugin by the present write DEK, out of turn.
