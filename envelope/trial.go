@@ -99,28 +99,23 @@ func (p *Provider) trySample(ctx context.Context, d *draft) {
 	}
 	asked := p.opts.Clock.Now()
 	var t *plugin.Trouble
-	known := false
+	telling := false
 	if source != nil {
-		t, known = p.unwrapSample(ctx, d, source)
+		t, telling = p.unwrapSample(ctx, d, source)
 	}
 	if ctx.Err() != nil {
 		return
 	}
 	now := p.opts.Clock.Now()
-	d.learn(func(k plugin.Known) plugin.Known {
-		if !known {
-			return k.AfterMoot(asked, now)
-		}
-		return k.AfterTrial(t, asked, now)
-	})
+	d.learn(func(k plugin.Known) plugin.Known { return k.AfterSample(t, telling, asked, now) })
 }
 
 // unwrapSample has the plugin unwrap a stored value's DEK. That it has no such KEK,
 // or refuses one that is not its present one, is the value's matter, and nothing
 // to be tried by again. But one that it has unwrapped before, under the KEK that it
-// works with, it should know: then that is lost. known reports whether t is about
-// the plugin.
-func (p *Provider) unwrapSample(ctx context.Context, d *draft, source *stored.DEKSource) (t *plugin.Trouble, known bool) {
+// works with, it should know: then that is lost. telling reports whether t is
+// about the plugin.
+func (p *Provider) unwrapSample(ctx context.Context, d *draft, source *stored.DEKSource) (t *plugin.Trouble, telling bool) {
 	good := p.samples.Good() == source
 	_, t, err := p.callDecrypt(ctx, source)
 	if t == nil || ctx.Err() != nil {

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/kube-atrest/atrest/internal/plugin"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
@@ -81,18 +82,11 @@ func (w *writer) begin(keyID string, named, healthy time.Time) (used spare) {
 	defer w.mu.Unlock()
 	if !healthy.IsZero() && w.isFresh() {
 		used, w.spare = w.spare, spare{}
-		w.since = earlier(healthy, used.proven)
+		w.since = plugin.Earlier(healthy, used.proven)
 	}
 	w.named = named
 	w.set(writing{keyID: keyID, dek: used.writeDEK, open: used.writeDEK != nil})
 	return used
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // isFresh reports whether there is a spare DEK that the plugin has unwrapped

@@ -95,26 +95,21 @@ func (p *Provider) recheck(ctx context.Context) {
 	}
 	wrapped := p.samples.Best(func(*[]byte) bool { return true })
 	var t *plugin.Trouble
-	known := false
+	telling := false
 	if wrapped != nil {
-		t, known = p.unwrapSample(ctx, wrapped)
+		t, telling = p.unwrapSample(ctx, wrapped)
 	}
 	if ctx.Err() != nil {
 		return
 	}
 	now := p.opts.Clock.Now()
-	p.followed.Learn(func(k plugin.Known) plugin.Known {
-		if !known {
-			return k.AfterMoot(asked, now)
-		}
-		return k.AfterTrial(t, asked, now)
-	})
+	p.followed.Learn(func(k plugin.Known) plugin.Known { return k.AfterSample(t, telling, asked, now) })
 }
 
 // unwrapSample has the plugin unwrap a stored value's DEK. That it has no such KEK
-// is the value's matter, and nothing to be tried by again. known reports whether t
-// is about the plugin.
-func (p *Provider) unwrapSample(ctx context.Context, wrapped *[]byte) (t *plugin.Trouble, known bool) {
+// is the value's matter, and nothing to be tried by again. telling reports whether
+// t is about the plugin.
+func (p *Provider) unwrapSample(ctx context.Context, wrapped *[]byte) (t *plugin.Trouble, telling bool) {
 	_, t, err := p.callDecrypt(ctx, *wrapped)
 	if t == nil || ctx.Err() != nil {
 		return nil, true

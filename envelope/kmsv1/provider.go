@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/apiserver/pkg/storage/value"
 
@@ -209,8 +208,9 @@ func (p *Provider) Seal(ctx context.Context, prefix string, plaintext []byte, at
 
 // lost is why what is written could not be read again, as far as is known: the
 // plugin was never seen to unwrap what it wraps, or last did not though it was in
-// reach, or has not been for as long as KMS v2 may be written with then. What becomes of other values says nothing of that: one may be damaged, or
-// older than a plugin that no longer wraps what it can unwrap.
+// reach, or has not been for as long as KMS v2 may be written with then. What becomes
+// of other values says nothing of that: one may be damaged, or older than a plugin
+// that no longer wraps what it can unwrap.
 func (p *Provider) lost() error {
 	kept := p.kept.Load()
 	switch cause := kept.Cause(); {
@@ -271,18 +271,11 @@ func (p *Provider) Health() envelope.Health {
 		h.Problem, h.Err = c.Problem, c.Err
 	}
 	if h.Writes {
-		h.LastHealthy = earlier(k.Encrypt.WellAt, k.Decrypt.WellAt)
+		h.LastHealthy = plugin.Earlier(k.Encrypt.WellAt, k.Decrypt.WellAt)
 		if h.Problem != "" {
 			h.WritesUntil = h.LastHealthy
 		}
 	}
 	p.usage.into(&h)
 	return h
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }

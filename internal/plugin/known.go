@@ -116,9 +116,13 @@ func (k Known) AfterTrial(t *Trouble, asked, now time.Time) Known {
 	return k.tried(asked).Answered(t, now)
 }
 
-// AfterMoot is what is known after a trial at asked that says nothing of the
+// AfterSample is what is known after the plugin was tried at asked by a stored
+// value's DEK, which came to t at now. Unless telling, that says nothing of the
 // plugin: there was nothing to try it by, or the answer was the matter of one value.
-func (k Known) AfterMoot(asked, now time.Time) Known {
+func (k Known) AfterSample(t *Trouble, telling bool, asked, now time.Time) Known {
+	if telling {
+		return k.AfterTrial(t, asked, now)
+	}
 	k.Decrypt = k.Decrypt.Moot(now)
 	return k.tried(asked)
 }

@@ -117,7 +117,7 @@ func TestADoubtIsEndedByATrial(t *testing.T) {
 	require.NotNil(t, k.AfterUnwrap(nil, at(4), at(5)).Doubt, "another value says nothing of it")
 	require.NotNil(t, k.AfterTrial(nil, at(3), at(5)).Doubt, "it began before")
 	require.Nil(t, k.AfterTrial(nil, at(4), at(5)).Doubt)
-	require.Nil(t, k.AfterMoot(at(4), at(5)).Doubt)
+	require.Nil(t, k.AfterSample(nil, false, at(4), at(5)).Doubt)
 	tried := k.AfterTrial(denied, at(4), at(5))
 	require.Nil(t, tried.Doubt)
 	require.Same(t, denied, tried.Decrypt.Trouble)

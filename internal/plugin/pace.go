@@ -45,6 +45,14 @@ func (w *wakes) brought(now time.Time, news bool, poll time.Duration) {
 	w.quiet = min(max(askEvery, 4*w.quiet), max(askEvery, poll))
 }
 
+// Earlier is the earlier of two times.
+func Earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
