@@ -20,8 +20,8 @@ const HookName = "start-encryption-provider-config-automatic-reload"
 
 // ApplyTo links encryption at rest into an apiserver: its storage
 // transformers, the check kms-providers on healthz and readyz, the reload of
-// the file, and its state as JSON at [StatusPath]. Call it before EtcdOptions.ApplyTo, which takes the transformers
-// from c. Everything ends when the server has drained.
+// the file, and its state as JSON at [healthz.Path]. Call it before
+// EtcdOptions.ApplyTo, which takes the transformers from c. Everything ends when the server has drained.
 //
 // A server whose server.Config is made by somebody else, as kube-apiserver's
 // is, uses [Options.Start] and [Encryption.Install].
@@ -45,7 +45,7 @@ func (o *Options) ApplyTo(c *server.Config) error {
 
 // Install adds encryption at rest to the config of a server that somebody else
 // makes: its storage options ([Encryption.RESTOptions]), the check kms-providers on
-// healthz and readyz and not on livez, its state at [StatusPath], behind the
+// healthz and readyz and not on livez, its state at [healthz.Path], behind the
 // server's authentication and authorization, and the reload of the file. Call it
 // once, when c has its storage options and before the server is made; if there are
 // several servers in one, for the outermost, and RESTOptions for the others. The

@@ -17,13 +17,14 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/server/healthz"
+	apihealthz "k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/client-go/rest"
 	basecompatibility "k8s.io/component-base/compatibility"
 
 	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/etcdtest"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/reload"
@@ -116,17 +117,17 @@ func TestWhatIsToldOfEncryptionIsForThoseWhoMay(t *testing.T) {
 		user, method, path string
 		code               int
 	}{
-		{"reader", "GET", atrest.StatusPath, http.StatusOK},
+		{"reader", "GET", healthz.Path, http.StatusOK},
 		{"reader", "GET", "/readyz/kms-providers", http.StatusOK},
 		{"reader", "GET", "/healthz/kms-providers", http.StatusOK},
 		{"reader", "GET", "/livez/kms-providers", http.StatusNotFound}, // a restart mends no plugin
-		{"reader", "POST", atrest.AskPath, http.StatusForbidden},
-		{"reader", "GET", atrest.AskPath, http.StatusMethodNotAllowed},
+		{"reader", "POST", healthz.AskPath, http.StatusForbidden},
+		{"reader", "GET", healthz.AskPath, http.StatusMethodNotAllowed},
 		{"reader", "GET", "/debug/encryptions", http.StatusNotFound},
-		{"operator", "POST", atrest.AskPath, http.StatusOK},
-		{"operator", "GET", atrest.StatusPath, http.StatusForbidden},
-		{"", "POST", atrest.AskPath, http.StatusUnauthorized},
-		{"", "GET", atrest.StatusPath, http.StatusUnauthorized},
+		{"operator", "POST", healthz.AskPath, http.StatusOK},
+		{"operator", "GET", healthz.Path, http.StatusForbidden},
+		{"", "POST", healthz.AskPath, http.StatusUnauthorized},
+		{"", "GET", healthz.Path, http.StatusUnauthorized},
 	} {
 		require.Equal(t, c.code, s.request(c.user, c.method, c.path), "%+v", c)
 	}
@@ -185,10 +186,10 @@ func TestInstallAddsAllAndToNobodyElse(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, e.ResourceTransformers().TransformerForResource(secrets), options.StorageConfig.Transformer)
 	require.Contains(t, config.PostStartHooks, atrest.HookName)
-	for _, checks := range [][]healthz.HealthChecker{config.HealthzChecks, config.ReadyzChecks} {
+	for _, checks := range [][]apihealthz.HealthChecker{config.HealthzChecks, config.ReadyzChecks} {
 		require.Equal(t, "kms-providers", checks[len(checks)-1].Name())
 	}
-	others.AddHealthzChecks(healthz.PingHealthz)
+	others.AddHealthzChecks(apihealthz.PingHealthz)
 	require.Equal(t, "kms-providers", config.HealthzChecks[len(config.HealthzChecks)-1].Name(), "they share nothing")
 	require.ErrorContains(t, e.Install(config), "encryption at rest: ")
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
@@ -30,16 +31,16 @@ func request(e *atrest.Encryption, method, path string) *httptest.ResponseRecord
 }
 
 // askStatus has the plugins asked.
-func askStatus(t *testing.T, e *atrest.Encryption) (s atrest.Status) {
+func askStatus(t *testing.T, e *atrest.Encryption) (s healthz.Status) {
 	t.Helper()
-	w := request(e, http.MethodPost, atrest.AskPath)
+	w := request(e, http.MethodPost, healthz.AskPath)
 	require.Equal(t, http.StatusOK, w.Code)
 	require.Equal(t, "application/json", w.Header().Get("Content-Type"))
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &s))
 	return s
 }
 
-func keyIDHashes(s atrest.Status) []string {
+func keyIDHashes(s healthz.Status) []string {
 	var all []string
 	for _, p := range s.Providers {
 		all = append(all, p.KeyIDHash)
@@ -53,7 +54,7 @@ func TestToHaveThePluginsAskedIsAPost(t *testing.T) {
 	e := start(t, optionsFor(path))
 	calls := p.Calls()
 	for _, method := range []string{"GET", "HEAD", "PUT", "DELETE", "OPTIONS"} {
-		w := request(e, method, atrest.AskPath)
+		w := request(e, method, healthz.AskPath)
 		require.Equal(t, http.StatusMethodNotAllowed, w.Code, method)
 		require.Equal(t, "POST", w.Header().Get("Allow"))
 		require.Equal(t, "post to /debug/encryption/ask to have the KMS plugins asked, or get /debug/encryption\n", w.Body.String())
@@ -95,8 +96,8 @@ func TestWhatAPluginSaysNowIsKnownInTheAnswer(t *testing.T) {
 	reader.Set(func(b *faultplugin.Behaviour) { b.Healthz = "the KMS is away" })
 	clock.Step(time.Second)
 	s := askStatus(t, e)
-	require.Equal(t, "ready", s.Providers[0].State)
-	require.Equal(t, []string{"degraded", "unhealthy"}, []string{s.Providers[1].State, s.Providers[1].Problem})
+	require.Equal(t, healthz.Ready, s.Providers[0].State)
+	require.Equal(t, []any{healthz.Degraded, "unhealthy"}, []any{s.Providers[1].State, s.Providers[1].Problem})
 }
 
 func TestHoweverOftenOneAsksAPluginIsNotAskedThatOften(t *testing.T) {
@@ -150,6 +151,6 @@ func TestWhoGivesUpIsNotWaitedWith(t *testing.T) {
 	api := httptest.NewServer(e.ServeStatus(others))
 	defer api.Close() // it waits for all who are answered
 	client := &http.Client{Timeout: 50 * time.Millisecond}
-	_, err := client.Post(api.URL+atrest.AskPath, "", nil)
+	_, err := client.Post(api.URL+healthz.AskPath, "", nil)
 	require.True(t, err != nil && strings.Contains(err.Error(), "Timeout"), "%v", err)
 }

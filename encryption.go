@@ -10,14 +10,12 @@ import (
 
 	"github.com/google/uuid"
 	"k8s.io/apiserver/pkg/features"
-	apihealthz "k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/storage/value"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/lookahead"
 	"github.com/kube-atrest/atrest/internal/metrics"
 	"github.com/kube-atrest/atrest/providers"
@@ -143,23 +141,6 @@ func (e *Encryption) build(content []byte, before ...*providers.Transformers) (*
 // ResourceTransformers are the transformers of every resource, always those of
 // the configuration in use.
 func (e *Encryption) ResourceTransformers() value.ResourceTransformers { return e.set }
-
-// HealthChecker is the check kms-providers, for healthz and readyz and not for
-// livez: a restart mends no plugin.
-func (e *Encryption) HealthChecker() apihealthz.HealthChecker {
-	return healthz.New(e.clock, e.health)
-}
-
-func (e *Encryption) health() []healthz.Provider {
-	var all []healthz.Provider
-	for _, p := range e.inUse().Health() {
-		all = append(all, healthz.Provider{
-			Names: p.Names, Endpoint: p.Endpoint, Writes: p.WritesFor,
-			Problem: string(p.Problem), Cause: p.Err, Since: p.Since, WritesUntil: p.WritesUntil,
-		})
-	}
-	return all
-}
 
 // tend tends the transformers in use until ctx ends.
 func (e *Encryption) tend(ctx context.Context) {

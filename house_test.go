@@ -35,7 +35,7 @@ var rooms = map[string]room{
 	// What is in an apiserver.
 	"config": {uses: []string{"internal/redact", "internal/stored"},
 		never: []string{"os", "net/http", "google.golang.org/grpc/...", "k8s.io/klog/...", "github.com/fsnotify/fsnotify"}},
-	"providers": {uses: []string{"config", "envelope", "envelope/kmsv1", "transformer", "internal/metrics", "internal/stored"},
+	"providers": {uses: []string{"config", "healthz", "envelope", "envelope/kmsv1", "transformer", "internal/metrics", "internal/stored"},
 		never: []string{"os", "net/http", "github.com/fsnotify/fsnotify"}},
 	"reload":  {uses: []string{"internal/tally"}, never: []string{"k8s.io/apiserver/pkg/apis/...", "google.golang.org/grpc/..."}},
 	"healthz": {never: []string{"os", "google.golang.org/grpc/..."}},
@@ -51,8 +51,8 @@ var rooms = map[string]room{
 	"operate/audit/...":    {uses: []string{"config", "providers", "envelope", "internal/stored", "operate/audit/..."}, never: []string{"k8s.io/klog/..."}},
 	"operate/preflight":    {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/plugin", "internal/stored"}, never: []string{"k8s.io/klog/..."}},
 	"operate/migrate":      {never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
-	"operate/rotation/...": {uses: []string{"operate/rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
-	"operate/fleet":        {uses: []string{"operate/rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
+	"operate/rotation/...": {uses: []string{"healthz", "operate/rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
+	"operate/fleet":        {uses: []string{"healthz", "operate/rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
 	"cmd/...":              {uses: []string{"config", "operate/...", "cmd/..."}},
 
 	"internal/lookahead": {uses: []string{"internal/stored"}, never: []string{"k8s.io/kms/...", "k8s.io/client-go/..."}},

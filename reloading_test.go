@@ -15,11 +15,12 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/reload"
 )
 
-func reloadOf(e *atrest.Encryption) atrest.ReloadStatus { return *e.Status().Reload }
+func reloadOf(e *atrest.Encryption) healthz.Reload { return *e.Status().Reload }
 
 // uses reports whether a content is in use and nothing else is tried.
 func uses(e *atrest.Encryption, content string) bool {
@@ -48,9 +49,9 @@ func TestACorrectedFileTakesEffectWhileAPluginIsWaitedFor(t *testing.T) {
 	mistaken, hung := hanging(t, e, put)
 	s := getStatus(t, e)
 	require.Equal(t, reload.Hash([]byte(first)), s.ConfigHash)
-	require.Equal(t, atrest.ReloadStatus{LoadedAt: s.Reload.LoadedAt, Outcome: "building", BuildingHash: reload.Hash([]byte(mistaken))}, *s.Reload)
+	require.Equal(t, healthz.Reload{LoadedAt: s.Reload.LoadedAt, Outcome: "building", BuildingHash: reload.Hash([]byte(mistaken))}, *s.Reload)
 	require.Len(t, s.Providers, 1)
-	require.Equal(t, "ready", s.Providers[0].State)
+	require.Equal(t, healthz.Ready, s.Providers[0].State)
 	require.Contains(t, stored(t, e, secrets), "k8s:enc:kms:v2:test:", "what is in use stays in use")
 
 	corrected := configuration(p, "secrets, configmaps")
@@ -110,7 +111,7 @@ func TestRunThatEndsWhileAPluginIsWaitedForLetsGoOfIt(t *testing.T) {
 	_, hung := hanging(t, e, put)
 	stop()
 	hung.requireClosed(t)
-	require.Equal(t, "ok", reloadOf(e).Outcome)
+	require.Equal(t, healthz.Loaded, reloadOf(e).Outcome)
 	require.Contains(t, stored(t, e, secrets), "k8s:enc:kms:v2:test:", "it does not end what is in use")
 }
 
@@ -154,7 +155,7 @@ func (y *trying) try(times int) {
 
 func TestATryIsHeldForTheNextAndCostsAPluginThatIsWellNoOtherDEK(t *testing.T) {
 	y := newTrying(t)
-	require.Equal(t, "failed", reloadOf(y.Encryption).Outcome)
+	require.Equal(t, healthz.Failed, reloadOf(y.Encryption).Outcome)
 	require.True(t, reloadOf(y.Encryption).Retrying)
 	require.Equal(t, 1, y.well.Calls().Encrypt)
 	require.Contains(t, stored(t, y.Encryption, secrets), "k8s:enc:aesgcm:", "nothing changes of what is in use")
@@ -214,7 +215,7 @@ func TestATryIsLetGoWhenRunEnds(t *testing.T) {
 func TestAFileThatIsTriedAgainStaysFailedMeanwhile(t *testing.T) {
 	y := newTrying(t)
 	failed := reloadOf(y.Encryption)
-	require.Equal(t, "failed", failed.Outcome)
+	require.Equal(t, healthz.Failed, failed.Outcome)
 	require.Equal(t, reload.Hash([]byte(y.content)), failed.FailedHash)
 	require.Contains(t, failed.Error, "the KMS is away")
 	y.sick.Set(hang)

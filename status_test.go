@@ -16,6 +16,7 @@ import (
 
 	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/reload"
 )
@@ -34,9 +35,9 @@ type ignore struct{ *testing.T }
 
 func (ignore) Log(...any) {}
 
-func getStatus(t *testing.T, e *atrest.Encryption) (s atrest.Status) {
+func getStatus(t *testing.T, e *atrest.Encryption) (s healthz.Status) {
 	w := httptest.NewRecorder()
-	e.ServeStatus(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", atrest.StatusPath, nil))
+	e.ServeStatus(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", healthz.Path, nil))
 	require.Equal(t, 200, w.Code)
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &s))
 	return s
@@ -58,10 +59,10 @@ func TestStatusIsTheCheckAsData(t *testing.T) {
 	require.Nil(t, s.Reload)
 	require.Len(t, s.Providers, 2)
 	w := s.Providers[0]
-	require.Equal(t, []any{"write", "ready", "", 180.0, uint64(1)}, []any{w.Role, w.State, w.Problem, w.WritesLeft, w.DEKWrites})
+	require.Equal(t, []any{healthz.Writes, healthz.Ready, "", 180.0, uint64(1)}, []any{w.Role, w.State, w.Problem, w.WritesLeft, w.DEKWrites})
 	require.Equal(t, []string{"secrets"}, w.WritesFor)
 	require.Regexp(t, "^sha256:", w.KeyIDHash)
-	require.Equal(t, "read", s.Providers[1].Role)
+	require.Equal(t, healthz.Reads, s.Providers[1].Role)
 	require.Eventually(t, func() bool { return getStatus(t, e).Providers[1].State == "degraded" }, 30*time.Second, time.Millisecond)
 
 	p.Kill()
@@ -71,7 +72,7 @@ func TestStatusIsTheCheckAsData(t *testing.T) {
 	require.Equal(t, "unreachable", s.Providers[0].Problem)
 	require.NotEmpty(t, s.Providers[0].Message)
 	require.Equal(t, 120.0, s.Providers[0].WritesLeft)
-	require.Equal(t, []any{"degraded", "unreachable"}, []any{s.Providers[1].State, s.Providers[1].Problem})
+	require.Equal(t, []any{healthz.Degraded, "unreachable"}, []any{s.Providers[1].State, s.Providers[1].Problem})
 	old.Serve()
 	require.Eventually(t, func() bool { return getStatus(t, e).Providers[1].State == "ready" }, 30*time.Second, time.Millisecond)
 	require.Equal(t, w.KeyIDHash, getStatus(t, e).Providers[1].KeyIDHash, "both have the key_id 1")
@@ -91,9 +92,9 @@ func TestStatusTellsWhatAProviderHasDone(t *testing.T) {
 	clock.Step(time.Minute)
 	eventually(t, func() bool { s := getStatus(t, e).Providers[0]; return s.Reads == 3 && s.LastHealthy.After(began) })
 	now := clock.Now().UTC()
-	require.Equal(t, atrest.ProviderStatus{
-		Names: []string{"test"}, Endpoint: p.Endpoint(), Role: "write", WritesFor: []string{"secrets"}, State: "ready", Since: began,
-		KeyIDHash: envelope.HashKeyID("1"), DEKCreated: began, DEKWrites: 3, LastHealthy: now, WritesLeft: 180,
+	require.Equal(t, healthz.Provider{
+		Names: []string{"test"}, Endpoint: p.Endpoint(), Role: healthz.Writes, WritesFor: []string{"secrets"}, State: healthz.Ready, Since: began,
+		KeyIDHash: envelope.HashKeyID("1"), DEKCreated: began, DEKWrites: 3, LastHealthy: now, WritesUntil: now.Add(3 * time.Minute), WritesLeft: 180,
 		CachedDEKs: 1, Reads: 3, LastRead: now,
 	}, getStatus(t, e).Providers[0])
 }
@@ -108,7 +109,7 @@ func TestStatusTellsHowAFileFails(t *testing.T) {
 	follow(t, e)
 	eventually(t, func() bool { return e.Status().Reload != nil })
 	loaded := *getStatus(t, e).Reload
-	require.Equal(t, atrest.ReloadStatus{LoadedAt: clock.Now(), Outcome: "ok"}, loaded)
+	require.Equal(t, healthz.Reload{LoadedAt: clock.Now(), Outcome: "ok"}, loaded)
 
 	put("kind: [")
 	stepUntil(t, clock, func() bool { return reloadOf(e).Outcome == "failed" })
@@ -146,7 +147,7 @@ func TestAReloadIsLoggedByWhatItChanges(t *testing.T) {
 	require.Contains(t, out, `removed="identity" reads=1`)
 	require.Contains(t, out, `field="resources[0].providers[0]" kind="not_bound_to_key"`)
 	require.NotContains(t, out, "MDEyMzQ1Njc4OWFiY2RlZg")
-	require.Equal(t, "ok", getStatus(t, e).Reload.Outcome)
+	require.Equal(t, healthz.Loaded, getStatus(t, e).Reload.Outcome)
 
 	put("nothing")
 	require.Eventually(t, func() bool { return getStatus(t, e).Reload.Outcome == "failed" }, 30*time.Second, time.Millisecond)

@@ -49,9 +49,6 @@ type Health struct {
 	LastRead time.Time
 }
 
-// Ready reports whether the provider can do all that it is there for.
-func (h *Health) Ready() bool { return h.Problem == "" || !h.Writes }
-
 // Health is what the provider knows of itself now.
 func (p *Provider) Health() Health {
 	k, c, role := p.followed.Load(), p.followed.Condition(), p.followed.Role()

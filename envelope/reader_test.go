@@ -58,7 +58,6 @@ func TestAReaderNeedsDecryptAndNothingElse(t *testing.T) {
 	require.Equal(t, []int{1, 0, 1}, []int{statuses, encrypts, decrypts})
 	require.Equal(t, map[string]Use{"1": {Reads: 1}}, r.Usage())
 	h := r.Health()
-	require.True(t, h.Ready())
 	require.False(t, h.Writes)
 	require.Equal(t, 1, h.CachedDEKs)
 	require.Equal(t, uint64(1), h.Reads)
@@ -108,7 +107,6 @@ func TestAProblemOfStatusDegradesAReader(t *testing.T) {
 			require.Equal(t, testStart.Add(DefaultHealthyPoll), h.Since)
 			require.Equal(t, testStart, h.LastHealthy)
 			require.Equal(t, HashKeyID("1"), h.KeyIDHash, "the last that was named")
-			require.True(t, h.Ready())
 			require.Equal(t, problem == BadKeyID, seen.refused == 1)
 			if problem != Denied { // see below
 				r.read(payload)
@@ -318,7 +316,6 @@ func TestADegradedReaderIsReady(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnavailable)
 	h := l.Health()
 	require.Equal(t, Unreachable, h.Problem)
-	require.True(t, h.Ready())
 }
 
 // Whoever changes what a provider is used for does not change what is known of

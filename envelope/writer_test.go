@@ -116,7 +116,7 @@ func TestTheWriteWindow(t *testing.T) {
 			require.Equal(t, healthy.Add(60*time.Second), h.Since)
 			require.Equal(t, healthy, h.LastHealthy)
 			require.Equal(t, healthy.Add(DefaultWriteWindow), h.WritesUntil)
-			require.False(t, h.Ready())
+			require.NotEmpty(t, h.Problem)
 
 			for h.WritesUntil.Sub(r.clock.Now()) > 10*time.Second {
 				r.write("in the window")
@@ -213,7 +213,7 @@ func TestWritesBeginWhenThePluginComes(t *testing.T) {
 	r := newRigOn(t, plugin)
 	h := r.Health()
 	require.True(t, h.WritesUntil.IsZero())
-	require.False(t, h.Ready())
+	require.NotEmpty(t, h.Problem)
 	r.writeFails("no DEK that the plugin is known to unwrap", "nobody listens")
 
 	plugin.live()

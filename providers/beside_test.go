@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/providers"
 )
@@ -85,7 +86,7 @@ func rotate(t *testing.T, x *providers.Transformers, p *faultplugin.Plugin, keyI
 	t.Helper()
 	p.Heal(keyID)
 	require.Eventually(t, func() bool {
-		return slices.ContainsFunc(x.Health(), func(h providers.PluginHealth) bool {
+		return slices.ContainsFunc(x.Health(), func(h healthz.Provider) bool {
 			return h.Endpoint == p.Endpoint() && h.KeyIDHash == envelope.HashKeyID(keyID)
 		})
 	}, 30*time.Second, time.Millisecond)

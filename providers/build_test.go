@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/providers"
 )
@@ -202,10 +203,10 @@ func TestRolesChangeWithTheFile(t *testing.T) {
 		health := inUse.Health()
 		require.Eventually(t, func() bool {
 			health = inUse.Health()
-			return !slices.ContainsFunc(health, func(h providers.PluginHealth) bool { return h.KeyIDHash == "" })
+			return !slices.ContainsFunc(health, func(h healthz.Provider) bool { return h.KeyIDHash == "" })
 		}, 30*time.Second, time.Millisecond, "the key_id of each plugin is known, whatever its role")
 		for _, h := range health {
-			require.Equal(t, len(h.WritesFor) > 0, h.Writes)
+			require.Equal(t, len(h.WritesFor) > 0, h.Role == healthz.Writes)
 			require.Equal(t, envelope.HashKeyID(map[string]string{"old": "1", "new": "2"}[h.Names[0]]), h.KeyIDHash)
 		}
 		for j, w := range written {

@@ -5,33 +5,34 @@ import (
 	"time"
 
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/healthz"
 )
 
-// PluginHealth is the health of one KMS plugin with its place in the file.
-type PluginHealth struct {
-	envelope.Health
-	// Names are those of the providers on the plugin.
-	Names []string
-	// Endpoint is the plugin's, as the file has it.
-	Endpoint string
-	// WritesFor are the resources that are written with the plugin, as the
-	// file names them.
-	WritesFor []string
-}
-
-// Health is what is known of every KMS plugin, in the order of the file.
-// Nobody is asked.
-func (t *Transformers) Health() []PluginHealth {
-	var all []PluginHealth
+// Health is what is known of every KMS plugin, in the order of the file. Nobody is
+// asked.
+func (t *Transformers) Health() []healthz.Provider {
+	all := []healthz.Provider{}
 	for _, u := range t.plugins {
-		all = append(all, PluginHealth{
-			Health:    u.source.Health(),
-			Names:     u.names(),
-			Endpoint:  u.providers[0].KMS().Endpoint,
-			WritesFor: t.writtenWith(u),
-		})
+		p := told(u.source.Health())
+		p.Names, p.Endpoint, p.WritesFor = u.names(), u.providers[0].KMS().Endpoint, t.writtenWith(u)
+		all = append(all, p)
 	}
 	return all
+}
+
+func told(h envelope.Health) healthz.Provider {
+	p := healthz.Provider{
+		Role: healthz.Reads, Problem: string(h.Problem), Since: h.Since,
+		KeyIDHash: h.KeyIDHash, DEKCreated: h.DEKCreated, DEKWrites: h.DEKWrites, LastHealthy: h.LastHealthy,
+		WritesUntil: h.WritesUntil, CachedDEKs: h.CachedDEKs, Reads: h.Reads, LastRead: h.LastRead,
+	}
+	if h.Writes {
+		p.Role = healthz.Writes
+	}
+	if h.Err != nil {
+		p.Message = h.Err.Error()
+	}
+	return p
 }
 
 func (t *Transformers) writtenWith(u *pluginUse) []string {

@@ -138,7 +138,7 @@ func TestTheLogIsSilentAboutAPluginFromTheSwapOn(t *testing.T) {
 		p.Set(func(b *faultplugin.Behaviour) { b.Healthz = "no" })
 		clock.Step(2 * time.Second)
 		inUse.Ask(t.Context())
-		require.Equal(t, envelope.Unhealthy, inUse.Health()[0].Problem)
+		require.EqualValues(t, envelope.Unhealthy, inUse.Health()[0].Problem)
 	})
 	require.NotContains(t, logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "healthy")
 }

@@ -12,7 +12,6 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
@@ -55,7 +54,7 @@ func TestEachPluginHasItsOwnHealth(t *testing.T) {
 	plugins := []*faultplugin.Plugin{faultplugin.Start(t), faultplugin.Start(t)}
 	clock := testingclock.NewFakeClock(start)
 	x := begun(t, fileOf(rule("secrets", kms("first", plugins[0])), rule("pods", kms("second", plugins[1]))), atRest(clock))
-	is := func(first, second envelope.Problem) {
+	is := func(first, second string) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			clock.Step(100 * time.Millisecond)
@@ -65,13 +64,13 @@ func TestEachPluginHasItsOwnHealth(t *testing.T) {
 	}
 	is("", "")
 	plugins[0].Kill()
-	is(envelope.Unreachable, "")
+	is("unreachable", "")
 	plugins[0].Serve()
 	is("", "")
 	plugins[1].Kill()
-	is("", envelope.Unreachable)
+	is("", "unreachable")
 	plugins[0].Kill()
-	is(envelope.Unreachable, envelope.Unreachable)
+	is("unreachable", "unreachable")
 	plugins[0].Serve()
 	plugins[1].Serve()
 	is("", "")

@@ -14,6 +14,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/providers"
 )
@@ -37,7 +38,7 @@ func lose(t *testing.T, p *faultplugin.Plugin, x *providers.Transformers, clock 
 	p.Kill()
 	require.Eventually(t, func() bool {
 		clock.Step(time.Second)
-		return !slices.ContainsFunc(x.Health(), func(h providers.PluginHealth) bool {
+		return !slices.ContainsFunc(x.Health(), func(h healthz.Provider) bool {
 			return h.Endpoint == p.Endpoint() && (h.Problem == "" || h.WritesUntil.After(clock.Now()))
 		})
 	}, 30*time.Second, time.Millisecond)
@@ -198,7 +199,7 @@ func TestAtTheSwapBothCanWrite(t *testing.T) {
 	require.Equal(t, 1, swaps)
 	require.NoError(t, tryWrite(t, next, "secrets"))
 	require.ErrorIs(t, tryWrite(t, inUse, "secrets"), envelope.ErrWritesStopped, "late writes do not go on")
-	require.False(t, next.Health()[1].Writes)
+	require.Equal(t, healthz.Reads, next.Health()[1].Role)
 }
 
 // A plugin that the next file does not have is let go of: nobody asks it again.

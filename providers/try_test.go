@@ -15,6 +15,7 @@ import (
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/envelope/kmsv1"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/providers"
 )
@@ -176,7 +177,7 @@ func TestADayOfTriesCostsAPluginOneDEK(t *testing.T) {
 	require.Equal(t, 1, calls.Encrypt)
 	require.LessOrEqual(t, calls.Decrypt, tries)
 	h := y.inUse.Health()[0]
-	require.False(t, h.Writes)
+	require.Equal(t, healthz.Reads, h.Role)
 	require.Empty(t, h.Problem)
 	require.Zero(t, h.CachedDEKs)
 	require.Empty(t, h.WritesFor)
@@ -194,7 +195,7 @@ func TestATryOfAFileThatPutsAPluginFirstDoesNotMakeItWrite(t *testing.T) {
 	require.Error(t, y.again(fileOf(rule("secrets", kms("a", p), gcmKey), rule("pods", kms("b", q)))))
 	for range 2 {
 		h := y.inUse.Health()[0]
-		require.False(t, h.Writes)
+		require.Equal(t, healthz.Reads, h.Role)
 		require.True(t, h.Ready())
 		require.Empty(t, h.WritesFor)
 		require.Equal(t, envelope.HashKeyID("1"), h.KeyIDHash)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-atrest/atrest/apiserver/etcd"
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
@@ -86,7 +87,7 @@ func (f *faulty) deadReader(t *testing.T) {
 	require.ErrorContains(t, read(), `provider "old"`)
 	requireStatus(t, f.Server, http.StatusOK, "/readyz")
 	reader := f.provider(t, "old")
-	require.Equal(t, []any{"read", "degraded", "unreachable"}, []any{reader.Role, reader.State, reader.Problem})
+	require.Equal(t, []any{healthz.Reads, healthz.Degraded, "unreachable"}, []any{reader.Role, reader.State, reader.Problem})
 
 	f.reader.Serve()
 	until(t, "the plugin is found", func() bool { return read() == nil })

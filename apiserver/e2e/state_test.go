@@ -14,28 +14,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 	"github.com/kube-atrest/atrest/apiserver/internal/local"
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/healthz"
 )
 
-const statusPath = atrest.StatusPath
+const statusPath = healthz.Path
 
-func (f *faulty) state(t *testing.T) atrest.Status {
+func (f *faulty) state(t *testing.T) healthz.Status {
 	t.Helper()
 	status, text := f.Get(statusPath)
 	require.Equal(t, http.StatusOK, status, text)
-	var state atrest.Status
+	var state healthz.Status
 	require.NoError(t, json.Unmarshal([]byte(text), &state))
 	return state
 }
 
 // provider is what the state tells of the plugin behind the provider of this name.
-func (f *faulty) provider(t *testing.T, name string) atrest.ProviderStatus {
+func (f *faulty) provider(t *testing.T, name string) healthz.Provider {
 	t.Helper()
 	all := f.state(t).Providers
-	i := slices.IndexFunc(all, func(p atrest.ProviderStatus) bool { return slices.Contains(p.Names, name) })
+	i := slices.IndexFunc(all, func(p healthz.Provider) bool { return slices.Contains(p.Names, name) })
 	require.GreaterOrEqual(t, i, 0, "%s is in the state", name)
 	return all[i]
 }
@@ -44,7 +44,7 @@ func (f *faulty) provider(t *testing.T, name string) atrest.ProviderStatus {
 func (f *faulty) requireSameFacts(t *testing.T, text string) {
 	t.Helper()
 	p := f.provider(t, "one")
-	require.Equal(t, []string{"write", "not_ready", envelope.HashKeyID("1")}, []string{p.Role, p.State, p.KeyIDHash})
+	require.Equal(t, []any{healthz.Writes, healthz.NotReady, envelope.HashKeyID("1")}, []any{p.Role, p.State, p.KeyIDHash})
 	require.Contains(t, text, fmt.Sprintf("kms provider %q (writes %s): not ready, %s since %s",
 		p.Names[0], strings.Join(p.WritesFor, ", "), p.Problem, p.Since.UTC().Format(time.RFC3339)))
 	require.Contains(t, text, p.Message)

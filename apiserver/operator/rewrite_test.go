@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
-	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
@@ -69,7 +69,7 @@ func (r *real) use(entries ...string) {
 	content, err := os.ReadFile(r.file.Path)
 	require.NoError(r.t, err)
 	require.Eventually(r.t, func() bool {
-		_, status := r.Get(atrest.StatusPath)
+		_, status := r.Get(healthz.Path)
 		return strings.Contains(status, config.Hash(content))
 	}, time.Minute, 50*time.Millisecond)
 }

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/apiserver/etcd"
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
 )
 
@@ -172,11 +172,11 @@ func (n *node) ready() bool {
 
 // reaches reports whether the apiserver has found the plugin of a provider healthy since a moment, or does not need it.
 func (n *node) reaches(provider string, since time.Time) bool {
-	var s atrest.Status
-	if _, text, err := n.Try(atrest.StatusPath); err != nil || json.Unmarshal([]byte(text), &s) != nil {
+	var s healthz.Status
+	if _, text, err := n.Try(healthz.Path); err != nil || json.Unmarshal([]byte(text), &s) != nil {
 		return false
 	}
-	i := slices.IndexFunc(s.Providers, func(p atrest.ProviderStatus) bool { return slices.Contains(p.Names, provider) })
+	i := slices.IndexFunc(s.Providers, func(p healthz.Provider) bool { return slices.Contains(p.Names, provider) })
 	return i < 0 || s.Providers[i].LastHealthy.After(since)
 }
 

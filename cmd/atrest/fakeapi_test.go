@@ -28,8 +28,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/providers"
 )
@@ -161,26 +161,15 @@ func (a *apiserver) follow(ctx context.Context) error {
 	return nil
 }
 
-func (a *apiserver) status() atrest.Status {
-	s := atrest.Status{ConfigFile: a.file, ConfigHash: a.inUse.Configuration().Hash(), Providers: []atrest.ProviderStatus{}}
-	for _, p := range a.inUse.Health() {
-		told := atrest.ProviderStatus{Names: p.Names, Endpoint: p.Endpoint, Role: "read", WritesFor: p.WritesFor, State: "ready",
-			Problem: string(p.Problem), KeyIDHash: p.KeyIDHash, DEKWrites: p.DEKWrites}
-		if p.Writes {
-			told.Role = "write"
-		}
-		if !p.Ready() {
-			told.State = "not_ready"
-		}
-		s.Providers = append(s.Providers, told)
-	}
-	return s
+func (a *apiserver) status() healthz.Status {
+	s := healthz.Status{ConfigFile: a.file, ConfigHash: a.inUse.Configuration().Hash(), Providers: a.inUse.Health()}
+	return s.Told(time.Now())
 }
 
 func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	ask := a.asks && r.Method == http.MethodPost && r.URL.Path == atrest.AskPath
+	ask := a.asks && r.Method == http.MethodPost && r.URL.Path == healthz.AskPath
 	if a.asks == ask {
 		if err := a.follow(r.Context()); err != nil {
 			fmt.Fprintln(os.Stderr, "the apiserver keeps its configuration:", err)
@@ -190,7 +179,7 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == a.forbids:
 		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "is not allowed")
-	case r.URL.Path == atrest.StatusPath, ask:
+	case r.URL.Path == healthz.Path, ask:
 		answer(w, http.StatusOK, a.status())
 	case path[0] == "apis" && len(path) > 1 && path[1] == "storagemigration.k8s.io":
 		a.migrations(w, r, path[2:])

@@ -30,7 +30,7 @@ func TestAProviderThatWasMadeReadyWritesAtOnce(t *testing.T) {
 	r.SetRole(envelope.Writes)
 	h := r.Health()
 	require.True(t, h.Writes)
-	require.True(t, h.Ready(), h.Err)
+	require.Empty(t, h.Problem, h.Err)
 	require.Equal(t, testStart, h.LastHealthy)
 	r.write("value")
 }
@@ -49,7 +49,7 @@ func TestAProviderThatWasNotMadeReadyWaitsForItsProbe(t *testing.T) {
 	r.write("value")
 }
 
-func ready(r *rig) bool { h := r.Health(); return h.Ready() }
+func ready(r *rig) bool { h := r.Health(); return h.Problem == "" }
 
 // A file may be tried for days before its plugins are all well.
 func TestMakingReadyAgainAndAgainCostsOneProbeAndChangesNothing(t *testing.T) {

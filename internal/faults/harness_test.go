@@ -21,6 +21,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/internal/plugin"
 	"github.com/kube-atrest/atrest/reload"
@@ -295,7 +296,7 @@ func (s *server) looked() {
 }
 
 // provider is what is known of the plugin that a provider is on.
-func (s *server) provider(name string) atrest.ProviderStatus {
+func (s *server) provider(name string) healthz.Provider {
 	s.t.Helper()
 	for _, p := range s.Status().Providers {
 		if p.Names[0] == name {
@@ -303,7 +304,7 @@ func (s *server) provider(name string) atrest.ProviderStatus {
 		}
 	}
 	s.t.Fatalf("no provider %q", name)
-	return atrest.ProviderStatus{}
+	return healthz.Provider{}
 }
 
 func (s *server) check() error { return s.HealthChecker().Check(nil) }

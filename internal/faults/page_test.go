@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
@@ -154,7 +154,7 @@ func TestThePageHasTheFieldsOfTheState(t *testing.T) {
 	require.Len(t, block, 2)
 	example := json.NewDecoder(strings.NewReader(block[1]))
 	example.DisallowUnknownFields()
-	var status atrest.Status
+	var status healthz.Status
 	require.NoError(t, example.Decode(&status))
 	require.NotNil(t, status.Reload)
 	require.Len(t, status.Providers, 1)

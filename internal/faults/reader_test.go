@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
@@ -199,14 +200,14 @@ func (f fault) ofAReader(t *trial) {
 	s.mustRead(secrets, values[0])
 	s.allIdle()
 	require.Equal(t, faultplugin.Calls{Status: 3, Encrypt: 2, Decrypt: 3}, p.Calls(), "a reader never asks to encrypt")
-	require.Equal(t, "ready", s.provider(t.id).State)
+	require.EqualValues(t, "ready", s.provider(t.id).State)
 
 	f.spoil(p)
 	if !f.byItself {
 		s.clock.Step(healthyPoll)
 	}
 	s.comesTo(func() bool { return s.provider(t.id).Problem == string(f.problem) }, "the problem is noticed")
-	require.Equal(t, "degraded", s.provider(t.id).State)
+	require.EqualValues(t, "degraded", s.provider(t.id).State)
 	s.allIdle()
 	s.clock.Step(25 * time.Hour)
 	s.allIdle()
@@ -264,12 +265,12 @@ func readerRefusesStatus(t *trial) {
 	})
 	s := start(t, fileOf(rule("secrets", kms("writes-beside-"+t.id, writer), kms(t.id, p))))
 	s.allIdle()
-	require.Equal(t, "degraded", s.provider(t.id).State)
+	require.EqualValues(t, "degraded", s.provider(t.id).State)
 	s.mustRead(secrets, values[0])
 	for range 3 {
 		s.clock.Step(healthyPoll)
 		s.allIdle()
-		require.Equal(t, "ready", s.provider(t.id).State)
+		require.EqualValues(t, "ready", s.provider(t.id).State)
 	}
 	s.mustRead(secrets, values[1])
 	t.look(s)
@@ -283,7 +284,7 @@ func TestTheKeyIDOfAPluginIsKnownInEveryRole(t *testing.T) {
 	both := func(first, second string) string { return fileOf(rule("secrets", first, second)) }
 	kmsOld, kmsNext := kms("known-old", old), kms("known-next", next)
 	s := start(t, both(kmsOld, kmsNext)).follow()
-	knows := func(role, keyID string) {
+	knows := func(role healthz.Role, keyID string) {
 		t.Helper()
 		s.passUntil(func() bool {
 			p := s.provider("known-next")

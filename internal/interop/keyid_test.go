@@ -10,6 +10,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/internal/stored"
 	"github.com/kube-atrest/atrest/providers"
@@ -36,7 +37,7 @@ func run(t *testing.T, mode envelope.WriteMode) *running {
 
 // until lets time go by, a step of the poll at a time, until the server has
 // noticed something.
-func (r *running) until(noticed func(providers.PluginHealth) bool) {
+func (r *running) until(noticed func(healthz.Provider) bool) {
 	r.t.Helper()
 	require.Eventually(r.t, func() bool {
 		if noticed(r.built.Health()[0]) {
@@ -53,7 +54,7 @@ func (r *running) until(noticed func(providers.PluginHealth) bool) {
 func (r *running) rotate(keyID string) {
 	r.t.Helper()
 	r.plugin.Heal(keyID)
-	r.until(func(h providers.PluginHealth) bool { return h.KeyIDHash == envelope.HashKeyID(keyID) })
+	r.until(func(h healthz.Provider) bool { return h.KeyIDHash == envelope.HashKeyID(keyID) })
 }
 
 // create writes an object that was not there.
@@ -97,7 +98,7 @@ func TestAnUpdateThatChangesNothingWritesOncePerKeyID(t *testing.T) {
 		}
 
 		r.plugin.Kill()
-		r.until(func(h providers.PluginHealth) bool { return h.Problem != "" })
+		r.until(func(h healthz.Provider) bool { return h.Problem != "" })
 		require.NoError(t, r.create("/b"), "the plugin is away, and the write window open")
 		require.False(t, r.touch("/a"))
 

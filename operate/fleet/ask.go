@@ -12,16 +12,15 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/observe"
 )
 
-// Where an apiserver tells of its encryption.
+// Where a kube-apiserver that is not of this project tells of its encryption.
 const (
-	statusPath  = "/debug/encryption" // of this project
-	askPath     = statusPath + "/ask" // where it asks its plugins first
 	metricsPath = "/metrics"
-	readyPath   = "/readyz/kms-providers"
+	readyPath   = "/readyz/" + healthz.Name
 	// readyOnePath is instead of readyPath where a kube-apiserver does not reload
 	// its configuration, with a number from 0.
 	readyOnePath = "/readyz/kms-provider-"
@@ -29,7 +28,6 @@ const (
 
 // Bounds of what is read.
 const (
-	maxStatus    = 4 << 20
 	maxMetrics   = 64 << 20
 	maxText      = 4 << 10 // of an error
 	maxProviders = 100
@@ -45,7 +43,7 @@ func (m *member) ask(ctx context.Context, clk clock.PassiveClock, fresh bool) (r
 			return i, nil
 		}
 	}
-	resp, err := m.do(ctx, http.MethodGet, statusPath)
+	resp, err := m.do(ctx, http.MethodGet, healthz.Path)
 	if err != nil {
 		return rotation.Instance{}, err
 	}
@@ -66,7 +64,7 @@ func (m *member) askFresh(ctx context.Context, clk clock.PassiveClock) (i rotati
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.timeout/2)
 	defer cancel()
-	resp, err := m.do(ctx, http.MethodPost, askPath)
+	resp, err := m.do(ctx, http.MethodPost, healthz.AskPath)
 	if err != nil {
 		return i, false
 	}
@@ -86,9 +84,9 @@ func (m *member) told(ctx context.Context, resp *http.Response, clk clock.Passiv
 		return rotation.Instance{}, err
 	}
 	moment := observe.MomentOf(resp.Header, clk.Now())
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxStatus+1))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, healthz.MaxSize+1))
 	if err != nil {
-		return rotation.Instance{}, fmt.Errorf("%s: %w", statusPath, m.failure(ctx, err))
+		return rotation.Instance{}, fmt.Errorf("%s: %w", healthz.Path, m.failure(ctx, err))
 	}
 	return observe.Status(data, moment)
 }
@@ -190,7 +188,7 @@ func (m *member) refused(resp *http.Response) error {
 		return fmt.Errorf("%s: 401 Unauthorized: check the credentials in the kubeconfig", path)
 	case resp.StatusCode == http.StatusForbidden:
 		return fmt.Errorf("%s: 403 Forbidden: the user needs the verb get for the nonResourceURLs %s, %s and /readyz/*",
-			path, statusPath, metricsPath)
+			path, healthz.Path, metricsPath)
 	}
 	return fmt.Errorf("%s: %s: %s", path, resp.Status, orNothing(text(resp.Body)))
 }

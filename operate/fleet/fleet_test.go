@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
@@ -71,7 +71,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.asked = append(s.asked, r.Method+" "+r.URL.Path)
 	question := r.URL.Path
 	switch {
-	case r.Method == http.MethodPost && question == atrest.AskPath:
+	case r.Method == http.MethodPost && question == healthz.AskPath:
 		question = "POST " + question
 	case r.Method != http.MethodGet:
 		s.write(w, r)
@@ -88,9 +88,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func status(names ...string) reply { return statusUnder(keyA, names...) }
 
 func statusUnder(keyIDHash string, names ...string) reply {
-	s := atrest.Status{ConfigHash: "sha256:1"}
+	s := healthz.Status{ConfigHash: "sha256:1"}
 	for _, name := range names {
-		s.Providers = append(s.Providers, atrest.ProviderStatus{Names: []string{name}, Role: "write", State: "ready", KeyIDHash: keyIDHash, DEKWrites: 1})
+		s.Providers = append(s.Providers, healthz.Provider{Names: []string{name}, Role: "write", State: "ready", KeyIDHash: keyIDHash, DEKWrites: 1})
 	}
 	data, err := json.Marshal(s)
 	if err != nil {

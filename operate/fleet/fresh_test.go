@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
@@ -21,12 +21,12 @@ func asking(t *testing.T, s *server) *fleet.Fleet {
 }
 
 const (
-	askQuestion = "POST " + atrest.AskPath
-	getQuestion = "GET " + atrest.StatusPath
+	askQuestion = "POST " + healthz.AskPath
+	getQuestion = "GET " + healthz.Path
 )
 
 func TestApiserversAreHadToAskTheirPlugins(t *testing.T) {
-	s := newServer(t, map[string]reply{askQuestion: statusUnder(rotation.KeyIDHash("B"), "kms"), atrest.StatusPath: status("kms")})
+	s := newServer(t, map[string]reply{askQuestion: statusUnder(rotation.KeyIDHash("B"), "kms"), healthz.Path: status("kms")})
 	f := asking(t, s)
 	for range 2 {
 		i := f.Observe(t.Context())["a"]
@@ -40,7 +40,7 @@ func TestApiserversAreHadToAskTheirPlugins(t *testing.T) {
 func TestOneThatCannotBeHadToAskItsPluginsTellsWhatItKnows(t *testing.T) {
 	for name, code := range map[string]int{"may not": 403, "is older": 404, "does not know how": 405} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t, map[string]reply{askQuestion: {code, "no"}, atrest.StatusPath: status("kms")})
+			s := newServer(t, map[string]reply{askQuestion: {code, "no"}, healthz.Path: status("kms")})
 			f := asking(t, s)
 			for range 3 {
 				i := f.Observe(t.Context())["a"]
@@ -53,7 +53,7 @@ func TestOneThatCannotBeHadToAskItsPluginsTellsWhatItKnows(t *testing.T) {
 }
 
 func TestThatOneCannotBeHadToAskItsPluginsIsKnownOfThatOneAlone(t *testing.T) {
-	older := newServer(t, map[string]reply{atrest.StatusPath: status("kms")})
+	older := newServer(t, map[string]reply{healthz.Path: status("kms")})
 	newer := newServer(t, map[string]reply{askQuestion: status("kms")})
 	f, _ := newFleetWith(t, []fleet.Option{fleet.AskingPlugins()}, older, newer)
 	for range 2 {
@@ -82,10 +82,10 @@ func TestWhateverElseKeepsOneFromAskingItsPluginsIsTriedAgain(t *testing.T) {
 		"no credentials": {401, "no"}, "busy": {429, "later"}, "defect": {500, ""}, "shutting down": {503, ""}, "no status": {200, "hello"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t, map[string]reply{askQuestion: answer, atrest.StatusPath: {503, "shutting down"}})
+			s := newServer(t, map[string]reply{askQuestion: answer, healthz.Path: {503, "shutting down"}})
 			f := asking(t, s)
 			require.Equal(t, "/debug/encryption: 503 Service Unavailable: shutting down", f.Observe(t.Context())["a"].Problem)
-			s.answer(atrest.StatusPath, status("kms"))
+			s.answer(healthz.Path, status("kms"))
 			require.Empty(t, f.Observe(t.Context())["a"].Problem)
 			s.answer(askQuestion, statusUnder(rotation.KeyIDHash("B"), "kms"))
 			require.Equal(t, rotation.KeyIDHash("B"), f.Observe(t.Context())["a"].Providers["kms"].KeyID)
@@ -96,7 +96,7 @@ func TestWhateverElseKeepsOneFromAskingItsPluginsIsTriedAgain(t *testing.T) {
 
 // Its plugin hangs: what is wrong with it is known all the same, and has to be told.
 func TestOneThatWaitsForItsPluginsForTooLongTellsWhatItKnows(t *testing.T) {
-	s := newServer(t, map[string]reply{atrest.StatusPath: status("kms")})
+	s := newServer(t, map[string]reply{healthz.Path: status("kms")})
 	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			<-r.Context().Done()

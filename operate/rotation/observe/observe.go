@@ -9,12 +9,10 @@
 package observe
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -47,41 +45,18 @@ func (m Moment) local(t time.Time) time.Time {
 	return t.Add(-m.Ahead)
 }
 
-// maxStatus bounds the bytes of a state that is read.
-const maxStatus = 4 << 20
-
-// status is what is read of the state at /debug/encryption.
-type status struct {
-	Process    string `json:"process"`
-	ConfigHash string `json:"configHash"`
-	Providers  []struct {
-		Names     []string `json:"names"`
-		Role      string   `json:"role"`
-		State     string   `json:"state"`
-		Problem   string   `json:"problem"`
-		KeyIDHash string   `json:"keyIDHash"`
-		DEKWrites uint64   `json:"dekWrites"`
-	} `json:"providers"`
-}
-
 // Status reads the state that an apiserver of this project gives at
 // /debug/encryption. A provider that writes, with a data key that has sealed
 // something, counts as having written now: the next write will be with that key.
 func Status(data []byte, m Moment) (rotation.Instance, error) {
-	if len(data) > maxStatus {
-		return rotation.Instance{}, fmt.Errorf("state of the apiserver is %d bytes long, at most %d are read", len(data), maxStatus)
-	}
-	var s status
-	if err := json.Unmarshal(data, &s); err != nil {
-		return rotation.Instance{}, fmt.Errorf("state of the apiserver is not JSON: %w: is this /debug/encryption?", err)
-	}
-	if s.ConfigHash == "" {
-		return rotation.Instance{}, errors.New("state of the apiserver has no configHash: is this /debug/encryption?")
+	s, err := healthz.Decode(data)
+	if err != nil {
+		return rotation.Instance{}, err
 	}
 	i := rotation.Instance{CheckedAt: m.At, Process: s.Process, ConfigHash: s.ConfigHash, Providers: map[string]rotation.Provider{}}
 	for _, told := range s.Providers {
-		p := rotation.Provider{Healthy: told.State == "ready", Problem: told.Problem, KeyID: told.KeyIDHash}
-		if told.Role == "write" && told.DEKWrites > 0 {
+		p := rotation.Provider{Healthy: told.State == healthz.Ready, Problem: told.Problem, KeyID: told.KeyIDHash}
+		if told.Role == healthz.Writes && told.DEKWrites > 0 {
 			p.WroteKeyID, p.WroteAt = told.KeyIDHash, m.At
 		}
 		for _, name := range told.Names {

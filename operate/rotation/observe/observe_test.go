@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/observe"
 )
@@ -22,7 +22,7 @@ var (
 )
 
 func TestTheStateOfAnApiserverOfThisProject(t *testing.T) {
-	data, err := json.Marshal(atrest.Status{Process: "one", ConfigHash: "sha256:1", Providers: []atrest.ProviderStatus{
+	data, err := json.Marshal(healthz.Status{Process: "one", ConfigHash: "sha256:1", Providers: []healthz.Provider{
 		{Names: []string{"1_secrets", "1_configmaps"}, Role: "write", State: "ready", KeyIDHash: keyB, DEKWrites: 3},
 		{Names: []string{"made a key"}, Role: "write", State: "ready", KeyIDHash: keyA},
 		{Names: []string{"wrote"}, Role: "read", State: "ready", KeyIDHash: keyA, DEKWrites: 3},
