@@ -60,7 +60,7 @@ func TestWhatALostKEKWroteStaysReadable(t *testing.T) {
 					_, stale := r.read(value)
 					require.True(t, stale)
 				}
-				r.clock.Step(time.Hour)
+				r.pass(time.Hour)
 				r.DropAged()
 			}
 			_, _, decrypts := r.plugin.calls()
