@@ -38,7 +38,7 @@ func (o *observed) DEKMade(reason string, _ time.Duration, err error) {
 		}
 	})
 }
-func (o *observed) Changed(h Health)        { o.note(func() { o.changes = append(o.changes, h.Problem) }) }
+func (o *observed) Changed(h Health) { o.note(func() { o.changes = append(o.changes, h.Problem) }) }
 
 // onlooker is a rig that is leased for reading alone, and what its observer was
 // told. It has asked for Status once.
