@@ -91,7 +91,7 @@ func (e *Encryption) decorateStorage(c *server.Config) {
 // PostStartHook begins to follow the file, and checks that the server has the
 // resources that the file names. It is a server.PostStartHookFunc.
 func (e *Encryption) PostStartHook(hook server.PostStartHookContext) error {
-	e.ended.Go(func() { e.followServed(hook, hook.LoopbackClientConfig) })
+	e.ended.Go(func() { e.watchServed(hook, hook.LoopbackClientConfig) })
 	e.ended.Go(func() {
 		if err := e.Run(hook); err != nil {
 			e.logger.Error(err, "The encryption configuration is not followed, restart the server to apply a change", "file", e.options.ConfigFile)

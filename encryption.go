@@ -12,12 +12,14 @@ import (
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage/value"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/internal/lookahead"
 	"github.com/kube-atrest/atrest/internal/metrics"
+	"github.com/kube-atrest/atrest/internal/served"
 	"github.com/kube-atrest/atrest/providers"
 	"github.com/kube-atrest/atrest/reload"
 	"github.com/kube-atrest/atrest/transformer"
@@ -117,6 +119,17 @@ func (e *Encryption) warn(c *config.Configuration) {
 
 func (e *Encryption) logWarning(w config.Warning) {
 	e.logger.Info("Warning about the encryption configuration", "field", w.Path, "kind", w.Kind, "warning", w.Message)
+}
+
+// watchServed warns of the resources that the file names and the server does not
+// have, for each content that is in use, until ctx ends.
+func (e *Encryption) watchServed(ctx context.Context, server *rest.Config) {
+	watch := served.Watch{
+		Server: server, Clock: e.clock, Logger: e.logger, Changed: e.reloaded,
+		InUse: func() *config.Configuration { return e.inUse().Configuration() },
+		Warn:  e.logWarning, Count: metrics.UnservedResources,
+	}
+	watch.Run(ctx)
 }
 
 // unreadable reports whether a read failed for want of a provider, which the
