@@ -45,8 +45,7 @@ func (o *Options) ApplyTo(c *server.Config) error {
 // reload of the file. Call it once, before the server is made, and before or after
 // c has its storage options (EtcdOptions.ApplyTo). If there are several servers in
 // one, call it for the outermost, and wrap the storage options of the others with
-// [Encryption.RESTOptions]. If it fails it has changed nothing. The caller closes e. A nil e, as
-// without --encryption-provider-config, adds nothing.
+// [Encryption.RESTOptions]. If it fails it has changed nothing. The caller closes e.
 func (e *Encryption) Install(c *server.Config) error {
 	if e == nil {
 		return nil
@@ -81,10 +80,17 @@ func (e *Encryption) installStorage(c *server.Config) {
 // PostStartHook begins to follow the file, and checks that the server has the
 // resources that the file names. It is a server.PostStartHookFunc.
 func (e *Encryption) PostStartHook(hook server.PostStartHookContext) error {
-	e.ended.Go(func() { e.followServed(hook, hook.LoopbackClientConfig) })
+	if e == nil {
+		return nil
+	}
+	ctx, end := e.whileOpen(hook)
 	e.ended.Go(func() {
-		if err := e.Run(hook); err != nil {
-			e.logger.Error(err, "The encryption configuration is not followed, restart the server to apply a change", "file", e.options.ConfigFile)
+		defer end()
+		e.followServed(ctx, hook.LoopbackClientConfig)
+	})
+	e.ended.Go(func() {
+		if err := e.Run(ctx); err != nil {
+			e.logger.Error(err, "A server does not follow the encryption configuration", "file", e.options.ConfigFile)
 		}
 	})
 	return nil
@@ -97,7 +103,7 @@ func (e *Encryption) PostStartHook(hook server.PostStartHookContext) error {
 // the server is about to need unwrapped. While a KMS plugin is away clients are
 // told to try again (status 503), and nothing is deleted as corrupt because of
 // that. [Options.ApplyTo] and [Encryption.Install] do this by themselves. What e has
-// wrapped already, or a nil e would, is left as it is.
+// wrapped already is left as it is.
 func (e *Encryption) RESTOptions(inner generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	if ours, ok := inner.(restOptions); e == nil || ok && ours.encryption == e {
 		return inner
