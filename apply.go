@@ -18,10 +18,8 @@ import (
 // hook that reloads encryption, which is not there when ours is.
 const HookName = "start-encryption-provider-config-automatic-reload"
 
-// ApplyTo links encryption at rest into an apiserver: its storage
-// transformers, the check kms-providers on healthz and readyz, the reload of
-// the file, and its state as JSON at [healthz.Path]. Call it before
-// EtcdOptions.ApplyTo, which takes the transformers from c. Everything ends when the server has drained.
+// ApplyTo links encryption at rest into an apiserver: it starts it, installs it in
+// c ([Encryption.Install]), and ends it when the server has drained.
 //
 // A server whose server.Config is made by somebody else, as kube-apiserver's
 // is, uses [Options.Start] and [Encryption.Install].
@@ -30,12 +28,10 @@ func (o *Options) ApplyTo(c *server.Config) error {
 	if err != nil || e == nil {
 		return err
 	}
-	if err := e.installBesideStorage(c); err != nil {
+	if err := e.Install(c); err != nil {
 		e.Close()
 		return err
 	}
-	c.ResourceTransformers = e.ResourceTransformers()
-	e.decorateStorage(c)
 	go func() {
 		<-c.DrainedNotify()
 		e.Close()
@@ -43,58 +39,58 @@ func (o *Options) ApplyTo(c *server.Config) error {
 	return nil
 }
 
-// Install adds encryption at rest to the config of a server that somebody else
-// makes: its storage options ([Encryption.RESTOptions]), the check kms-providers on
-// healthz and readyz and not on livez, its state at [healthz.Path], behind the
-// server's authentication and authorization, and the reload of the file. Call it
-// once, when c has its storage options and before the server is made; if there are
-// several servers in one, for the outermost, and RESTOptions for the others. The
-// caller closes e. A nil e, as without --encryption-provider-config, adds nothing.
+// Install adds encryption at rest to the config of a server: its storage, the check
+// kms-providers on healthz and readyz and not on livez, its state at
+// [healthz.Path], behind the server's authentication and authorization, and the
+// reload of the file. Call it once, before the server is made, and before or after
+// c has its storage options (EtcdOptions.ApplyTo). If there are several servers in
+// one, call it for the outermost, and wrap the storage options of the others with
+// [Encryption.RESTOptions]. If it fails it has changed nothing. The caller closes e.
 func (e *Encryption) Install(c *server.Config) error {
 	if e == nil {
 		return nil
 	}
-	if c.RESTOptionsGetter != nil {
-		c.RESTOptionsGetter = e.RESTOptions(c.RESTOptionsGetter)
-	}
-	return e.installBesideStorage(c)
-}
-
-// installBesideStorage adds all but the storage. The checks may be slices that
-// other configs share: clipped, an append cannot reach into those.
-func (e *Encryption) installBesideStorage(c *server.Config) error {
 	if err := c.AddPostStartHook(HookName, e.PostStartHook); err != nil {
 		return fmt.Errorf("encryption at rest: %w", err)
 	}
+	// The checks may be slices that other configs share: clipped, an append
+	// cannot reach into those.
 	c.HealthzChecks = append(slices.Clip(c.HealthzChecks), e.HealthChecker())
 	c.ReadyzChecks = append(slices.Clip(c.ReadyzChecks), e.HealthChecker())
+	e.installStorage(c)
 	build := c.BuildHandlerChainFunc
 	c.BuildHandlerChainFunc = func(api http.Handler, c *server.Config) http.Handler {
+		e.installStorage(c)
 		return build(e.ServeStatus(api), c)
 	}
 	return nil
 }
 
-// decorateStorage has the server made from c get its storage through e. It is
-// done when the server is made: by then EtcdOptions.ApplyTo has set the storage
-// options, and nobody has asked for any yet.
-func (e *Encryption) decorateStorage(c *server.Config) {
-	build := c.BuildHandlerChainFunc
-	c.BuildHandlerChainFunc = func(api http.Handler, c *server.Config) http.Handler {
-		if c.RESTOptionsGetter != nil {
-			c.RESTOptionsGetter = e.RESTOptions(c.RESTOptionsGetter)
-		}
-		return build(api, c)
+// installStorage has c store through e. It is done at once, for whoever asks the
+// config for its storage options or copies them, and again when the server is made:
+// by then EtcdOptions.ApplyTo has set them, if it had not before, and nobody has
+// asked for any of those yet.
+func (e *Encryption) installStorage(c *server.Config) {
+	c.ResourceTransformers = e.ResourceTransformers()
+	if c.RESTOptionsGetter != nil {
+		c.RESTOptionsGetter = e.RESTOptions(c.RESTOptionsGetter)
 	}
 }
 
 // PostStartHook begins to follow the file, and checks that the server has the
 // resources that the file names. It is a server.PostStartHookFunc.
 func (e *Encryption) PostStartHook(hook server.PostStartHookContext) error {
-	e.ended.Go(func() { e.watchServed(hook, hook.LoopbackClientConfig) })
+	if e == nil {
+		return nil
+	}
+	ctx, end := e.whileOpen(hook)
 	e.ended.Go(func() {
-		if err := e.Run(hook); err != nil {
-			e.logger.Error(err, "The encryption configuration is not followed, restart the server to apply a change", "file", e.options.ConfigFile)
+		defer end()
+		e.watchServed(ctx, hook.LoopbackClientConfig)
+	})
+	e.ended.Go(func() {
+		if err := e.Run(ctx); err != nil {
+			e.logger.Error(err, "A server does not follow the encryption configuration", "file", e.options.ConfigFile)
 		}
 	})
 	return nil
@@ -106,10 +102,10 @@ func (e *Encryption) PostStartHook(hook server.PostStartHookContext) error {
 // background: it reads a small part of its objects in etcd, and has the DEKs that
 // the server is about to need unwrapped. While a KMS plugin is away clients are
 // told to try again (status 503), and nothing is deleted as corrupt because of
-// that. [Options.ApplyTo] and [Encryption.Install] do this by themselves. A nil e
-// leaves inner as it is.
+// that. [Options.ApplyTo] and [Encryption.Install] do this by themselves. What e has
+// wrapped already is left as it is.
 func (e *Encryption) RESTOptions(inner generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-	if e == nil {
+	if ours, ok := inner.(restOptions); e == nil || ok && ours.encryption == e {
 		return inner
 	}
 	return restOptions{RESTOptionsGetter: outage.RESTOptions(inner), encryption: e}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/server"
 	apihealthz "k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/options"
+	etcd3metrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/client-go/rest"
 	basecompatibility "k8s.io/component-base/compatibility"
@@ -240,4 +241,69 @@ func TestTheStorageOptionsOfAServerAreNotChangedInPlace(t *testing.T) {
 
 	_, err = e.RESTOptions(given{err: errors.New("no such storage")}).GetRESTOptions(secrets, nil)
 	require.EqualError(t, err, "no such storage")
+}
+
+// Nobody has to know in which order a config is filled: what comes of a mistake in
+// that would be plaintext, and nothing would tell.
+func TestNothingIsStoredInPlaintextInWhicheverOrderAConfigIsFilled(t *testing.T) {
+	p, etcd := faultplugin.Start(t), etcdtest.Start(t)
+	path, _ := place(t, configuration(p, "secrets"))
+	t.Cleanup(func() {
+		etcd3metrics.SetStorageMonitorGetter(func() ([]etcd3metrics.Monitor, error) { return nil, nil })
+	})
+	for name, step := range map[string]func(*server.Config) error{
+		"Install": func(c *server.Config) error { return start(t, optionsFor(path)).Install(c) },
+		"ApplyTo": func(c *server.Config) error { return optionsFor(path).ApplyTo(c) },
+	} {
+		storage := etcdOf(etcd).ApplyTo
+		for order, steps := range map[string][]func(*server.Config) error{
+			"before the storage": {step, storage},
+			"after the storage":  {storage, step},
+			"between":            {storage, step, storage},
+		} {
+			t.Run(name+" "+order, func(t *testing.T) {
+				c := newServerConfig()
+				for _, step := range steps {
+					require.NoError(t, step(c))
+				}
+				requireEncrypted(t, c)
+				newServer(t, c)
+				requireEncrypted(t, c)
+			})
+		}
+	}
+}
+
+// requireEncrypted stores a Secret as a server of the config does.
+func requireEncrypted(t *testing.T, c *server.Config) {
+	t.Helper()
+	o, err := c.RESTOptionsGetter.GetRESTOptions(secrets, nil)
+	require.NoError(t, err)
+	require.NotNil(t, o.StorageConfig.Transformer)
+	out, err := o.StorageConfig.Transformer.TransformToStorage(t.Context(), []byte("plain"), at)
+	require.NoError(t, err)
+	require.Contains(t, string(out), "k8s:enc:kms:v2:test:")
+}
+
+func TestARefusedInstallChangesNothing(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, _ := place(t, configuration(p, "secrets"))
+	e := start(t, optionsFor(path))
+	c := newServerConfig()
+	c.RESTOptionsGetter = givenFor(etcdtest.Start(t))
+	require.NoError(t, c.AddPostStartHook(atrest.HookName, func(server.PostStartHookContext) error { return nil }))
+	getter, checks := c.RESTOptionsGetter, len(c.HealthzChecks)
+	require.ErrorContains(t, e.Install(c), "encryption at rest: ")
+	require.Equal(t, getter, c.RESTOptionsGetter)
+	require.Nil(t, c.ResourceTransformers)
+	require.Len(t, c.HealthzChecks, checks)
+}
+
+// A getter that a server's configs share may come by twice.
+func TestStorageOptionsAreWrappedOnce(t *testing.T) {
+	path, _ := place(t, fileOf(rule("secrets", aesgcm)))
+	e, other := start(t, optionsFor(path)), start(t, optionsFor(path))
+	once := e.RESTOptions(&given{})
+	require.True(t, once == e.RESTOptions(once))
+	require.False(t, once == other.RESTOptions(once), "it is another's")
 }

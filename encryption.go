@@ -26,7 +26,8 @@ import (
 )
 
 // Encryption is the encryption at rest of one apiserver while it runs. Safe for
-// concurrent use.
+// concurrent use. A nil one is that of a server without --encryption-provider-config,
+// and has all methods: it adds nothing, leaves what it would wrap as it is, and is well.
 type Encryption struct {
 	options     Options
 	apiServerID string
@@ -36,6 +37,7 @@ type Encryption struct {
 	hash        string
 
 	set        *reload.Set                       // of *providers.Transformers
+	followed   atomic.Bool                       // Run was called
 	controller atomic.Pointer[reload.Controller] // nil before Run
 	reloaded   chan struct{}                     // a token: another content has taken effect
 	ctx        context.Context                   // ends with Close
@@ -153,7 +155,12 @@ func (e *Encryption) build(content []byte, before ...*providers.Transformers) (*
 
 // ResourceTransformers are the transformers of every resource, always those of
 // the configuration in use.
-func (e *Encryption) ResourceTransformers() value.ResourceTransformers { return e.set }
+func (e *Encryption) ResourceTransformers() value.ResourceTransformers {
+	if e == nil {
+		return nil // and no interface that holds nil
+	}
+	return e.set
+}
 
 // tend tends the transformers in use until ctx ends.
 func (e *Encryption) tend(ctx context.Context) {
@@ -172,9 +179,8 @@ func (e *Encryption) tend(ctx context.Context) {
 	}
 }
 
-// Close ends everything. Call it when the context of Run has ended and the
-// server has answered its last request: reads and writes that come later fail. A
-// nil e has nothing to end.
+// Close ends everything, the hook and Run too, and waits for it. Call it when the
+// server has answered its last request: reads and writes that come later fail.
 func (e *Encryption) Close() {
 	if e == nil {
 		return

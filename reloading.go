@@ -2,6 +2,7 @@ package atrest
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/kube-atrest/atrest/config"
@@ -10,13 +11,22 @@ import (
 	"github.com/kube-atrest/atrest/reload"
 )
 
-// Run follows the file until ctx ends, if automatic reload is on. Call it once,
-// from a hook that runs after the server has started.
+// Run follows the file until ctx ends, or e is closed, if automatic reload is on.
+// Call it from a hook that runs after the server has started. A second call is
+// refused: one server follows the file for all that are stored through e.
 func (e *Encryption) Run(ctx context.Context) error {
-	if !e.options.AutomaticReload {
+	if e == nil || !e.options.AutomaticReload {
 		<-ctx.Done()
 		return nil
 	}
+	if !e.followed.CompareAndSwap(false, true) {
+		return fmt.Errorf("the encryption config at %s is followed already: install encryption in the config of one server, "+
+			"and wrap the storage options of others with RESTOptions", e.options.ConfigFile)
+	}
+	e.ended.Add(1)
+	defer e.ended.Done()
+	ctx, end := e.whileOpen(ctx)
+	defer end()
 	r := &reloading{Encryption: e, metrics: metrics.Reload{APIServerID: e.apiServerID}}
 	defer r.dropTried()
 	controller, err := reload.NewController(reload.Config{
@@ -29,6 +39,13 @@ func (e *Encryption) Run(ctx context.Context) error {
 	e.controller.Store(controller)
 	controller.Run(ctx)
 	return nil
+}
+
+// whileOpen is ctx until e is closed.
+func (e *Encryption) whileOpen(ctx context.Context) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	forget := context.AfterFunc(e.ctx, cancel)
+	return ctx, func() { forget(); cancel() }
 }
 
 // reloading is what the controller works with.

@@ -13,6 +13,9 @@ import (
 
 // Status is what is known now. Nobody is asked.
 func (e *Encryption) Status() healthz.Status {
+	if e == nil {
+		return healthz.Status{}
+	}
 	inUse := e.inUse()
 	s := healthz.Status{
 		Process: e.process, ConfigFile: e.options.ConfigFile, ConfigHash: inUse.Configuration().Hash(), Providers: inUse.Health(),
@@ -48,6 +51,9 @@ func (e *Encryption) HealthChecker() apihealthz.HealthChecker { return healthz.C
 // have to stand behind authentication and authorization; [Options.ApplyTo] and
 // [Encryption.Install] put them there.
 func (e *Encryption) ServeStatus(next http.Handler) http.Handler {
+	if e == nil {
+		return next
+	}
 	return healthz.Handler(e.Status, e.ask, next)
 }
 

@@ -1,0 +1,91 @@
+package atrest_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-atrest/atrest"
+	"github.com/kube-atrest/atrest/healthz"
+	"github.com/kube-atrest/atrest/internal/faultplugin"
+)
+
+// hookOf is what a server calls a hook with. Nobody answers at its own address.
+func hookOf(ctx context.Context) server.PostStartHookContext {
+	return server.PostStartHookContext{Context: ctx, LoopbackClientConfig: &rest.Config{Host: "127.0.0.1:1"}}
+}
+
+func TestCloseEndsTheHookOfAServerThatGoesOn(t *testing.T) {
+	p := faultplugin.New(t)
+	plugin := serveCounted(t, p)
+	path, _ := place(t, fileOf(rule("secrets", kms("test", plugin.endpoint))))
+	e := start(t, optionsFor(path))
+	ctx, end := context.WithCancel(context.Background())
+	t.Cleanup(end) // before that of start, which waits for Close
+	require.NoError(t, e.PostStartHook(hookOf(ctx)))
+	eventually(t, func() bool { return e.Status().Reload != nil })
+	closed := make(chan struct{})
+	go func() { e.Close(); close(closed) }()
+	eventually(t, func() bool {
+		select {
+		case <-closed:
+			return true
+		default:
+			return false
+		}
+	})
+	plugin.requireClosed(t)
+}
+
+func TestRunEndsWithClose(t *testing.T) {
+	path, put := place(t, fileOf(rule("secrets", aesgcm)))
+	e := start(t, optionsFor(path))
+	ended := make(chan error)
+	go func() { ended <- e.Run(context.Background()) }()
+	eventually(t, func() bool { return e.Status().Reload != nil })
+	e.Close()
+	put(fileOf(rule("configmaps", aesgcm)))
+	require.NoError(t, <-ended)
+	require.Equal(t, healthz.Loaded, reloadOf(e).Outcome)
+	require.Error(t, e.Run(t.Context()))
+}
+
+// Two that follow would swap for each other, and count each content twice.
+func TestOneServerFollowsTheFile(t *testing.T) {
+	path, put := place(t, fileOf(rule("secrets", aesgcm)))
+	e, log := logged(t, optionsFor(path))
+	for range 2 {
+		c := newServerConfig()
+		require.NoError(t, e.Install(c))
+		require.NoError(t, e.PostStartHook(hookOf(t.Context())))
+	}
+	eventually(t, func() bool { return strings.Contains(log(), "A server does not follow") && e.Status().Reload != nil })
+	require.ErrorContains(t, e.Run(t.Context()), "is followed already")
+	for _, content := range []string{fileOf(rule("configmaps", aesgcm)), fileOf(rule("pods", aesgcm))} {
+		put(content)
+		eventually(t, func() bool { return uses(e, content) })
+	}
+	e.Close()
+	require.Equal(t, 2, strings.Count(log(), "Reloaded the encryption configuration"))
+}
+
+// A server without the flag has none, and need not ask whether it has.
+func TestANilEncryptionIsWellAndChangesNothing(t *testing.T) {
+	var e *atrest.Encryption
+	defer e.Close()
+	require.Nil(t, e.ResourceTransformers())
+	require.Equal(t, "kms-providers", e.HealthChecker().Name())
+	require.NoError(t, e.HealthChecker().Check(nil))
+	require.Empty(t, e.Status())
+	next := http.NewServeMux()
+	require.Same(t, next, e.ServeStatus(next))
+	require.NoError(t, e.PostStartHook(hookOf(t.Context())))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.NoError(t, e.Run(ended))
+}
