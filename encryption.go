@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/lookahead"
 	"github.com/kube-atrest/atrest/internal/metrics"
 	"github.com/kube-atrest/atrest/internal/served"
@@ -134,9 +135,12 @@ func (e *Encryption) watchServed(ctx context.Context, server *rest.Config) {
 	watch.Run(ctx)
 }
 
-// unreadable reports whether a read failed for want of a provider, which the
-// configuration before may have had.
-func unreadable(err error) bool { return errors.Is(err, transformer.ErrNoProvider) }
+// unreadable reports whether a read failed for want of a provider or key, which the
+// configuration before may have had, if only by the same name. An outage is none:
+// what is wrong with the plugins in use has to be seen.
+func unreadable(err error) bool {
+	return errors.Is(err, transformer.ErrNoProvider) || errors.Is(err, envelope.ErrUnknownKEK) || errors.Is(err, transformer.ErrCorrupt)
+}
 
 // build makes the transformers of a content of the file; before is as of
 // [providers.Build].

@@ -11,9 +11,12 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
@@ -113,6 +116,51 @@ func TestARequestFromBeforeAReloadReadsWhatHasNoProviderAnyMore(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "plain", out)
 	require.True(t, stale)
+}
+
+// So it does what has a provider of that name, which is another by now.
+func TestARequestFromBeforeAReloadReadsWhatANameMeantBefore(t *testing.T) {
+	p, q := faultplugin.Start(t), faultplugin.Start(t)
+	other := strings.Replace(aesgcm, "MDEyMzQ1Njc4OWFiY2RlZg==", "YWJjZGVmZ2hpamtsbW5vcA==", 1)
+	onP, onQ := configuration(p, "secrets"), configuration(q, "secrets")
+	for name, c := range map[string]struct {
+		former, next string
+		behave       func(*faultplugin.Behaviour)
+	}{
+		"another secret":                      {fileOf(rule("secrets", aesgcm)), fileOf(rule("secrets", other)), func(*faultplugin.Behaviour) {}},
+		"a plugin that unwraps another key":   {onP, onQ, func(b *faultplugin.Behaviour) { b.Garbage = make([]byte, 32) }},
+		"a plugin that does not know the KEK": {onP, onQ, func(b *faultplugin.Behaviour) { b.DecryptErr = status.Error(codes.NotFound, "no such KEK") }},
+		"a plugin that did not wrap the DEK":  {onP, onQ, func(b *faultplugin.Behaviour) { b.DecryptErr = status.Error(codes.InvalidArgument, "not mine") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q.Heal("other")
+			path, put := place(t, c.former)
+			e := start(t, optionsFor(path))
+			follow(t, e)
+			before := stored(t, e, secrets)
+			began := genericapirequest.WithReceivedTimestamp(t.Context(), time.Now())
+			put(c.next)
+			eventually(t, func() bool { return uses(e, c.next) })
+			q.Set(c.behave)
+			handle := e.ResourceTransformers().TransformerForResource(secrets)
+			out, stale, err := handle.TransformFromStorage(began, []byte(before), at)
+			require.NoError(t, err)
+			require.Equal(t, "plain", string(out))
+			require.True(t, stale)
+
+			_, _, err = handle.TransformFromStorage(genericapirequest.WithReceivedTimestamp(t.Context(), time.Now().Add(time.Minute)), []byte(before), at)
+			require.True(t, unreadable(err), "%v", err)
+			damaged := []byte(before)
+			damaged[len(damaged)-20] ^= 1
+			_, _, err = handle.TransformFromStorage(began, damaged, at)
+			require.True(t, unreadable(err), "%v", err)
+		})
+	}
+}
+
+// unreadable reports whether trying again would not help.
+func unreadable(err error) bool {
+	return errors.Is(err, envelope.ErrUnknownKEK) || errors.Is(err, envelope.ErrCorrupt)
 }
 
 // The configuration before might do it. But what is wrong with the one in use has

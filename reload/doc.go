@@ -16,7 +16,8 @@
 //   - An operation that fails on a replaced generation is done again on the
 //     current one before its error counts.
 //   - A request is many operations: a LIST that began before the swap may meet
-//     values that only the replaced generation can read. For the time that a
+//     values that only the replaced generation can read, be it that their key
+//     is gone or that its name now means another. For the time that a
 //     request may last, the last replaced generation therefore stays readable
 //     to requests that began before the swap, and to nothing else.
 //

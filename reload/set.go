@@ -57,8 +57,10 @@ type SetOptions struct {
 	// minute.
 	Drain time.Duration
 	// Unreadable tells of the error of a read whether another generation might
-	// do better: an unknown provider or key, but not an outage. The default is
-	// yes, which tries a failed read twice while a generation lingers.
+	// do better: an unknown provider or key, or a value that another key of the
+	// same name would open, but not an outage. The default is yes, which tries a
+	// failed read twice while a generation lingers. If that fails too, the first
+	// error counts.
 	Unreadable func(error) bool
 }
 
