@@ -245,9 +245,10 @@ func TestAResourceThatIsDefinedLaterIsFound(t *testing.T) {
 	s := watched(t, a, "secrets, widgets.apps")
 	s.until(t, 0, func() bool { return len(s.told()) == 1 && s.now() == 1 })
 	a.unready.Store(true)
-	asked := a.asked.Load()
+	asked, since := a.asked.Load(), s.clock.Now()
 	s.until(t, 10*time.Second, func() bool { return a.asked.Load() > asked+1 })
 	require.Equal(t, 1, s.now(), "a look that did not succeed tells nothing new")
+	require.GreaterOrEqual(t, s.clock.Since(since), 5*time.Minute, "it answered before, and is not asked more often")
 
 	a.defined.Store(true)
 	a.unready.Store(false)
