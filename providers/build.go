@@ -158,6 +158,7 @@ func (b builder) inherit(u *pluginUse) {
 	for _, t := range append([]*Transformers{b.Transformers}, b.before...) {
 		if old := t.counting(u.id); old != nil {
 			u.source.inherit(old.source)
+			u.observer.recorded = old.observer.recorded
 			return
 		}
 	}

@@ -67,7 +67,7 @@ func (t *Transformers) Removed(next *Transformers, c clock.PassiveClock) []Remov
 		}
 	}
 	for _, u := range t.plugins {
-		u.tend()
+		u.count()
 		if !u.counts {
 			continue // it is told of with the first on its socket
 		}
