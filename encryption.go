@@ -180,6 +180,7 @@ func (e *Encryption) Close() {
 		e.stop()
 		e.ahead.Close()
 		e.ended.Wait()
+		e.inUse().Forget()
 		e.set.Close()
 	})
 }
