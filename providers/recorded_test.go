@@ -119,3 +119,24 @@ func TestTheMetricsTellOfTheOneWithAProblemIfTwoHaveItsName(t *testing.T) {
 	require.Zero(t, statesOf(t, both)[healthy])
 	require.EqualValues(t, 1, statesOf(t, both)["atrest_kms_provider_problem"])
 }
+
+// Of several on a socket any has the counts, but the DEKs only one that keeps as many.
+func TestAKMSv1PluginKeepsItsDEKsUnderAnotherTimeoutBesideAnotherCacheSize(t *testing.T) {
+	plugin := &pluginV1{}
+	o := func(o *providers.Options) {
+		o.Envelope.Clock = testingclock.NewFakeClock(start)
+		o.DialV1 = func(envelope.Endpoint, time.Duration, envelope.Recorder) (kmsv1.Plugin, error) { return plugin, nil }
+	}
+	provider := func(name, timeout string, cacheSize int) string {
+		return fmt.Sprintf("kms: {apiVersion: v1, name: %s, endpoint: 'unix:///p', timeout: %s, cachesize: %d}", name, timeout, cacheSize)
+	}
+	object := write(t, begun(t, fileOf(rule("secrets", provider("b", "3s", 20))), o), secrets, "v")
+	former := begun(t, fileOf(rule("secrets", gcmKey, provider("a", "3s", 10), provider("b", "3s", 20))), o)
+	read(t, former, secrets, object)
+	next := built(t, former, fileOf(rule("secrets", gcmKey, provider("a", "3s", 10), provider("b", "5s", 20))), o)
+	require.NoError(t, next.Prepare(t.Context()))
+	next.Commit(func() {})
+	before := plugin.decrypts.Load()
+	read(t, next, secrets, object)
+	require.Equal(t, before, plugin.decrypts.Load())
+}

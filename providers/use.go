@@ -84,7 +84,7 @@ func (t *Transformers) Removed(next *Transformers, c clock.PassiveClock) []Remov
 func (t *Transformers) namesNotIn(c *config.Configuration, id pluginID) []string {
 	var gone []string
 	for _, u := range t.plugins {
-		if u.id.kind != id.kind || u.id.socket != id.socket {
+		if !u.id.sameSocket(id) {
 			continue
 		}
 		for _, p := range u.providers {
