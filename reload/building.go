@@ -69,7 +69,10 @@ func (c *Controller) built(b built) {
 		c.failed(status, hash, b.err)
 		return
 	}
-	c.config.Set.Swap(b.next)
+	if !c.config.Set.Swap(b.next) {
+		c.failed(status, hash, ErrClosed)
+		return
+	}
 	status = Status{
 		Hash:        hash,
 		LoadedAt:    c.config.Clock.Now(),
