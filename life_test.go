@@ -2,6 +2,7 @@ package atrest_test
 
 import (
 	"context"
+	"crypto/rand"
 	"net/http"
 	"strings"
 	"testing"
@@ -88,4 +89,14 @@ func TestANilEncryptionIsWellAndChangesNothing(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	require.NoError(t, e.Run(ended))
+}
+
+// Else the alert on the end of writing would fire for ever, of what writes nothing.
+func TestTheStateOfPluginsIsGoneWithClose(t *testing.T) {
+	p, name := faultplugin.Start(t), "ended"+rand.Text()
+	path, _ := place(t, fileOf(rule("secrets", kms(name, p.Endpoint()))))
+	e := start(t, optionsFor(path))
+	eventually(t, func() bool { return gaugesOf(t, name)["atrest_kms_writes_until_timestamp_seconds"] > 0 })
+	e.Close()
+	require.Empty(t, gaugesOf(t, name))
 }

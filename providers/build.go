@@ -153,13 +153,20 @@ func (b builder) plugin(p *config.Provider) (*pluginUse, error) {
 
 // inherit has a plugin share what is in memory, and the counts, with those on the
 // same socket that are called with another timeout: in this file, or before. All
-// that are on one socket do so from their beginning, so any of them will do.
+// that are on one socket do so from their beginning, so any of them will do; best
+// one that keeps as many DEKs, as only such share them.
 func (b builder) inherit(u *pluginUse) {
+	var from *pluginUse
 	for _, t := range append([]*Transformers{b.Transformers}, b.before...) {
-		if old := t.counting(u.id); old != nil {
-			u.source.inherit(old.source)
-			return
+		for _, old := range t.plugins {
+			if old.id.sameSocket(u.id) && (from == nil || from.id.cacheSize != u.id.cacheSize && old.id.cacheSize == u.id.cacheSize) {
+				from = old
+			}
 		}
+	}
+	if from != nil {
+		u.source.inherit(from.source)
+		u.observer.recorded = from.observer.recorded
 	}
 }
 
@@ -168,7 +175,7 @@ func (t *Transformers) counting(id pluginID) *pluginUse {
 	if t == nil {
 		return nil
 	}
-	i := slices.IndexFunc(t.plugins, func(u *pluginUse) bool { return u.counts && u.id.kind == id.kind && u.id.socket == id.socket })
+	i := slices.IndexFunc(t.plugins, func(u *pluginUse) bool { return u.counts && u.id.sameSocket(id) })
 	if i < 0 {
 		return nil
 	}

@@ -105,7 +105,7 @@ func (t *Transformers) writerOf(r schema.GroupResource) *pluginUse {
 // it once.
 func (t *Transformers) Commit(swap func()) {
 	removed := t.removedPlugins()
-	t.countOn()
+	t.countSoFar()
 	for _, u := range removed {
 		u.observer.forget()
 	}
@@ -114,6 +114,9 @@ func (t *Transformers) Commit(swap func()) {
 	}
 	for _, u := range t.plugins {
 		u.observer.rename(u.name())
+		if u.counts {
+			u.observer.record(u.observer.recorded.useAgain)
+		}
 		if u.role() == envelope.Writes {
 			u.source.SetRole(envelope.Writes)
 		}
@@ -128,19 +131,13 @@ func (t *Transformers) Commit(swap func()) {
 	t.replaces = nil
 }
 
-// countOn has what was counted so far recorded by the former names, and the rest by
-// those of t.
-func (t *Transformers) countOn() {
+// countSoFar has what was counted so far recorded by the former names.
+func (t *Transformers) countSoFar() {
 	if t.replaces == nil {
 		return
 	}
 	for _, u := range t.replaces.plugins {
-		u.tend()
-	}
-	for _, u := range t.plugins {
-		if former := t.replaces.counting(u.id); u.counts && former != nil {
-			u.observer.countOnFrom(former.observer)
-		}
+		u.count()
 	}
 }
 
@@ -150,6 +147,14 @@ func (t *Transformers) removedPlugins() []*pluginUse {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(t.replaces.plugins), func(u *pluginUse) bool { return t.use(u.id) != nil })
+}
+
+// Forget is for the end of what is in use, when nothing replaces it: the state of
+// its plugins is gone from the metrics, and nothing more is recorded of them.
+func (t *Transformers) Forget() {
+	for _, u := range t.plugins {
+		u.observer.forget()
+	}
 }
 
 // Ask has every plugin asked how it is now, all at once, and waits for the

@@ -45,12 +45,28 @@ func (t *Transformers) writtenWith(u *pluginUse) []string {
 	return resources
 }
 
+// worstLast are the plugins with those that have a problem last: of several with
+// one name, which a file without reload may have of KMS v1 and v2, the metrics
+// tell what was recorded last.
+func (t *Transformers) worstLast() []*pluginUse {
+	var well, ill []*pluginUse
+	for _, u := range t.plugins {
+		if u.source.Health().Problem == "" {
+			well = append(well, u)
+		} else {
+			ill = append(ill, u)
+		}
+	}
+	return append(well, ill...)
+}
+
 // Tend drops DEKs of the maximum age and brings the metrics in line with the
 // use and the health of the plugins as of now. It is for one caller at a time,
 // every few seconds; [Transformers.Removed] counts as one.
 func (t *Transformers) Tend(now time.Time) {
-	for _, u := range t.plugins {
-		u.tend()
+	for _, u := range t.worstLast() {
+		u.count()
+		u.source.tend(u.observer)
 	}
 	for _, u := range t.locals {
 		u.tend(now)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/envelope/kmsv1"
@@ -18,10 +19,11 @@ type observer struct {
 	apiServerID string
 	logger      klog.Logger
 
-	mu     sync.Mutex
-	name   string // empty for none
-	told   map[string]envelope.Use
-	toldV1 envelope.Use
+	clock    clock.PassiveClock
+	recorded *recorded
+
+	mu   sync.Mutex
+	name string // empty for none
 }
 
 var (
@@ -30,7 +32,11 @@ var (
 )
 
 func newObserver(o Options) *observer {
-	return &observer{apiServerID: o.APIServerID, logger: o.Logger}
+	made := &observer{apiServerID: o.APIServerID, logger: o.Logger, clock: clock.RealClock{}, recorded: &recorded{}}
+	if o.Envelope.Clock != nil {
+		made.clock = o.Envelope.Clock
+	}
+	return made
 }
 
 // record records something under the plugin's name, if it has one. No record
@@ -43,11 +49,15 @@ func (o *observer) record(what func(metrics.KMS)) {
 	}
 }
 
-// rename names the plugin from now on.
+// rename names the plugin from now on. What was forgotten with the name before is
+// recorded under the new one.
 func (o *observer) rename(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.name = name
+	if o.name != name {
+		o.name = name
+		o.recorded.statusAgain(metrics.KMS{Provider: name, APIServerID: o.apiServerID})
+	}
 }
 
 // forget forgets the name, and what was recorded under it.
@@ -64,19 +74,6 @@ func (o *observer) forgetUnless(name string) {
 	}
 }
 
-// countOnFrom takes over what another observer of the same plugin has recorded.
-func (o *observer) countOnFrom(former *observer) {
-	if former == o {
-		return
-	}
-	former.mu.Lock()
-	told, toldV1 := former.told, former.toldV1
-	former.mu.Unlock()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.told, o.toldV1 = told, toldV1
-}
-
 // logged is the name for a log line, and whether there is to be one.
 func (o *observer) logged() (name string, ok bool) {
 	o.mu.Lock()
@@ -84,32 +81,14 @@ func (o *observer) logged() (name string, ok bool) {
 	return o.name, o.name != ""
 }
 
-// used records what was read and written since it was last told.
+// used records what was read and written since it was last recorded.
 func (o *observer) used(usage func() map[string]envelope.Use) {
-	o.record(func(kms metrics.KMS) {
-		now := usage()
-		for keyID, use := range now {
-			since := use.Since(o.told[keyID])
-			kms.KeyIDUsed(metrics.ToStorage, keyID, since.Writes)
-			kms.KeyIDUsed(metrics.FromStorage, keyID, since.Reads)
-		}
-		o.told = now
-	})
+	o.record(func(kms metrics.KMS) { o.recorded.use(kms, usage, o.clock.Now()) })
 }
 
-// usedV1 is the same for KMS v1, which has no key_ids.
+// usedV1 is the same for KMS v1.
 func (o *observer) usedV1(usage func() envelope.Use) {
-	o.record(func(kms metrics.KMS) {
-		now := usage()
-		since := now.Since(o.toldV1)
-		if since.Writes > 0 {
-			kms.V1().Arrived(metrics.ToStorage)
-		}
-		if since.Reads > 0 {
-			kms.V1().Arrived(metrics.FromStorage)
-		}
-		o.toldV1 = now
-	})
+	o.record(func(kms metrics.KMS) { o.recorded.useV1(kms.V1(), usage) })
 }
 
 func (o *observer) called(method string, took time.Duration, err error) {
@@ -117,6 +96,7 @@ func (o *observer) called(method string, took time.Duration, err error) {
 }
 
 func (o *observer) StatusSeen(keyID string) {
+	o.recorded.status(keyID, o.clock.Now())
 	o.record(func(kms metrics.KMS) { kms.StatusKeyID(keyID) })
 }
 

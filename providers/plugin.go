@@ -28,12 +28,11 @@ type source interface {
 	count(*observer)
 }
 
-// tend looks after what a plugin keeps, and brings the metrics in line.
-func (u *pluginUse) tend() {
+// count brings the metrics of what was read and written in line.
+func (u *pluginUse) count() {
 	if u.counts {
 		u.source.count(u.observer)
 	}
-	u.source.tend(u.observer)
 }
 
 type v2 struct{ *envelope.Provider }
@@ -50,6 +49,7 @@ func (p v2) tend(o *observer) {
 			Problem: string(h.Problem), WritesUntil: until, LastHealthy: h.LastHealthy,
 			DEKCreated: h.DEKCreated, DEKWrites: h.DEKWrites,
 		})
+		kms.CacheSize(h.CachedDEKs)
 	})
 }
 

@@ -35,6 +35,11 @@ type pluginID struct {
 	cacheSize int // 0 for kms v2
 }
 
+// sameSocket reports whether both are of one plugin, however it is called.
+func (id pluginID) sameSocket(other pluginID) bool {
+	return id.kind == other.kind && id.socket == other.socket
+}
+
 // pluginUse is what one file has of a plugin.
 type pluginUse struct {
 	id        pluginID

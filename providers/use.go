@@ -67,7 +67,7 @@ func (t *Transformers) Removed(next *Transformers, c clock.PassiveClock) []Remov
 		}
 	}
 	for _, u := range t.plugins {
-		u.tend()
+		u.count()
 		if !u.counts {
 			continue // it is told of with the first on its socket
 		}
@@ -84,7 +84,7 @@ func (t *Transformers) Removed(next *Transformers, c clock.PassiveClock) []Remov
 func (t *Transformers) namesNotIn(c *config.Configuration, id pluginID) []string {
 	var gone []string
 	for _, u := range t.plugins {
-		if u.id.kind != id.kind || u.id.socket != id.socket {
+		if !u.id.sameSocket(id) {
 			continue
 		}
 		for _, p := range u.providers {

@@ -69,7 +69,11 @@ func (c *Controller) built(b built) {
 		c.failed(status, hash, b.err)
 		return
 	}
-	c.config.Set.Swap(b.next)
+	before := c.config.Set.Current()
+	if !c.config.Set.Swap(b.next) {
+		c.failed(status, hash, ErrClosed)
+		return
+	}
 	status = Status{
 		Hash:        hash,
 		LoadedAt:    c.config.Clock.Now(),
@@ -77,5 +81,7 @@ func (c *Controller) built(b built) {
 		WatchError:  status.WatchError,
 	}
 	c.status.Store(&status)
-	call(c.config.Hooks.Loaded, status)
+	if loaded := c.config.Hooks.Loaded; loaded != nil {
+		loaded(before, status)
+	}
 }

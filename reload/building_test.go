@@ -209,3 +209,17 @@ func TestOnlyTheLatestContentIsTakenIntoUse(t *testing.T) {
 		require.EqualValues(t, 1, f.made["two"].closed.Load())
 	})
 }
+
+func TestAContentThatIsBuiltWhenTheSetWasClosedIsNotInUse(t *testing.T) {
+	follow(t, func(f *follower) {
+		f.controller.config.Set.Close()
+		f.put("too late")
+		require.EqualValues(t, 1, f.made["too late"].closed.Load())
+		require.Empty(t, f.loaded)
+		s := f.controller.Status()
+		require.Equal(t, Hash([]byte(inUse)), s.Hash)
+		require.ErrorIs(t, s.LastError, ErrClosed)
+		f.pass(3 * DefaultPoll)
+		f.requireBuilt("too late")
+	})
+}

@@ -61,7 +61,7 @@ func Example() {
 	loaded := make(chan reload.Status)
 	controller, err := reload.NewController(reload.Config{
 		Path: path, Hash: reload.Hash(content), Build: build, Set: set,
-		Hooks: reload.Hooks{Loaded: func(status reload.Status) { loaded <- status }},
+		Hooks: reload.Hooks{Loaded: func(_ reload.Generation, status reload.Status) { loaded <- status }},
 	})
 	if err != nil {
 		panic(err)

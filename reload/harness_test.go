@@ -92,7 +92,7 @@ func follow(t *testing.T, test func(*follower)) {
 			Path: f.path, Hash: Hash([]byte(inUse)), Build: f.build, Set: set,
 			Clock: f.clock, Notifier: f.notifier,
 			Hooks: Hooks{
-				Loaded:   func(s Status) { f.loaded = append(f.loaded, s) },
+				Loaded:   func(_ Generation, s Status) { f.loaded = append(f.loaded, s) },
 				Failed:   func(s Status) { f.failed = append(f.failed, s) },
 				Reworded: func(s Status) { f.reworded = append(f.reworded, s) },
 				Cleared:  func(s Status) { f.cleared = append(f.cleared, s) },

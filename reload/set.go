@@ -160,10 +160,9 @@ func (s *Set) Current() Generation {
 }
 
 // Swap makes next current, for all resources at once, and returns. What it
-// replaces is closed later (see the package comment). On a closed Set, next is
-// closed. Swaps come one after another, from one goroutine.
-func (s *Set) Swap(next Generation) {
-	swapped := false
+// replaces is closed later (see the package comment). On a closed Set it closes
+// next and returns false. Swaps come one after another, from one goroutine.
+func (s *Set) Swap(next Generation) (swapped bool) {
 	swap := func() { swapped = s.swap(next) }
 	if c, ok := next.(Committer); ok {
 		c.Commit(swap)
@@ -173,6 +172,7 @@ func (s *Set) Swap(next Generation) {
 	if !swapped {
 		next.Close()
 	}
+	return swapped
 }
 
 func (s *Set) swap(next Generation) bool {

@@ -35,17 +35,15 @@ func (k *Keeper) Status() *healthz.Reload {
 type following struct {
 	*Keeper
 	metrics metrics.Reload
-	// Of one build at a time: what is in use, and the transformers that were
-	// built last and are not, because a plugin was not ready. Those are held
-	// until the next are built, so that a try costs the plugins that are ready
-	// nothing anew.
-	before, tried *providers.Transformers
+	// tried are those that were built last and are not in use, as a plugin was not
+	// ready. They are held until the next are built, so that a try costs the plugins
+	// that are ready nothing anew.
+	tried *providers.Transformers
 }
 
 // build makes the generation that is to replace the one in use.
 func (f *following) build(ctx context.Context, content []byte) (reload.Generation, error) {
-	f.before = f.Now()
-	built, err := f.options.Build(content, f.before, f.tried)
+	built, err := f.options.Build(content, f.Now(), f.tried)
 	f.dropTried()
 	if err != nil {
 		return nil, err
@@ -64,11 +62,11 @@ func (f *following) dropTried() {
 	}
 }
 
-func (f *following) loaded(s reload.Status) {
-	now := f.Now()
+func (f *following) loaded(replaced reload.Generation, s reload.Status) {
+	before, now := replaced.(*providers.Transformers), f.Now()
 	f.metrics.Succeeded(s.Hash)
 	f.options.Logger.Info("Reloaded the encryption configuration", "file", f.options.Path, "hash", s.Hash)
-	for _, change := range config.Diff(f.before.Configuration(), now.Configuration()) {
+	for _, change := range config.Diff(before.Configuration(), now.Configuration()) {
 		f.options.Logger.Info("Encryption changed", "change", change.String())
 	}
 	f.warn(now.Configuration())
@@ -79,12 +77,11 @@ func (f *following) loaded(s reload.Status) {
 
 	f.tending.Lock()
 	defer f.tending.Unlock()
-	for _, removed := range f.before.Removed(now, f.options.Clock) {
+	for _, removed := range before.Removed(now, f.options.Clock) {
 		f.options.Logger.Info("Removed from the encryption configuration after it was read with: "+
 			"values that still need it can no longer be read, put it back as a reader if there are any",
 			"removed", removed.Name, "reads", removed.Reads, "lastReadAgo", f.options.Clock.Since(removed.LastRead).Round(time.Second))
 	}
-	f.before = nil
 }
 
 func (f *following) failed(s reload.Status) {

@@ -112,12 +112,13 @@ func (k *Keeper) Warn(w config.Warning) {
 	k.options.Logger.Info("Warning about the encryption configuration", "field", w.Path, "kind", w.Kind, "warning", w.Message)
 }
 
-// Close ends following and tending, waits for both, and lets go of what is in use:
-// reads and writes that come later fail.
+// Close ends following and tending, waits for both, and lets go of what is in use, also
+// in the metrics: reads and writes that come later fail.
 func (k *Keeper) Close() {
 	k.stop()
 	k.ended.Wait()
 	k.set.Close()
+	k.Now().Forget()
 }
 
 // Follow follows the file until ctx ends or the keeper is closed. A second call is

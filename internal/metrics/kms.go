@@ -68,6 +68,12 @@ func (k KMS) StatusKeyID(keyID string) {
 	envelopemetrics.RecordKeyIDFromStatus(k.Provider, keyID, k.APIServerID)
 }
 
+// StatusKeyIDAt records when Status named keyID last, as of an earlier record.
+func (k KMS) StatusKeyIDAt(keyID string, at time.Time) {
+	k.StatusKeyID(keyID)
+	envelopemetrics.KeyIDHashStatusLastTimestampSeconds.WithLabelValues(k.Provider, hash(keyID), hash(k.APIServerID)).Set(unix(at))
+}
+
 // KeyIDRefused records a key_id of Status that cannot be used.
 func (k KMS) KeyIDRefused(err error) {
 	kmsMetrics()
@@ -104,6 +110,12 @@ func (k KMS) KeyIDUsed(d Direction, keyID string, n uint64) {
 	kmsMetrics()
 	envelopemetrics.RecordKeyID(string(d), k.Provider, keyID, k.APIServerID)
 	envelopemetrics.KeyIDHashTotal.WithLabelValues(string(d), k.Provider, hash(keyID), hash(k.APIServerID)).Add(float64(n - 1))
+}
+
+// KeyIDUsedAt records when keyID was last used, as of an earlier record.
+func (k KMS) KeyIDUsedAt(d Direction, keyID string, at time.Time) {
+	kmsMetrics()
+	envelopemetrics.KeyIDHashLastTimestampSeconds.WithLabelValues(string(d), k.Provider, hash(keyID), hash(k.APIServerID)).Set(unix(at))
 }
 
 // Condition is the state of a provider.
