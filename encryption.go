@@ -4,24 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"k8s.io/apiserver/pkg/features"
+	apihealthz "k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/storage/value"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/healthz"
+	"github.com/kube-atrest/atrest/internal/inuse"
 	"github.com/kube-atrest/atrest/internal/lookahead"
-	"github.com/kube-atrest/atrest/internal/metrics"
 	"github.com/kube-atrest/atrest/providers"
 	"github.com/kube-atrest/atrest/reload"
-	"github.com/kube-atrest/atrest/transformer"
 )
 
 // Encryption is the encryption at rest of one apiserver while it runs. Safe for
@@ -33,24 +34,14 @@ type Encryption struct {
 	process     string // names this one in its Status
 	logger      klog.Logger
 	clock       clock.WithTickerAndDelayedExecution
-	hash        string
 
-	set        *reload.Set                       // of *providers.Transformers
-	followed   atomic.Bool                       // Run was called
-	controller atomic.Pointer[reload.Controller] // nil before Run
-	reloaded   chan struct{}                     // a token: another content has taken effect
-	ctx        context.Context                   // ends with Close
-	stop       context.CancelFunc
-	ahead      *lookahead.Scout
-	ended      sync.WaitGroup
-	close      sync.Once
-
-	tending sync.Mutex // held by the one who tends the transformers in use
+	keeper *inuse.Keeper
+	ahead  *lookahead.Scout
+	ctx    context.Context // ends with Close
+	stop   context.CancelFunc
+	ended  sync.WaitGroup
+	close  sync.Once
 }
-
-// tendEvery is how often what was counted, and the health of KMS plugins, go
-// into the metrics.
-const tendEvery = 2 * time.Second
 
 // Start reads the file, makes its providers and begins to follow its KMS
 // plugins. It waits until each plugin that is written with was asked once, so
@@ -68,8 +59,7 @@ func (o *Options) Start(ctx context.Context, apiServerID string) (*Encryption, e
 	if o.ConfigFile == "" {
 		return nil, nil
 	}
-	e := &Encryption{options: *o, apiServerID: apiServerID, process: uuid.NewString(),
-		logger: klog.FromContext(ctx), clock: clock.RealClock{}, reloaded: make(chan struct{}, 1)}
+	e := &Encryption{options: *o, apiServerID: apiServerID, process: uuid.NewString(), logger: klog.FromContext(ctx), clock: clock.RealClock{}}
 	if o.KMS.Clock != nil {
 		e.clock = o.KMS.Clock
 	}
@@ -93,40 +83,11 @@ func (o *Options) Start(ctx context.Context, apiServerID string) (*Encryption, e
 
 // begin takes first into use.
 func (e *Encryption) begin(first *providers.Transformers) {
-	e.hash = first.Configuration().Hash()
-	e.set = reload.NewSet(first, reload.SetOptions{Clock: e.clock, Unreadable: unreadable})
-	metrics.Reload{APIServerID: e.apiServerID}.Started(e.hash)
-	e.warn(first.Configuration())
-
+	e.keeper = inuse.Keep(first, inuse.Options{
+		Path: e.options.ConfigFile, Build: e.build, APIServerID: e.apiServerID, Logger: e.logger, Clock: e.clock,
+	})
 	e.ahead = e.newScout()
 	e.ctx, e.stop = context.WithCancel(context.Background())
-	e.ended.Go(func() { e.tend(e.ctx) })
-}
-
-// inUse are the transformers in use.
-func (e *Encryption) inUse() *providers.Transformers {
-	return e.set.Current().(*providers.Transformers)
-}
-
-// warn tells of what works in a configuration and is seldom meant.
-func (e *Encryption) warn(c *config.Configuration) {
-	counts := map[string]int{}
-	for _, w := range c.Warnings() {
-		counts[string(w.Kind)]++
-		e.logWarning(w)
-	}
-	metrics.ConfigWarnings(counts)
-}
-
-func (e *Encryption) logWarning(w config.Warning) {
-	e.logger.Info("Warning about the encryption configuration", "field", w.Path, "kind", w.Kind, "warning", w.Message)
-}
-
-// unreadable reports whether a read failed for want of a provider or key, which the
-// configuration before may have had, if only by the same name. An outage is none:
-// what is wrong with the plugins in use has to be seen.
-func unreadable(err error) bool {
-	return errors.Is(err, transformer.ErrNoProvider) || errors.Is(err, envelope.ErrUnknownKEK) || errors.Is(err, transformer.ErrCorrupt)
 }
 
 // build makes the transformers of a content of the file; before is as of
@@ -144,30 +105,76 @@ func (e *Encryption) build(content []byte, before ...*providers.Transformers) (*
 	return providers.Build(parsed, o, before...)
 }
 
+// Run follows the file until ctx ends, or e is closed, if automatic reload is on.
+// Call it from a hook that runs after the server has started. A second call is
+// refused: one server follows the file for all that are stored through e.
+func (e *Encryption) Run(ctx context.Context) error {
+	if e == nil || !e.options.AutomaticReload {
+		<-ctx.Done()
+		return nil
+	}
+	return e.keeper.Follow(ctx)
+}
+
 // ResourceTransformers are the transformers of every resource, always those of
 // the configuration in use.
 func (e *Encryption) ResourceTransformers() value.ResourceTransformers {
 	if e == nil {
 		return nil // and no interface that holds nil
 	}
-	return e.set
+	return e.keeper.Resources()
 }
 
-// tend tends the transformers in use until ctx ends.
-func (e *Encryption) tend(ctx context.Context) {
-	ticker := e.clock.NewTicker(tendEvery)
-	defer ticker.Stop()
-	for {
-		e.tending.Lock()
-		e.inUse().Tend(e.clock.Now())
-		e.tending.Unlock()
-		metrics.Flush()
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
+// Warm has the DEKs of stored values unwrapped ahead of their readers, many at a
+// time, and returns how many that were when they are there. A server does it by
+// itself for the DEKs that it finds in etcd when it starts, see
+// [Encryption.RESTOptions].
+func (e *Encryption) Warm(ctx context.Context, values iter.Seq[[]byte]) int {
+	if e == nil {
+		return 0
 	}
+	return e.keeper.Now().Warm(ctx, values)
+}
+
+// Status is what is known now. Nobody is asked.
+func (e *Encryption) Status() healthz.Status {
+	if e == nil {
+		return healthz.Status{}
+	}
+	now := e.keeper.Now()
+	s := healthz.Status{
+		Process: e.process, ConfigFile: e.options.ConfigFile, ConfigHash: now.Configuration().Hash(),
+		Reload: e.keeper.Status(), Providers: now.Health(),
+	}
+	return s.Told(e.clock.Now())
+}
+
+// HealthChecker is the check kms-providers, for healthz and readyz and not for
+// livez: a restart mends no plugin.
+func (e *Encryption) HealthChecker() apihealthz.HealthChecker { return healthz.Check(e.Status) }
+
+// ServeStatus answers requests for [healthz.Path] with [Encryption.Status] as JSON,
+// and leaves all others to next. A POST to [healthz.AskPath] has every plugin asked
+// how it is before: what it says, such as a new key_id, is known then instead of at
+// the next poll. One that was asked within the last second is not asked again. Both
+// have to stand behind authentication and authorization; [Options.ApplyTo] and
+// [Encryption.Install] put them there.
+func (e *Encryption) ServeStatus(next http.Handler) http.Handler {
+	if e == nil {
+		return next
+	}
+	return healthz.Handler(e.Status, e.ask, next)
+}
+
+// askTimeout bounds how long an answer waits for plugins that hang.
+const askTimeout = 10 * time.Second
+
+// ask has the plugins asked, and waits for those that answer in time.
+func (e *Encryption) ask(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer e.clock.AfterFunc(askTimeout, cancel).Stop()
+	e.keeper.Now().Ask(ctx)
 }
 
 // Close ends everything, the hook and Run too, and waits for it. Call it when the
@@ -180,7 +187,6 @@ func (e *Encryption) Close() {
 		e.stop()
 		e.ahead.Close()
 		e.ended.Wait()
-		e.inUse().Forget()
-		e.set.Close()
+		e.keeper.Close()
 	})
 }

@@ -30,7 +30,7 @@ type room struct {
 // has all that is below it too. An arrow that is not here is either a
 // mistake or a change of the design, which CONTRIBUTING.md then has to follow.
 var rooms = map[string]room{
-	".": {uses: []string{"config", "providers", "healthz", "reload", "envelope", "transformer", "internal/lookahead", "internal/metrics", "internal/outage"}},
+	".": {uses: []string{"config", "providers", "healthz", "reload", "envelope", "internal/inuse", "internal/lookahead", "internal/metrics", "internal/outage", "internal/served"}},
 
 	// What is in an apiserver.
 	"config": {uses: []string{"internal/redact", "internal/stored"},
@@ -55,6 +55,8 @@ var rooms = map[string]room{
 	"operate/fleet":        {uses: []string{"healthz", "operate/rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
 	"cmd/...":              {uses: []string{"config", "operate/...", "cmd/..."}},
 
+	"internal/inuse":     {uses: []string{"config", "providers", "healthz", "reload", "envelope", "transformer", "internal/metrics"}, never: []string{"os", "net/http"}},
+	"internal/served":    {uses: []string{"config", "healthz"}, never: []string{"os", "google.golang.org/grpc/..."}},
 	"internal/lookahead": {uses: []string{"internal/stored"}, never: []string{"k8s.io/kms/...", "k8s.io/client-go/..."}},
 
 	"internal/metrics": {uses: []string{"internal/stored", "internal/tally"}},

@@ -43,7 +43,7 @@ func TestGoInTheREADMEIsThatOfTheExamples(t *testing.T) {
 	}
 }
 
-func TestFlagsInTheREADMEAreThoseOfAddFlags(t *testing.T) {
+func TestFlagsInTheDocsAreThoseOfAddFlags(t *testing.T) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	options := atrest.NewOptions()
 	if fips140.Enforced() {
@@ -58,7 +58,7 @@ func TestFlagsInTheREADMEAreThoseOfAddFlags(t *testing.T) {
 		}
 		want = append(want, fmt.Sprintf("| `--%s` | %s | %s |", f.Name, byDefault, f.Usage))
 	})
-	got := regexp.MustCompile("(?m)^\\| `--.*$").FindAllString(text(t, "README.md"), -1)
+	got := regexp.MustCompile("(?m)^\\| `--.*$").FindAllString(text(t, "docs/flags.md"), -1)
 	require.Equal(t, want, got)
 }
 

@@ -143,20 +143,20 @@ func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
 		return nil
 	}
 	now, reason := p.writer.now.Load(), "start"
-	if now != nil && now.dek != nil {
-		switch {
-		case now.dek.keyID != d.KeyID:
-			reason = "key_id"
-		case !now.dek.lasts(p.opts.MaxWrites):
-			reason = "used_up"
-		case now.dek.opener.era != p.era.Load():
-			reason = "start" // it was found to be lost, by another provider of the plugin
-		case !now.open && d.Decrypt.Trouble != nil && !p.stillUnwraps(ctx, d, now.dek):
-			reason = notUnwrapped // the window is over: nothing is lost by another
-		default:
-			d.learn(proven(now.dek, p.opts.Clock.Now()))
-			return now.dek
-		}
+	switch {
+	case now == nil:
+	case now.lost:
+		reason = notUnwrapped
+	case now.dek == nil:
+	case now.dek.keyID != d.KeyID:
+		reason = "key_id"
+	case !now.dek.lasts(p.opts.MaxWrites):
+		reason = "used_up"
+	case !now.open && d.Decrypt.Trouble != nil && !p.stillUnwraps(ctx, d, now.dek):
+		reason = notUnwrapped // the window is over: nothing is lost by another
+	default:
+		d.learn(proven(now.dek, p.opts.Clock.Now()))
+		return now.dek
 	}
 	if spare, ok := p.writer.takeSpare(d.KeyID, p.opts.MaxWrites); ok && reason != notUnwrapped {
 		d.learn(proven(spare.writeDEK, p.opts.Clock.Now()))

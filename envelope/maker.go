@@ -44,6 +44,7 @@ type pendingDEK struct {
 	secret [dekSize]byte
 	source stored.DEKSource // zero until it is wrapped
 	at     time.Time        // when it was
+	era    uint32           // of the memory, before it was
 }
 
 // make makes a DEK for writing under the key_id that d knows, and tells if that
@@ -65,8 +66,9 @@ func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *w
 	if t == nil {
 		t = p.noted(d, decrypted, func() *plugin.Trouble { return p.prove(ctx, p.maker.pending) })
 	}
-	if t == nil && reason == notUnwrapped {
-		p.writer.lose() // it unwraps this one, and not the one before
+	if t == nil && reason == notUnwrapped && p.lostTheOneBefore(ctx) {
+		p.lose(p)
+		p.maker.pending.era = p.era.Load()
 	}
 	if t == nil {
 		t = p.noted(d, encrypted, func() (t *plugin.Trouble) { dek, t = p.build(p.maker.pending); return t })
@@ -77,6 +79,18 @@ func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *w
 	p.maker.drop()
 	dek.reason, dek.took = reason, p.opts.Clock.Since(start)
 	return dek, nil
+}
+
+// lostTheOneBefore reports whether a plugin that unwraps a fresh DEK, and did not
+// unwrap the present one a moment ago, has lost that: it still does not, in whatever
+// words but that it is too busy.
+func (p *Provider) lostTheOneBefore(ctx context.Context) bool {
+	before := p.writer.current()
+	if before == nil {
+		return false
+	}
+	t, _ := p.unwrapAgain(ctx, before)
+	return t != nil && t.Problem != plugin.Throttled && ctx.Err() == nil
 }
 
 // noted makes a step and learns what came of it.
@@ -132,7 +146,7 @@ func (m *maker) drop() {
 
 // wrap has the plugin wrap a DEK under keyID.
 func (p *Provider) wrap(ctx context.Context, pending *pendingDEK, keyID string) *plugin.Trouble {
-	pending.source = stored.DEKSource{}
+	pending.source, pending.era = stored.DEKSource{}, p.era.Load()
 	wrapped, err := p.plugin.Encrypt(ctx, pending.secret[:])
 	if err != nil {
 		return plugin.TroubleOf("encrypt", err)
@@ -196,7 +210,7 @@ func (p *Provider) build(pending *pendingDEK) (*writeDEK, *plugin.Trouble) {
 	if err != nil {
 		return nil, plugin.Troublef(Failed, "build the DEK: %w", err)
 	}
-	known := &knownDEK{opener: open, keyID: source.KeyID, since: p.opts.Clock.Now(), era: p.era.Load(), use: p.usage.of(source.KeyID)}
+	known := &knownDEK{opener: open, keyID: source.KeyID, since: p.opts.Clock.Now(), era: pending.era, use: p.usage.of(source.KeyID)}
 	known.proven.Store(true)
 	return &writeDEK{
 		sealer: sealer, keyID: source.KeyID, source: source, tail: tail, opener: known,

@@ -46,21 +46,12 @@ type Provider struct {
 	preparing atomic.Int32 // how many want it made ready to write
 }
 
-// memory is what all providers of one plugin share, whatever timeout they call it
-// with.
-type memory struct {
-	cache   *cache
-	samples plugin.Samples[stored.DEKSource]
-	usage   usage
-	era     atomic.Uint32 // how often the plugin was found to have lost a KEK
-}
-
 // NewProvider makes a provider of a plugin, which it owns from then on: the
 // plugin is closed when the last hold ends. It calls nobody before it has a role
 // or has to unwrap a DEK.
 func NewProvider(owned Plugin, opts Options) *Provider {
 	opts = opts.withDefaults()
-	p := &Provider{plugin: bounded{owned}, opts: opts, memory: &memory{cache: newCache(opts.MaxDEKs)}}
+	p := &Provider{plugin: bounded{owned}, opts: opts, memory: newMemory(opts.MaxDEKs)}
 	p.writer = writer{clock: opts.Clock, window: opts.WriteWindow, era: &p.era}
 	p.followed = plugin.Follow(plugin.Config{
 		Clock: opts.Clock, Healthy: opts.HealthyPoll, Unhealthy: opts.UnhealthyPoll,
@@ -69,10 +60,12 @@ func NewProvider(owned Plugin, opts Options) *Provider {
 		Changed: func() { opts.Observer.Changed(p.Health()) },
 		Close:   p.close,
 	})
+	p.memory.join(p)
 	return p
 }
 
 func (p *Provider) close() {
+	p.memory.leave(p)
 	_ = p.writer.end()
 	_ = p.plugin.Close() // there is nobody left whom an error could concern
 }
@@ -83,6 +76,7 @@ func (p *Provider) close() {
 func (p *Provider) Inherit(from *Provider) {
 	p.memory = from.memory
 	p.writer.era = &p.era
+	p.memory.join(p)
 }
 
 // Hold keeps the provider open until end is called. The last one to end closes
@@ -208,7 +202,8 @@ func (p *Provider) stopped(w *writing) error {
 const timeFormat = "2006-01-02T15:04:05Z07:00"
 
 // DropAged drops the DEKs that were unwrapped longer than [Options.MaxDEKAge]
-// ago, but for the one that is written with. Nothing does so by itself: call it
+// ago, but for the one that is written with, and those whose KEK the plugin was
+// found to have lost: they are nowhere else. Nothing does so by itself: call it
 // every few seconds. In a program built with GOEXPERIMENT=runtimesecret the
 // memory of a dropped DEK is overwritten when its last reader is done; without
 // that, only the seeds' is, because the expanded key of a cipher is out of reach.
@@ -216,8 +211,8 @@ func (p *Provider) DropAged() {
 	if p.opts.MaxDEKAge <= 0 {
 		return
 	}
-	oldest := p.opts.Clock.Now().Add(-p.opts.MaxDEKAge)
-	if p.cache.drop(func(d *knownDEK) bool { return d.since.Before(oldest) }) {
+	oldest, era := p.opts.Clock.Now().Add(-p.opts.MaxDEKAge), p.era.Load()
+	if p.cache.drop(func(d *knownDEK) bool { return d.since.Before(oldest) && d.era == era }) {
 		p.opts.Observer.DEKsDropped(p.cache.len())
 	}
 }

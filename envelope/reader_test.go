@@ -20,6 +20,7 @@ type observed struct {
 	keyIDs  []string
 	refused int
 	changes []Problem
+	made    []string // DEKs, by the reason
 }
 
 func (o *observed) note(what func()) {
@@ -30,7 +31,14 @@ func (o *observed) note(what func()) {
 
 func (o *observed) StatusSeen(keyID string) { o.note(func() { o.keyIDs = append(o.keyIDs, keyID) }) }
 func (o *observed) KeyIDRefused(error)      { o.note(func() { o.refused++ }) }
-func (o *observed) Changed(h Health)        { o.note(func() { o.changes = append(o.changes, h.Problem) }) }
+func (o *observed) DEKMade(reason string, _ time.Duration, err error) {
+	o.note(func() {
+		if err == nil {
+			o.made = append(o.made, reason)
+		}
+	})
+}
+func (o *observed) Changed(h Health) { o.note(func() { o.changes = append(o.changes, h.Problem) }) }
 
 // onlooker is a rig that is leased for reading alone, and what its observer was
 // told. It has asked for Status once.

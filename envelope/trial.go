@@ -48,7 +48,7 @@ func (p *Provider) tryDEK(ctx context.Context, d *draft, dek *writeDEK, doubted 
 	now := p.opts.Clock.Now()
 	d.learn(func(k plugin.Known) plugin.Known { return k.AfterTrial(t, asked, now) })
 	if lost {
-		p.writer.lose()
+		p.lose(p)
 	}
 	return unwrapped, lost
 }
@@ -93,21 +93,33 @@ func fingerprintOf(secret []byte) (f fingerprint) {
 // with, or could not be, or else by one that it has wrapped itself. If there is
 // none, nothing is known against it.
 func (p *Provider) trySample(ctx context.Context, d *draft) {
-	source := p.samples.Best(func(s *stored.DEKSource) bool { return s.KeyID == d.KeyID })
-	if source == nil {
-		source = p.writer.aside()
-	}
 	asked := p.opts.Clock.Now()
-	var t *plugin.Trouble
-	telling := false
-	if source != nil {
-		t, telling = p.unwrapSample(ctx, d, source)
-	}
+	t, telling := p.askSample(ctx, d)
 	if ctx.Err() != nil {
 		return
 	}
 	now := p.opts.Clock.Now()
 	d.learn(func(k plugin.Known) plugin.Known { return k.AfterSample(t, telling, asked, now) })
+}
+
+// askSample has the plugin unwrap what it is tried by. telling reports whether t is
+// about the plugin.
+func (p *Provider) askSample(ctx context.Context, d *draft) (t *plugin.Trouble, telling bool) {
+	if source := p.samples.Best(func(s *stored.DEKSource) bool { return s.KeyID == d.KeyID }); source != nil {
+		return p.unwrapSample(ctx, d, source)
+	}
+	switch aside := p.writer.aside(); {
+	case aside == nil:
+		return nil, false
+	case aside.keyID != d.KeyID:
+		return p.unwrapSample(ctx, d, &aside.source)
+	default:
+		t, lost := p.unwrapAgain(ctx, aside)
+		if lost && ctx.Err() == nil {
+			p.lose(p)
+		}
+		return t, true
+	}
 }
 
 // unwrapSample has the plugin unwrap a stored value's DEK. That it has no such KEK,
@@ -121,15 +133,14 @@ func (p *Provider) unwrapSample(ctx context.Context, d *draft, source *stored.DE
 	if t == nil || ctx.Err() != nil {
 		return nil, true
 	}
-	foreign := d.KeyID != "" && source.KeyID != d.KeyID
 	switch {
 	case plugin.OfTheValue(err):
 		p.samples.Forget(source)
-		if !good || foreign {
+		if !good || source.KeyID != d.KeyID {
 			return nil, false
 		}
-		p.writer.lose()
-	case foreign && !t.LostContact():
+		p.lose(p)
+	case d.KeyID != "" && source.KeyID != d.KeyID && !t.LostContact():
 		p.samples.Forget(source)
 		return nil, false
 	}

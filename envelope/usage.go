@@ -33,6 +33,10 @@ type counts struct {
 	ended  uint64
 }
 
+// maxBudgets is how many DEKs under one key_id are counted one by one: a plugin that
+// goes to and fro between two has a new one made each time.
+const maxBudgets = 16
+
 // usage is the use of a provider. Counting is without a lock, on a keyUse that
 // was had before.
 type usage struct {
@@ -80,6 +84,10 @@ func (u *usage) seals(keyID string, b *budget) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	use := u.get(keyID)
+	if len(use.sealed) == maxBudgets {
+		use.ended += use.sealed[0].spent() // nobody has written with it for long
+		use.sealed = slices.Delete(use.sealed, 0, 1)
+	}
 	use.sealed = append(use.sealed, b)
 }
 

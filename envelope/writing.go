@@ -38,6 +38,7 @@ type writing struct {
 	// whether it may be used.
 	dek  *writeDEK
 	open bool
+	lost bool // the plugin has lost the one before
 
 	turn uint64 // of the writer: what a timer may still change
 	era  *atomic.Uint32
@@ -118,7 +119,9 @@ func (w *writer) name(keyID string, at time.Time) {
 		return
 	}
 	w.named = at
-	w.set(writing{keyID: keyID, dek: now.dek, open: now.open})
+	next := *now
+	next.keyID = keyID
+	w.set(next)
 }
 
 // permit lets dek be written with for the write window from since on, and returns
@@ -143,6 +146,9 @@ func (w *writer) put(dek *writeDEK, since time.Time) (former *writeDEK) {
 	if now == nil {
 		w.spare = spare{dek, since} // the role changed meanwhile
 		return nil
+	}
+	if dek.opener.era != w.era.Load() {
+		return nil // its KEK was lost meanwhile
 	}
 	if now.dek != dek {
 		former = now.dek
@@ -262,27 +268,25 @@ func (w *writer) current() *writeDEK {
 	return nil
 }
 
-// aside is the source of a DEK that is not written with, though the plugin has
-// unwrapped it; nil if there is none.
-func (w *writer) aside() *stored.DEKSource {
+// aside is a DEK that is not written with, though the plugin has unwrapped it; nil
+// if there is none.
+func (w *writer) aside() *writeDEK {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.spare.writeDEK == nil {
-		return nil
-	}
-	return &w.spare.source
+	return w.spare.writeDEK
 }
 
-// lose begins another era: the plugin has lost a KEK. Nothing that was wrapped
-// until now is written with.
-func (w *writer) lose() {
+// lose ends writing with what the plugin has wrapped until now, and returns the DEK
+// that was written with; nil if there was none.
+func (w *writer) lose() (former *writeDEK) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.era.Add(1)
 	if now := w.now.Load(); now != nil {
-		w.set(writing{keyID: now.keyID})
+		former = now.dek
+		w.set(writing{keyID: now.keyID, lost: now.lost || former != nil})
 	}
 	w.spare = spare{}
+	return former
 }
 
 // into adds what the writer knows to a health.

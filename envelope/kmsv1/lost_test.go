@@ -116,6 +116,84 @@ func TestWritesEndWhileNothingIsUnwrapped(t *testing.T) {
 	require.ErrorIs(t, err, envelope.ErrWritesStopped)
 }
 
+// Whatever kept it from being seen: also that its Encrypt failed meanwhile. It is well
+// when it has unwrapped again, and not by wrapping.
+func TestAfterAnOutageAPluginIsWrittenWithWhenItHasUnwrapped(t *testing.T) {
+	r := newRig(t)
+	r.write("well")
+	r.plugin.die()
+	for range 30 {
+		r.pass(envelope.DefaultUnhealthyPoll)
+	}
+	gate := make(chan struct{})
+	r.plugin.set(func(p *faultyPlugin) { p.encErr, p.decErr, p.decrypting = nil, nil, gate })
+	for range 10 {
+		_, err := r.Seal(t.Context(), testPrefix, []byte("v"), testKey)
+		require.ErrorIs(t, err, envelope.ErrWritesStopped)
+		require.ErrorContains(t, err, "last seen to unwrap what it wraps at 2026-")
+		require.NotEmpty(t, r.Health().Problem)
+	}
+	close(gate)
+	r.clock.Step(time.Second)
+	r.settled()
+	r.write("no poll was due yet")
+	require.Empty(t, r.Health().Problem)
+}
+
+// Within the three minutes it is written with, and not well by that.
+func TestAWriteThatIsWrappedAfterAnOutageDoesNotMakeThePluginWell(t *testing.T) {
+	r := newRig(t)
+	r.plugin.set(func(p *faultyPlugin) { p.encErr = errDamaged })
+	r.pass(envelope.DefaultHealthyPoll)
+	require.NotEmpty(t, r.Health().Problem)
+	r.plugin.set(func(p *faultyPlugin) { p.encErr = nil })
+	gate := make(chan struct{})
+	defer close(gate)
+	r.plugin.set(func(p *faultyPlugin) { p.decrypting = gate })
+	r.write("v")
+	require.NotEmpty(t, r.Health().Problem)
+}
+
+// A write that is wrapped has the plugin probed, which makes it well before its poll.
+func TestAPluginThatWrapsAgainIsWellSoon(t *testing.T) {
+	r := newRig(t)
+	r.clock.Step(time.Second)
+	r.plugin.set(func(p *faultyPlugin) { p.encErr = status.Error(codes.ResourceExhausted, "slow down") })
+	_, err := r.Seal(t.Context(), testPrefix, []byte("v"), testKey)
+	require.Error(t, err)
+	r.settled()
+	r.clock.Step(2 * time.Second)
+	r.settled()
+	require.Equal(t, envelope.Throttled, r.Health().Problem)
+	r.plugin.live()
+	r.write("v")
+	r.clock.Step(5 * time.Second)
+	r.settled()
+	require.Empty(t, r.Health().Problem)
+}
+
+// One call too many says nothing of what was wrapped.
+func TestAProbeThatIsThrottledStopsNoWrite(t *testing.T) {
+	r := newRig(t)
+	r.plugin.set(func(p *faultyPlugin) { p.decErr = status.Error(codes.ResourceExhausted, "slow down") })
+	r.pass(envelope.DefaultHealthyPoll)
+	require.Equal(t, envelope.Throttled, r.Health().Problem)
+	r.write("v")
+}
+
+// A write that is refused has the plugin probed again, sooner than its poll.
+func TestARefusedWriteHasThePluginProbed(t *testing.T) {
+	r := newRig(t)
+	r.plugin.set(func(p *faultyPlugin) { p.decErr = errDamaged })
+	r.pass(envelope.DefaultHealthyPoll)
+	r.plugin.live()
+	_, err := r.Seal(t.Context(), testPrefix, []byte("v"), testKey)
+	require.ErrorIs(t, err, envelope.ErrWritesStopped)
+	r.clock.Step(2 * time.Second)
+	r.settled()
+	r.write("v")
+}
+
 // A writer's plugin that unwraps what it wraps now, and nothing from before.
 func TestAWriterThatUnwrapsNothingOfBeforeIsNotWell(t *testing.T) {
 	before, cold := newRig(t).write("before"), newRig(t).write("cold")

@@ -140,9 +140,15 @@ func (p *Provider) wrap(ctx context.Context, secret []byte) ([]byte, *plugin.Tro
 }
 
 // wrote learns what the Encrypt of a write came to, if that is news. A plugin that
-// does not unwrap what it wraps is not well by wrapping more.
+// was not seen to unwrap what it wraps since it had trouble is not well by wrapping
+// more: it is asked.
 func (p *Provider) wrote(t *plugin.Trouble) {
-	if t == nil && (p.followed.Load().Encrypt.Trouble == nil || p.kept.Load().Trouble != nil) {
+	before, kept := p.followed.Load().Encrypt, p.kept.Load()
+	if t == nil && before.Trouble == nil {
+		return
+	}
+	if t == nil && (kept.Trouble != nil || kept.WellAt.Before(before.Ill)) {
+		p.followed.Look()
 		return
 	}
 	now := p.opts.Clock.Now()

@@ -3,9 +3,11 @@ package kmsv1
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apiserver/pkg/storage/value"
 
@@ -207,22 +209,37 @@ func (p *Provider) Seal(ctx context.Context, prefix string, plaintext []byte, at
 }
 
 // lost is why what is written could not be read again, as far as is known: the
-// plugin was never seen to unwrap what it wraps, or last did not though it was in
-// reach, or has not been for as long as KMS v2 may be written with then. What becomes
-// of other values says nothing of that: one may be damaged, or older than a plugin
-// that no longer wraps what it can unwrap.
+// plugin was never seen to unwrap what it wraps, or last did not though it was
+// neither away nor busy, or was not seen to for as long as KMS v2 may be written with
+// then. It is asked again soon. What becomes of other values says nothing of that: one
+// may be damaged, or older than a plugin that no longer wraps what it can unwrap.
 func (p *Provider) lost() error {
 	kept := p.kept.Load()
-	switch cause := kept.Cause(); {
+	refuses := kept.Trouble != nil && !kept.LostContact() && kept.Problem != plugin.Throttled
+	if !refuses && !kept.WellAt.IsZero() && p.opts.Clock.Since(kept.WellAt) <= p.window() {
+		return nil
+	}
+	p.followed.Look()
+	cause := kept.Cause()
+	if cause == nil {
+		cause = p.followed.Load().Ailing(envelope.Writes).Cause()
+	}
+	if cause == nil {
+		cause = errors.New("it was not asked in time")
+	}
+	switch {
 	case kept.WellAt.IsZero():
-		if cause == nil {
-			cause = p.followed.Condition().Cause()
-		}
 		return fmt.Errorf("%w: the plugin was not yet seen to unwrap what it wraps: %w", envelope.ErrUnavailable, cause)
-	case cause != nil && (!kept.LostContact() || p.opts.Clock.Since(kept.WellAt) > envelope.DefaultWriteWindow):
+	case refuses:
 		return fmt.Errorf("%w: the plugin does not unwrap what it wraps: %w", envelope.ErrWritesStopped, cause)
 	}
-	return nil
+	return fmt.Errorf("%w: the plugin was last seen to unwrap what it wraps at %s: %w",
+		envelope.ErrWritesStopped, kept.WellAt.UTC().Format(time.RFC3339), cause)
+}
+
+// window is for how long a plugin may be written with that was not seen to unwrap.
+func (p *Provider) window() time.Duration {
+	return max(envelope.DefaultWriteWindow, 2*p.opts.HealthyPoll)
 }
 
 // makeDEK generates a DEK and has the plugin wrap it.

@@ -16,12 +16,16 @@ var unservedResources = sync.OnceValue(func() *metrics.GaugeVec {
 		"Resources named in the encryption configuration that this server does not have, most often typing errors; absent while that is not known.")
 })
 
-// UnservedResources records how many resources of the configuration the server
-// does not have.
-func UnservedResources(n int) { unservedResources().WithLabelValues().Set(float64(n)) }
-
-// UnservedResourcesUnknown records that this is not known.
-func UnservedResourcesUnknown() { unservedResources().Reset() }
+// UnservedResources records how many resources of the configuration the server does
+// not have, if that is known.
+func UnservedResources(n int, known bool) {
+	vec := unservedResources()
+	if !known {
+		vec.Reset()
+		return
+	}
+	vec.WithLabelValues().Set(float64(n))
+}
 
 // ConfigWarnings records how many warnings of each kind there are about the
 // configuration in use, in place of those before.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -11,7 +12,12 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server"
 
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/lookahead"
+	"github.com/kube-atrest/atrest/internal/metrics"
 	"github.com/kube-atrest/atrest/internal/outage"
+	"github.com/kube-atrest/atrest/internal/served"
 )
 
 // HookName is what [Encryption.PostStartHook] is called: like kube-apiserver's own
@@ -77,16 +83,23 @@ func (e *Encryption) installStorage(c *server.Config) {
 	}
 }
 
-// PostStartHook begins to follow the file, and checks that the server has the
-// resources that the file names. It is a server.PostStartHookFunc.
+// PostStartHook begins to follow the file, and warns of resources that the file names
+// and the server does not have. It is a server.PostStartHookFunc.
 func (e *Encryption) PostStartHook(hook server.PostStartHookContext) error {
 	if e == nil {
 		return nil
 	}
-	ctx, end := e.whileOpen(hook)
+	ctx, end := context.WithCancel(hook)
+	unbind := context.AfterFunc(e.ctx, end)
+	watch := served.Watch{
+		Server: hook.LoopbackClientConfig, Clock: e.clock, Logger: e.logger, Changed: e.keeper.Changed(),
+		InUse: func() *config.Configuration { return e.keeper.Now().Configuration() },
+		Warn:  e.keeper.Warn, Count: metrics.UnservedResources,
+	}
 	e.ended.Go(func() {
 		defer end()
-		e.followServed(ctx, hook.LoopbackClientConfig)
+		defer unbind()
+		watch.Run(ctx)
 	})
 	e.ended.Go(func() {
 		if err := e.Run(ctx); err != nil {
@@ -122,8 +135,31 @@ func (r restOptions) GetRESTOptions(resource schema.GroupResource, example runti
 		return options, err
 	}
 	storage := *options.StorageConfig // shared with whoever else asks inner
-	storage.Transformer = r.encryption.set.TransformerForResource(resource)
+	storage.Transformer = r.encryption.keeper.Resources().TransformerForResource(resource)
 	options.StorageConfig = &storage
 	r.encryption.lookAhead(resource, options)
 	return options, nil
+}
+
+func (e *Encryption) newScout() *lookahead.Scout {
+	most := e.options.KMS.MaxDEKs
+	if most <= 0 {
+		most = envelope.DefaultMaxDEKs
+	}
+	return lookahead.New(lookahead.Options{Warm: e.Warm, MostDEKs: most, Clock: e.clock, Logger: e.logger})
+}
+
+// lookAhead looks for the DEKs of a resource that may be under KMS v2. An etcd
+// that is reached through an egress selector is left alone.
+func (e *Encryption) lookAhead(resource schema.GroupResource, o generic.RESTOptions) {
+	etcd := o.StorageConfig.Transport
+	if !e.keeper.Now().ReadsKMS(resource) || etcd.EgressLookup != nil {
+		return
+	}
+	e.ahead.Look(lookahead.Target{
+		Resource:  resource.String(),
+		Prefix:    path.Join("/", o.StorageConfig.Prefix, o.ResourcePrefix) + "/",
+		Endpoints: etcd.ServerList,
+		CertFile:  etcd.CertFile, KeyFile: etcd.KeyFile, CAFile: etcd.TrustedCAFile,
+	})
 }

@@ -1,0 +1,148 @@
+// Package inuse keeps what was built from one file in use: it tends it, and where the
+// file is followed replaces it by what is built from each content that comes.
+package inuse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/metrics"
+	"github.com/kube-atrest/atrest/providers"
+	"github.com/kube-atrest/atrest/reload"
+	"github.com/kube-atrest/atrest/transformer"
+)
+
+// Options are what a [Keeper] works with. All are needed.
+type Options struct {
+	// Path leads to the file, and Build makes the transformers of a content of it;
+	// before is as of [providers.Build].
+	Path  string
+	Build func(content []byte, before ...*providers.Transformers) (*providers.Transformers, error)
+	// APIServerID names the server in metrics.
+	APIServerID string
+	Logger      klog.Logger
+	Clock       clock.WithTickerAndDelayedExecution
+}
+
+// Keeper keeps transformers in use. Safe for concurrent use.
+type Keeper struct {
+	options    Options
+	set        *reload.Set // of *providers.Transformers
+	first      string      // the hash of the first content
+	followed   atomic.Bool
+	controller atomic.Pointer[reload.Controller] // nil before it is followed
+	changed    chan struct{}
+
+	tending sync.Mutex // held by the one who tends what is in use
+	ctx     context.Context
+	stop    context.CancelFunc
+	ended   sync.WaitGroup
+}
+
+// Keep takes first into use, and begins to tend it. The caller closes the keeper.
+func Keep(first *providers.Transformers, o Options) *Keeper {
+	k := &Keeper{options: o, first: first.Configuration().Hash(), changed: make(chan struct{}, 1)}
+	k.set = reload.NewSet(first, reload.SetOptions{Clock: o.Clock, Unreadable: unreadable})
+	k.ctx, k.stop = context.WithCancel(context.Background())
+	metrics.Reload{APIServerID: o.APIServerID}.Started(k.first)
+	k.warn(first.Configuration())
+	k.ended.Go(k.tend)
+	return k
+}
+
+// unreadable reports whether a read failed for want of a provider or key, which the
+// configuration before may have had, if only by the same name. An outage is none:
+// what is wrong with the plugins in use has to be seen.
+func unreadable(err error) bool {
+	return errors.Is(err, transformer.ErrNoProvider) || errors.Is(err, envelope.ErrUnknownKEK) || errors.Is(err, transformer.ErrCorrupt)
+}
+
+// Now are the transformers in use.
+func (k *Keeper) Now() *providers.Transformers { return k.set.Current().(*providers.Transformers) }
+
+// Resources are the transformers of every resource, always those in use.
+func (k *Keeper) Resources() value.ResourceTransformers { return k.set }
+
+// Changed has a token after another content has taken effect. It is for one.
+func (k *Keeper) Changed() <-chan struct{} { return k.changed }
+
+// tendEvery is how often what was counted, and the health of KMS plugins, go into the
+// metrics.
+const tendEvery = 2 * time.Second
+
+// tend tends what is in use until the keeper is closed.
+func (k *Keeper) tend() {
+	ticker := k.options.Clock.NewTicker(tendEvery)
+	defer ticker.Stop()
+	for {
+		k.tending.Lock()
+		k.Now().Tend(k.options.Clock.Now())
+		k.tending.Unlock()
+		metrics.Flush()
+		select {
+		case <-k.ctx.Done():
+			return
+		case <-ticker.C():
+		}
+	}
+}
+
+// warn tells of what works in a configuration and is seldom meant.
+func (k *Keeper) warn(c *config.Configuration) {
+	counts := map[string]int{}
+	for _, w := range c.Warnings() {
+		counts[string(w.Kind)]++
+		k.Warn(w)
+	}
+	metrics.ConfigWarnings(counts)
+}
+
+// Warn tells of something in the configuration in use.
+func (k *Keeper) Warn(w config.Warning) {
+	k.options.Logger.Info("Warning about the encryption configuration", "field", w.Path, "kind", w.Kind, "warning", w.Message)
+}
+
+// Close ends following and tending, waits for both, and lets go of what is in use, in
+// the metrics too: reads and writes that come later fail.
+func (k *Keeper) Close() {
+	k.stop()
+	k.ended.Wait()
+	k.Now().Forget()
+	k.set.Close()
+}
+
+// Follow follows the file until ctx ends or the keeper is closed. A second call is
+// refused.
+func (k *Keeper) Follow(ctx context.Context) error {
+	if !k.followed.CompareAndSwap(false, true) {
+		return fmt.Errorf("the encryption config at %s is followed already: install encryption in the config of one server, "+
+			"and wrap the storage options of others with RESTOptions", k.options.Path)
+	}
+	k.ended.Add(1)
+	defer k.ended.Done()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	defer context.AfterFunc(k.ctx, end)()
+	f := &following{Keeper: k, metrics: metrics.Reload{APIServerID: k.options.APIServerID}}
+	defer f.dropTried()
+	controller, err := reload.NewController(reload.Config{
+		Path: k.options.Path, Hash: k.first, Set: k.set, Clock: k.options.Clock, Build: f.build,
+		Hooks: reload.Hooks{Loaded: f.loaded, Failed: f.failed, Reworded: f.tellFailed, Cleared: f.cleared},
+	})
+	if err != nil {
+		return err
+	}
+	k.controller.Store(controller)
+	controller.Run(ctx)
+	return nil
+}
