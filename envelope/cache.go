@@ -103,15 +103,15 @@ func (c *cache) unlist(e *entry) {
 	})
 }
 
-// drop drops the DEKs that want to be, and reports whether there were any.
-func (c *cache) drop(wanted func(*knownDEK) bool) bool {
+// drop drops the DEKs that want to be, and returns their entries.
+func (c *cache) drop(wanted func(*knownDEK) bool) []*entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	gone := c.residents.evict(func(e *entry) bool { return wanted(e.dek) })
 	for _, e := range gone {
 		c.unlist(e)
 	}
-	return len(gone) > 0
+	return gone
 }
 
 // edit replaces the shard of hash by an edited copy.

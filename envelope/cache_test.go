@@ -94,7 +94,7 @@ func TestDroppingBesideLookUps(t *testing.T) {
 	}
 	wg.Wait()
 	c.drop(isAged)
-	require.False(t, c.drop(isAged), "none is left")
+	require.Empty(t, c.drop(isAged), "none is left")
 	require.Equal(t, n-aged, c.len())
 	require.Equal(t, n-aged, inShards(c), "what was dropped is gone from the shards too")
 }

@@ -57,10 +57,23 @@ func (p *Provider) ask(ctx context.Context, role Role) {
 	switch {
 	case dek == nil:
 	case p.well(d):
-		p.use(dek)
-		p.setAside(p.writer.permit(dek, asked))
+		p.writeWith(dek, asked)
 	case p.writer.now.Load() == nil || p.writer.now.Load().dek != dek:
 		p.writer.keepSpare(dek, asked) // for when it is well
+	}
+}
+
+// writeWith lets a DEK be written with for the write window from since on. One whose KEK
+// another provider has found to be lost meanwhile is not: it has to be made anew.
+func (p *Provider) writeWith(dek *writeDEK, since time.Time) {
+	if now := p.writer.current(); now != dek {
+		p.setAside(now) // before anybody could look for it in vain
+	}
+	p.use(dek)
+	former, ok := p.writer.permit(dek, since)
+	p.setAside(former)
+	if !ok {
+		p.mustMakeAnother()
 	}
 }
 
@@ -158,7 +171,11 @@ func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
 		d.learn(proven(now.dek, p.opts.Clock.Now()))
 		return now.dek
 	}
-	if spare, ok := p.writer.takeSpare(d.KeyID, p.opts.MaxWrites); ok && reason != notUnwrapped {
+	if reason == notUnwrapped {
+		dek, _ := p.make(ctx, d, reason)
+		return dek
+	}
+	if spare, ok := p.writer.takeSpare(d.KeyID, p.opts.MaxWrites); ok {
 		d.learn(proven(spare.writeDEK, p.opts.Clock.Now()))
 		d.learn(func(k plugin.Known) plugin.Known { k.TriedAt = spare.proven; return k })
 		return spare.writeDEK
@@ -211,8 +228,9 @@ func (p *Provider) renew(ctx context.Context, used *writeDEK) error {
 		}
 		p.publish(d)
 		if t == nil {
+			p.setAside(used) // before anybody could look for it in vain
 			p.use(dek)
-			p.setAside(p.writer.replace(dek))
+			p.writer.replace(dek)
 		}
 	})
 	if err != nil {

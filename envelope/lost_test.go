@@ -308,7 +308,7 @@ func TestWhatIsWrittenAfterALossIsNotStale(t *testing.T) {
 	require.True(t, stale)
 
 	r.SetRole(Reads) // nor what was set aside before a loss that is found meanwhile
-	r.lose(r.Provider)
+	r.lose(r.Provider, r.era.Load())
 	r.SetRole(Writes)
 	r.settle()
 	_, stale = r.read(r.write("again"))

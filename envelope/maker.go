@@ -44,7 +44,7 @@ type pendingDEK struct {
 	secret [dekSize]byte
 	source stored.DEKSource // zero until it is wrapped
 	at     time.Time        // when it was
-	era    uint32           // of the memory, before it was
+	era    uint32           // of the memory, before it was last unwrapped
 }
 
 // make makes a DEK for writing under the key_id that d knows, and tells if that
@@ -66,8 +66,8 @@ func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *w
 	if t == nil {
 		t = p.noted(d, decrypted, func() *plugin.Trouble { return p.prove(ctx, p.maker.pending) })
 	}
-	if t == nil && reason == notUnwrapped && p.lostTheOneBefore(ctx) {
-		p.lose(p)
+	if before := p.writer.current(); t == nil && before != nil && p.hasLost(ctx, before, reason) {
+		p.lose(p, before.opener.era)
 		p.maker.pending.era = p.era.Load()
 	}
 	if t == nil {
@@ -81,16 +81,26 @@ func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *w
 	return dek, nil
 }
 
-// lostTheOneBefore reports whether a plugin that unwraps a fresh DEK, and did not
-// unwrap the present one a moment ago, has lost that: it still does not, in whatever
-// words but that it is too busy.
-func (p *Provider) lostTheOneBefore(ctx context.Context) bool {
-	before := p.writer.current()
-	if before == nil {
+// hasLost reports whether a plugin that unwraps a fresh DEK has lost the one before, in
+// whose place that comes for a reason. If that was not unwrapped a moment ago, and
+// still is not, it is lost in whatever words, but that the plugin is too busy; one that
+// seems to be away is asked three times, as it may be about to come back.
+func (p *Provider) hasLost(ctx context.Context, before *writeDEK, reason string) bool {
+	if reason != notUnwrapped && reason != "used_up" {
 		return false
 	}
-	t, _ := p.unwrapAgain(ctx, before)
-	return t != nil && t.Problem != plugin.Throttled && ctx.Err() == nil
+	for range 3 {
+		t, lost := p.unwrapAgain(ctx, before)
+		switch {
+		case ctx.Err() != nil, t == nil, t.Problem == plugin.Throttled:
+			return false
+		case reason == "used_up", lost:
+			return lost
+		case !t.LostContact():
+			return true
+		}
+	}
+	return true
 }
 
 // noted makes a step and learns what came of it.
@@ -146,7 +156,7 @@ func (m *maker) drop() {
 
 // wrap has the plugin wrap a DEK under keyID.
 func (p *Provider) wrap(ctx context.Context, pending *pendingDEK, keyID string) *plugin.Trouble {
-	pending.source, pending.era = stored.DEKSource{}, p.era.Load()
+	pending.source = stored.DEKSource{}
 	wrapped, err := p.plugin.Encrypt(ctx, pending.secret[:])
 	if err != nil {
 		return plugin.TroubleOf("encrypt", err)
@@ -182,6 +192,7 @@ func (w *Wrapped) Reveals(dek []byte) bool {
 // prove has the plugin unwrap what it has wrapped, and holds it to its answer. A
 // plugin that cannot give a DEK back must not get anything to write.
 func (p *Provider) prove(ctx context.Context, pending *pendingDEK) *plugin.Trouble {
+	pending.era = p.era.Load()
 	got, err := p.plugin.Decrypt(ctx, wrappedOf(&pending.source))
 	defer clear(got)
 	switch {
@@ -229,7 +240,7 @@ func (o *Options) newSealer(secret, tail []byte) (sealer, error) {
 // written with.
 func (p *Provider) use(d *writeDEK) {
 	d.begun.Do(func() {
-		p.usage.seals(d.keyID, d.uses())
+		p.usage.seals(d.keyID, d.uses(), p.writesWith)
 		p.cache.addSource(&d.source, nil, d.opener)
 		p.opts.Observer.DEKMade(d.reason, d.took, nil)
 	})

@@ -105,7 +105,7 @@ func (p *Provider) proveAgain(ctx context.Context, s spare) *plugin.Trouble {
 	case lost && p.writer.current() != nil:
 		p.writer.keepSpare(nil, time.Time{}) // the present one was unwrapped just now
 	case lost:
-		p.lose(p)
+		p.lose(p, s.opener.era)
 	case t == nil:
 		p.writer.keepSpare(s.writeDEK, now)
 	case now.Sub(s.proven) >= p.opts.HealthyPoll:

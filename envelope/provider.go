@@ -65,6 +65,7 @@ func NewProvider(owned Plugin, opts Options) *Provider {
 }
 
 func (p *Provider) close() {
+	p.setAside(p.writer.current()) // for those that are left
 	p.memory.leave(p)
 	_ = p.writer.end()
 	_ = p.plugin.Close() // there is nobody left whom an error could concern
@@ -102,6 +103,7 @@ func (p *Provider) SetRole(r Role) {
 	case r == Writes && before != Writes:
 		p.beginToWrite()
 	case r != Writes && before == Writes:
+		p.setAside(p.writer.current()) // before anybody could look for it in vain
 		p.setAside(p.writer.end())
 	}
 	p.followed.SetRole(r)
@@ -148,11 +150,14 @@ func (p *Provider) openWith(dek *knownDEK, w *writing, data []byte, at value.Con
 	return plaintext, w.outdates(dek), nil
 }
 
-// doubt forgets a DEK that has opened nothing yet: a plugin may have answered
-// with another key, and has to be asked again when it is well.
+// doubt puts a DEK in doubt that has opened nothing yet: a plugin may have answered
+// with another key, and is asked again. If it does not unwrap what it did before,
+// the DEK is still there for what opens under it.
 func (p *Provider) doubt(dek *knownDEK) {
 	if !dek.proven.Load() {
-		p.cache.drop(func(d *knownDEK) bool { return d == dek })
+		for _, e := range p.cache.drop(func(d *knownDEK) bool { return d == dek }) {
+			p.doubted.add(e.tail, dek)
+		}
 		p.followed.Suspect(dek.keyID, plugin.Troublef(BadAnswer, "decrypt: a value does not open under what the plugin unwrapped"))
 	}
 }
@@ -211,8 +216,10 @@ func (p *Provider) DropAged() {
 	if p.opts.MaxDEKAge <= 0 {
 		return
 	}
-	oldest, era := p.opts.Clock.Now().Add(-p.opts.MaxDEKAge), p.era.Load()
-	if p.cache.drop(func(d *knownDEK) bool { return d.since.Before(oldest) && d.era == era }) {
+	oldest := p.opts.Clock.Now().Add(-p.opts.MaxDEKAge)
+	aged := func(d *knownDEK) bool { return d.since.Before(oldest) && !p.isLost(d) }
+	p.doubted.drop(aged)
+	if len(p.cache.drop(aged)) > 0 {
 		p.opts.Observer.DEKsDropped(p.cache.len())
 	}
 }

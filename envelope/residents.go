@@ -21,6 +21,7 @@ type residents struct {
 	max                int
 	settled, newcomers []*entry
 	left               departures
+	kept               func(*entry) bool // which go last; nil for none
 }
 
 // admit takes e in, and returns the entry that goes for it; nil if there is
@@ -30,7 +31,10 @@ func (r *residents) admit(e *entry) *entry {
 		r.settled = append(r.settled, e)
 		return nil
 	}
-	settled, newcomer := idlest(r.settled), idlest(r.newcomers)
+	settled, newcomer := r.idlest(r.settled), r.idlest(r.newcomers)
+	if settled == nil && newcomer == nil {
+		settled, newcomer = idlest(r.settled, nil), idlest(r.newcomers, nil)
+	}
 	settles := settled != nil && r.left.of(e) > (*settled).used.Load()
 	goes := settled
 	if settled == nil || newcomer != nil && !r.recent(*newcomer, e) && (!settles || r.recent(*settled, e)) {
@@ -40,7 +44,7 @@ func (r *residents) admit(e *entry) *entry {
 	switch {
 	case goes == newcomer, settles:
 		*goes = e
-	case len(r.newcomers) > r.few():
+	case newcomer != nil && len(r.newcomers) > r.few():
 		*goes, *newcomer = *newcomer, e
 	default: // there may be one newcomer more
 		r.settled = slices.DeleteFunc(r.settled, func(x *entry) bool { return x == gone })
@@ -59,12 +63,18 @@ func (r *residents) recent(x, e *entry) bool {
 	return x.used.Load()+uint64(r.few()) >= e.used.Load()
 }
 
-// idlest is the place of the entry that was not used for longest; nil if there
-// is none. It looks at all, which is little beside the call that a new entry
-// comes from.
-func idlest(entries []*entry) **entry {
+// idlest is the place of the entry that was not used for longest, of those that may go.
+func (r *residents) idlest(entries []*entry) **entry { return idlest(entries, r.kept) }
+
+// idlest is the place of the entry that was not used for longest, but for those that
+// are kept; nil if there is none. It looks at all, which is little beside the call that
+// a new entry comes from.
+func idlest(entries []*entry, kept func(*entry) bool) **entry {
 	var place **entry
 	for i, e := range entries {
+		if kept != nil && kept(e) {
+			continue
+		}
 		if place == nil || e.used.Load() < (*place).used.Load() {
 			place = &entries[i]
 		}

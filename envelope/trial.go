@@ -48,7 +48,7 @@ func (p *Provider) tryDEK(ctx context.Context, d *draft, dek *writeDEK, doubted 
 	now := p.opts.Clock.Now()
 	d.learn(func(k plugin.Known) plugin.Known { return k.AfterTrial(t, asked, now) })
 	if lost {
-		p.lose(p)
+		p.lose(p, dek.opener.era)
 	}
 	return unwrapped, lost
 }
@@ -109,14 +109,14 @@ func (p *Provider) askSample(ctx context.Context, d *draft) (t *plugin.Trouble, 
 		return p.unwrapSample(ctx, d, source)
 	}
 	switch aside := p.writer.aside(); {
-	case aside == nil:
+	case aside == nil || p.isLost(aside.opener):
 		return nil, false
-	case aside.keyID != d.KeyID:
+	case aside.keyID != p.knownKeyID(&d.Known):
 		return p.unwrapSample(ctx, d, &aside.source)
 	default:
 		t, lost := p.unwrapAgain(ctx, aside)
 		if lost && ctx.Err() == nil {
-			p.lose(p)
+			p.lose(p, aside.opener.era)
 		}
 		return t, true
 	}
@@ -128,7 +128,7 @@ func (p *Provider) askSample(ctx context.Context, d *draft) (t *plugin.Trouble, 
 // works with, it should know: then that is lost. telling reports whether t is
 // about the plugin.
 func (p *Provider) unwrapSample(ctx context.Context, d *draft, source *stored.DEKSource) (t *plugin.Trouble, telling bool) {
-	good := p.samples.Good() == source
+	era, good := p.era.Load(), p.samples.Good() == source
 	_, t, err := p.callDecrypt(ctx, source)
 	if t == nil || ctx.Err() != nil {
 		return nil, true
@@ -136,10 +136,10 @@ func (p *Provider) unwrapSample(ctx context.Context, d *draft, source *stored.DE
 	switch {
 	case plugin.OfTheValue(err):
 		p.samples.Forget(source)
-		if !good || source.KeyID != d.KeyID {
+		if !good || source.KeyID != p.knownKeyID(&d.Known) {
 			return nil, false
 		}
-		p.lose(p)
+		p.lose(p, era)
 	case d.KeyID != "" && source.KeyID != d.KeyID && !t.LostContact():
 		p.samples.Forget(source)
 		return nil, false

@@ -21,10 +21,25 @@ func (p *Provider) openCold(ctx context.Context, payload []byte, at value.Contex
 	dek := p.cache.findSource(&object.Source, raw)
 	if dek == nil {
 		if dek, err = p.unwrap(ctx, &object.Source, raw); err != nil {
-			return nil, false, err
+			return p.openDoubted(&object, raw, at, err)
 		}
 	}
 	return p.openWith(dek, p.writer.now.Load(), object.Data, at)
+}
+
+// openDoubted opens an object whose DEK was not unwrapped with the one in doubt, if
+// there is one. If that does not open it either, nothing more is known than before.
+func (p *Provider) openDoubted(o *stored.Object, raw []byte, at value.Context, unwrapped error) ([]byte, bool, error) {
+	dek := p.doubted.find(o.Source.Tail())
+	if dek == nil {
+		return nil, false, unwrapped
+	}
+	if plaintext, err := dek.open(o.Data, at.AuthenticatedData()); err != nil {
+		clear(plaintext)
+		return nil, false, unwrapped
+	}
+	p.cache.addSource(&o.Source, raw, dek)
+	return p.openWith(dek, p.writer.now.Load(), o.Data, at)
 }
 
 // rawTail is the part of payload by which [Provider.Open] will find the DEK of
@@ -56,7 +71,9 @@ func (p *Provider) unwrap(ctx context.Context, s *stored.DEKSource, raw []byte) 
 			if err != nil {
 				return nil, t, err
 			}
-			p.samples.Unwrapped(s)
+			if !p.isLost(dek) {
+				p.samples.Unwrapped(s)
+			}
 			p.cache.addSource(s, raw, dek)
 			p.opts.Observer.DEKUnwrapped(p.cache.len())
 			return dek, nil, nil

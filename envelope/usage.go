@@ -79,14 +79,17 @@ func (u *usage) get(keyID string) *keyUse {
 	return use
 }
 
-// seals has what a DEK seals counted under a key_id.
-func (u *usage) seals(keyID string, b *budget) {
+// seals has what a DEK seals counted under a key_id. If there are many, the first of
+// them that nobody writes with is counted for good.
+func (u *usage) seals(keyID string, b *budget, written func(*budget) bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	use := u.get(keyID)
-	if len(use.sealed) == maxBudgets {
-		use.ended += use.sealed[0].spent() // nobody has written with it for long
-		use.sealed = slices.Delete(use.sealed, 0, 1)
+	if len(use.sealed) >= maxBudgets {
+		if i := slices.IndexFunc(use.sealed, func(b *budget) bool { return !written(b) }); i >= 0 {
+			use.ended += use.sealed[i].spent()
+			use.sealed = slices.Delete(use.sealed, i, i+1)
+		}
 	}
 	use.sealed = append(use.sealed, b)
 }

@@ -72,6 +72,7 @@ type writer struct {
 	since  time.Time // when the plugin was last asked and entirely well; zero if never
 	named  time.Time // when Status named the key_id
 	spare  spare
+	turn   uint64 // how often now was replaced
 	timers []clock.Timer
 }
 
@@ -125,8 +126,9 @@ func (w *writer) name(keyID string, at time.Time) {
 }
 
 // permit lets dek be written with for the write window from since on, and returns
-// the one in whose place it comes, if that is another.
-func (w *writer) permit(dek *writeDEK, since time.Time) (former *writeDEK) {
+// the one in whose place it comes, if that is another. It is not ok if its KEK was lost
+// meanwhile.
+func (w *writer) permit(dek *writeDEK, since time.Time) (former *writeDEK, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.put(dek, since)
@@ -134,38 +136,36 @@ func (w *writer) permit(dek *writeDEK, since time.Time) (former *writeDEK) {
 
 // replace puts another DEK in the place of one that is used up. It does not
 // prolong the write window.
-func (w *writer) replace(dek *writeDEK) (former *writeDEK) {
+func (w *writer) replace(dek *writeDEK) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.put(dek, w.since)
+	w.put(dek, w.since)
 }
 
 // put is permit with mu held.
-func (w *writer) put(dek *writeDEK, since time.Time) (former *writeDEK) {
+func (w *writer) put(dek *writeDEK, since time.Time) (former *writeDEK, ok bool) {
 	now := w.now.Load()
 	if now == nil {
 		w.spare = spare{dek, since} // the role changed meanwhile
-		return nil
+		return nil, true
 	}
 	if dek.opener.era != w.era.Load() {
-		return nil // its KEK was lost meanwhile
+		return nil, false
 	}
 	if now.dek != dek {
 		former = now.dek
 	}
 	w.since = since
 	w.set(writing{keyID: dek.keyID, dek: dek, open: true})
-	return former
+	return former, true
 }
 
 // set replaces the present writing, and sets the timers that end it. The caller
 // holds mu.
 func (w *writer) set(next writing) {
 	w.stopTimers()
-	if before := w.now.Load(); before != nil {
-		next.turn = before.turn + 1
-	}
-	next.era = w.era
+	w.turn++
+	next.turn, next.era = w.turn, w.era
 	open := w.window - w.clock.Since(w.since)
 	known := w.window - w.clock.Since(w.named)
 	if open <= 0 {

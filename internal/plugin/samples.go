@@ -26,6 +26,12 @@ func (s *Samples[Wrapped]) Best(present func(*Wrapped) bool) *Wrapped {
 	return good
 }
 
+// Clear drops both.
+func (s *Samples[Wrapped]) Clear() {
+	s.good.Store(nil)
+	s.bad.Store(nil)
+}
+
 // Forget drops w, which says nothing of the plugin.
 func (s *Samples[Wrapped]) Forget(w *Wrapped) {
 	s.good.CompareAndSwap(w, nil)
