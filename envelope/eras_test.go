@@ -146,6 +146,25 @@ func TestALossIsFoundOnce(t *testing.T) {
 		_, stale := r.read(after)
 		require.False(t, stale)
 	})
+	t.Run("by a value whose DEK was asked for before", func(t *testing.T) {
+		cold, ciphertext := sealedBy(t, "1")
+		r := newRig(t)
+		heir := r.heir()
+		gate, opened := make(chan struct{}), make(chan error)
+		heir.plugin.set(func(f *faultyPlugin) { f.decrypting = gate })
+		go func() { _, _, err := heir.Open(t.Context(), cold, testKey); opened <- err }()
+		require.Eventually(t, func() bool { _, _, d := heir.plugin.calls(); return d >= 2 }, testWait, testTick)
+		r.loseKEK()
+		r.reconnect()
+		close(gate)
+		require.NoError(t, <-opened)
+		heir.plugin.set(func(f *faultyPlugin) { f.decErr, f.refused = errNoSuchKEK, []byte(ciphertext) })
+		heir.pass(DefaultUnhealthyPoll)
+		heir.write("v")
+		heir.followed.Suspect("1", plugin.Troublef(Failed, "x"))
+		heir.settle()
+		require.EqualValues(t, 1, r.era.Load())
+	})
 	t.Run("by another that was slow", func(t *testing.T) {
 		r := newRig(t)
 		heir := r.heir()
@@ -169,11 +188,11 @@ func TestALossIsFoundOnce(t *testing.T) {
 		r := newRig(t)
 		heir := r.heir()
 		heir.SetRole(Reads)
-		spare := string(heir.writer.aside().source.EncryptedDEK)
 		r.loseKEK()
 		r.reconnect()
-		heir.writer.keepSpare(r.draftDEK(t, 0), r.clock.Now()) // as one that was under way then
-		heir.plugin.set(func(f *faultyPlugin) { f.decErr, f.refused = errNoSuchKEK, []byte(spare) })
+		spare := r.draftDEK(t, 0)
+		heir.writer.keepSpare(spare, r.clock.Now()) // as one that was under way then
+		heir.plugin.set(func(f *faultyPlugin) { f.decErr, f.refused = errNoSuchKEK, spare.source.EncryptedDEK })
 		heir.followed.Suspect("1", plugin.Troublef(Failed, "x"))
 		heir.settle()
 		require.EqualValues(t, 1, r.era.Load())
@@ -231,6 +250,11 @@ func TestAfterALossAPluginIsWellWhenItIsWrittenWith(t *testing.T) {
 	t.Run("another finds it while this one waits for an answer", func(t *testing.T) {
 		r := newRig(t)
 		heir := r.heir()
+		for range 6 {
+			heir.clock.Step(11 * time.Second)
+			heir.followed.Look()
+			heir.settle()
+		}
 		gate := make(chan struct{})
 		heir.plugin.set(func(f *faultyPlugin) { f.decrypting = gate })
 		heir.clock.Step(time.Second)
@@ -260,13 +284,16 @@ func TestADEKThatIsUsedUpIsTriedOnceMore(t *testing.T) {
 // Looking ahead leaves DEKs that have opened nothing. One damaged value puts such a DEK
 // in doubt; when the plugin does not unwrap it, it is all there is for the good ones.
 func TestADEKInDoubtOpensWhatItCan(t *testing.T) {
-	for name, end := range map[string]func(*rig){
-		"the plugin is away": func(r *rig) { r.plugin.die() },
-		"its KEK is lost": func(r *rig) {
+	for name, c := range map[string]struct {
+		end   func(*rig)
+		means error
+	}{
+		"the plugin is away": {func(r *rig) { r.plugin.die() }, ErrUnavailable},
+		"its KEK is lost": {func(r *rig) {
 			r.loseKEK()
 			r.reconnect()
 			r.plugin.set(func(f *faultyPlugin) { f.refused = nil })
-		},
+		}, ErrUnknownKEK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			good, _ := sealedBy(t, "1")
@@ -274,11 +301,11 @@ func TestADEKInDoubtOpensWhatItCan(t *testing.T) {
 			require.NoError(t, r.Warm(good)(t.Context()))
 			damaged := append([]byte(nil), good...)
 			damaged[10] ^= 1
-			end(r)
+			c.end(r)
 			_, _, err := r.Open(t.Context(), damaged, testKey)
 			require.ErrorIs(t, err, ErrCorrupt, "the DEK was the plugin's last word")
 			_, _, err = r.Open(t.Context(), damaged, testKey)
-			require.NotErrorIs(t, err, ErrCorrupt, "the plugin has to be asked, and cannot be")
+			require.ErrorIs(t, err, c.means, "the plugin has to be asked, and cannot be")
 			for range 3 {
 				got, _ := r.read(good)
 				require.NotEmpty(t, got)
