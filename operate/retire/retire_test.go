@@ -1,6 +1,8 @@
 package retire
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -126,4 +128,80 @@ func TestAKeyIDThatLooksLikeAHash(t *testing.T) {
 	what, err := e.Identify(rotation.KeyIDHash("unknown"), AKeyID)
 	require.NoError(t, err)
 	require.Equal(t, Subject{KeyID: rotation.KeyIDHash("unknown")}, what)
+}
+
+func TestWhatIsBothHasToBeSaid(t *testing.T) {
+	keyID := rotation.KeyIDHash("kms")
+	e := Evidence{Etcd: Stock{"etcd", &audit.Report{Resources: []audit.Resource{{Forms: []audit.Count{
+		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: keyID}}, {Form: audit.Form{Kind: config.AESGCM, Name: "key"}}}}}}}}
+	_, err := e.Identify("kms", Anything)
+	require.ErrorIs(t, err, ErrAmbiguous)
+	for as, want := range map[As]Subject{AProvider: {Provider: "kms"}, AKeyID: {KeyID: keyID}} {
+		what, err := e.Identify("kms", as)
+		require.NoError(t, err)
+		require.Equal(t, want, what)
+	}
+	_, err = e.Identify("key", Anything)
+	require.ErrorContains(t, err, "is a key of the configuration file")
+	_, err = e.Identify("nobody", Anything)
+	require.ErrorContains(t, err, `nothing knows "nobody": there are the KMS providers kms and the key_ids `+keyID)
+}
+
+func TestApiserversAreAskedBeforeTheCountAndAfter(t *testing.T) {
+	var order []string
+	observe := func(context.Context) map[string]rotation.Instance {
+		order = append(order, "ask")
+		return map[string]rotation.Instance{"a": {Process: fmt.Sprint(len(order))}}
+	}
+	broken := errors.New("etcd is away")
+	var err error
+	count := func(context.Context) (Stock, []Stock, error) {
+		order = append(order, "count")
+		return Stock{Place: "etcd"}, nil, err
+	}
+	e, got := Gather(t.Context(), observe, count)
+	require.NoError(t, got)
+	require.Equal(t, []string{"ask", "count", "ask"}, order)
+	require.Equal(t, "1", e.Apiservers[0]["a"].Process)
+	require.Equal(t, "3", e.Apiservers[1]["a"].Process)
+	err = broken
+	_, got = Gather(t.Context(), observe, count)
+	require.ErrorIs(t, got, broken)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	err = nil
+	_, got = Gather(ended, observe, count)
+	require.ErrorIs(t, got, context.Canceled, "what was observed may be the end of the context alone")
+}
+
+func TestAnEmptyPlaceClearsNothing(t *testing.T) {
+	_, err := NewStock("etcd at x", &audit.Report{Prefix: "/registry/"})
+	require.ErrorContains(t, err, "etcd at x: nothing at all is stored below /registry/")
+}
+
+func TestAnAnswerIsYesWithoutAReason(t *testing.T) {
+	free := Stock{"etcd", &audit.Report{Revision: 7, Objects: 3, Resources: []audit.Resource{{Name: "secrets", Forms: []audit.Count{
+		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: keyNew}, Objects: 1}, {Form: audit.Form{Kind: config.KMSv1, Name: "one"}, Objects: 1},
+		{Form: audit.Form{Kind: audit.Unknown}, Objects: 1}}}}}}
+	seen := map[string]rotation.Instance{"a": {}}
+	e := Evidence{Etcd: free, Apiservers: [2]map[string]rotation.Instance{seen, seen}}
+	yes := e.Answer(Subject{KeyID: keyOld}, 1)
+	require.True(t, yes.MayGo)
+	require.Equal(t, []Reason{}, yes.Reasons)
+	require.Contains(t, yes.Advice[0], "may be disabled")
+	require.Equal(t, Looked{"etcd", 7, 3}, yes.Etcd)
+	require.Equal(t, []string{"a"}, yes.Apiservers)
+	require.Len(t, yes.Warnings, 3)
+	for i, text := range []string{"nothing that was looked at knows key_id " + keyOld, "1 object stored with KMS v1", "1 object that nothing can open"} {
+		require.Contains(t, yes.Warnings[i], text)
+	}
+
+	no := e.Answer(Subject{KeyID: keyNew}, 1)
+	require.False(t, no.MayGo)
+	require.Empty(t, no.Advice)
+	require.Equal(t, "objects", no.Reasons[0].Kind)
+	e.Etcd, e.Snapshots = Stock{"etcd", &audit.Report{}}, []Stock{free}
+	no = e.Answer(Subject{KeyID: keyNew}, 1)
+	require.Len(t, no.Reasons, 1)
+	require.Equal(t, "backup", no.Reasons[0].Kind, "a backup that is kept counts too")
 }
