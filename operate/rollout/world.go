@@ -53,7 +53,17 @@ func (w *world) Canary(ctx context.Context, c rotation.Canary) error {
 }
 
 func (w *world) Migrate(ctx context.Context, goal rotation.Goal, providers []string, resource string) error {
-	needs := func(f audit.Form) bool {
+	var done migrate.Counts
+	defer func() { w.watcher.Rewrote(resource, done) }()
+	return w.store.Rewrite(ctx, schema.ParseGroupResource(resource), fmt.Sprintf("%s/%d", goal.KeyID, goal.Round), outside(goal, providers), func(p migrate.Progress) {
+		done = p.Counts
+		w.watcher.Rewriting(resource, p)
+	})
+}
+
+// outside reports of a form whether it has to be rewritten for a goal.
+func outside(goal rotation.Goal, providers []string) func(audit.Form) bool {
+	return func(f audit.Form) bool {
 		switch f.Kind {
 		case audit.Unknown, audit.Undecodable:
 			return false // no apiserver can read it, so none can write it again
@@ -62,12 +72,6 @@ func (w *world) Migrate(ctx context.Context, goal rotation.Goal, providers []str
 		}
 		return true
 	}
-	var done migrate.Counts
-	defer func() { w.watcher.Rewrote(resource, done) }()
-	return w.store.Rewrite(ctx, schema.ParseGroupResource(resource), fmt.Sprintf("%s/%d", goal.KeyID, goal.Round), needs, func(p migrate.Progress) {
-		done = p.Counts
-		w.watcher.Rewriting(resource, p)
-	})
 }
 
 // Audit counts everything that is stored: what needs the old key can be of a
