@@ -38,6 +38,8 @@ func TestWhatCannotBeExchangedStays(t *testing.T) {
 	require.NoError(t, os.Mkdir(path, 0o700))
 	require.ErrorContains(t, Exchange(path, nil, "do otherwise"), "a file that is mounted by itself cannot be exchanged: do otherwise")
 	requireAlone(t, folder)
+	require.Error(t, Write(path, nil))
+	requireAlone(t, folder)
 }
 
 func requireFile(t *testing.T, path, content string, mode os.FileMode) {

@@ -3,6 +3,7 @@ package reencrypt
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -73,6 +75,8 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		answer(w, list)
+	case len(parts) < 6:
+		http.NotFound(w, r)
 	default:
 		c.patches = append(c.patches, parts[5])
 		if parts[5] == c.stuck {
@@ -145,6 +149,7 @@ func TestAMigrationIsDoneWhenTheCountSaysSo(t *testing.T) {
 	require.Equal(t, []string{"secrets"}, heard.rewriting, "what is through is not gone through again")
 	require.Equal(t, int64(2), found.Rewritten[0].Rewritten)
 	require.Equal(t, "0s", found.Rewritten[0].Took)
+	require.Equal(t, 1, found.Rewritten[0].Round)
 	require.Empty(t, found.Suspicion())
 }
 
@@ -228,4 +233,45 @@ func TestApiserversAgreeOrEachProblemIsNamed(t *testing.T) {
 	keyIDs, problems := agreed(map[string]rotation.Instance{"a": one, "b": one}, c)
 	require.Empty(t, problems)
 	require.Equal(t, map[string]string{"kms": "one"}, keyIDs)
+}
+
+func TestWhatCannotBeCountedIsNotDone(t *testing.T) {
+	c := &cluster{etcd: map[string]string{"secrets/ns/a": plain}}
+	m, _ := newMigration(t, c, parse(t, aesgcm))
+	found, err := m.Plan(t.Context())
+	require.NoError(t, err)
+	broken := errors.New("etcd is away")
+	m.Store.Walk = func(context.Context, audit.Source, audit.Options) (*audit.Report, error) { return nil, broken }
+	require.ErrorIs(t, m.Carry(t.Context(), found), broken)
+	require.Empty(t, c.patches, "which need it is not known")
+	for _, resources := range [][]schema.GroupResource{nil, {{Resource: "secrets"}}} {
+		_, err = m.Store.Count(t.Context(), resources)
+		require.ErrorIs(t, err, broken)
+	}
+	m.Resources = []schema.GroupResource{{Resource: "secrets"}}
+	_, err = m.Plan(t.Context())
+	require.ErrorContains(t, err, "counting secrets: etcd is away")
+}
+
+// What apiservers tell at the end of a context may be that end alone.
+func TestAnInterruptionIsNoDisagreement(t *testing.T) {
+	m, _ := newMigration(t, &cluster{}, parse(t, aesgcm))
+	m.Observe = func(context.Context) map[string]rotation.Instance {
+		return map[string]rotation.Instance{"a": {Problem: "canceled"}}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err := m.Plan(ended)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestWhatIsLeftToTheMigratorIsNotRewrittenHere(t *testing.T) {
+	c := &cluster{etcd: map[string]string{"secrets/ns/a": plain}}
+	m, heard := newMigration(t, c, parse(t, aesgcm))
+	m.Delegate = true
+	found, err := m.Plan(t.Context())
+	require.NoError(t, err)
+	require.Error(t, m.Carry(t.Context(), found), "this cluster has no migrator")
+	require.Empty(t, c.patches)
+	require.Empty(t, heard.rewriting)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/reencrypt"
 	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation/edit"
 )
 
 // inMemory are the files of apiservers.
@@ -59,6 +60,7 @@ func TestARotationIsPlannedFromTheFiles(t *testing.T) {
 	p, err := r.Prepare(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"secrets"}, p.State.Plan.Resources)
+	require.Equal(t, rotation.DefaultHold, p.State.Plan.Hold)
 	for apiserver, hashes := range p.State.Plan.Configs {
 		want, err := plannedHashes([]byte(encryption), toNew(apiserver))
 		require.NoError(t, err)
@@ -185,4 +187,24 @@ func TestWhatARotationRewrites(t *testing.T) {
 	} {
 		require.Equal(t, c.want, stale(c.form), name)
 	}
+}
+
+// A rotation whose state is lost is found again by the files.
+func TestARotationThatHasBegunIsPlannedAsBefore(t *testing.T) {
+	first, err := newRotation(t, exchanging, encryption).Prepare(t.Context())
+	require.NoError(t, err)
+	for _, stage := range []rotation.Stage{rotation.Added, rotation.Swapped} {
+		r := newRotation(t, exchanging, "")
+		for _, apiserver := range r.Apiservers {
+			file, err := edit.Advance([]byte(encryption), rotation.Before, stage, toNew(apiserver)...)
+			require.NoError(t, err)
+			require.NoError(t, r.Files.Write(t.Context(), apiserver, file))
+		}
+		again, err := r.Prepare(t.Context())
+		require.NoError(t, err)
+		for apiserver, hashes := range again.State.Plan.Configs {
+			require.Equal(t, first.State.Plan.Configs[apiserver][1:], hashes[1:], stage)
+		}
+	}
+	require.False(t, exchanging.owns(rotation.State{}))
 }
