@@ -48,12 +48,22 @@ var rooms = map[string]room{
 		never: []string{"os", "net/...", "k8s.io/klog/..."}},
 
 	// What looks after a fleet, each of use alone, and the command above.
-	"operate/audit/...":    {uses: []string{"config", "providers", "envelope", "internal/stored", "operate/audit/..."}, never: []string{"k8s.io/klog/..."}},
-	"operate/preflight":    {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/plugin", "internal/stored"}, never: []string{"k8s.io/klog/..."}},
-	"operate/migrate":      {never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
-	"operate/rotation/...": {uses: []string{"healthz", "operate/rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
-	"operate/fleet":        {uses: []string{"healthz", "operate/rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
-	"cmd/...":              {uses: []string{"config", "operate/...", "cmd/..."}},
+	"operate/audit/...":        {uses: []string{"config", "providers", "envelope", "internal/stored", "operate/audit/..."}, never: []string{"k8s.io/klog/..."}},
+	"operate/preflight":        {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/plugin", "internal/stored"}, never: []string{"k8s.io/klog/..."}},
+	"operate/migrate":          {uses: []string{"internal/wholefile"}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
+	"operate/rotation":         {never: []string{"os", "net/...", "k8s.io/..."}},
+	"operate/rotation/drive":   {uses: []string{"operate/rotation"}, never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
+	"operate/rotation/edit":    {uses: []string{"config", "operate/rotation"}, never: []string{"os", "net/...", "k8s.io/..."}},
+	"operate/rotation/observe": {uses: []string{"healthz", "operate/rotation"}, never: []string{"k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
+	"operate/fleet":            {uses: []string{"healthz", "operate/rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
+	// These put them together.
+	"operate/reencrypt": {uses: []string{"config", "operate/audit", "operate/migrate", "operate/rotation"},
+		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
+	"operate/retire": {uses: []string{"config", "operate/audit", "operate/rotation", "operate/rotation/observe"},
+		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
+	"operate/rollout": {uses: []string{"config", "internal/filelock", "internal/wholefile", "operate/audit", "operate/fleet", "operate/migrate", "operate/reencrypt", "operate/rotation/..."},
+		never: []string{"net/http", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
+	"cmd/...": {uses: []string{"config", "operate/...", "cmd/..."}},
 
 	"internal/inuse":     {uses: []string{"config", "providers", "healthz", "reload", "envelope", "transformer", "internal/metrics"}, never: []string{"os", "net/http"}},
 	"internal/served":    {uses: []string{"config", "healthz"}, never: []string{"os", "google.golang.org/grpc/..."}},
@@ -67,13 +77,16 @@ var rooms = map[string]room{
 	"internal/redact":  {},
 	"internal/stored":  {},
 	"internal/tally":   {},
+	// Of the file system.
+	"internal/filelock":  {},
+	"internal/wholefile": {},
 	// For tests alone.
 	"internal/etcdtest":    {},
 	"internal/faultplugin": {},
 	"internal/interop":     {},
 	"internal/unenforced":  {},
 
-	"kmsplugin/...": {uses: []string{"kmsplugin/..."}, never: []string{"k8s.io/apiserver/..."}},
+	"kmsplugin/...": {uses: []string{"internal/filelock", "kmsplugin/..."}, never: []string{"k8s.io/apiserver/..."}},
 	"bench/...":     {uses: []string{"..."}},
 	"apiserver/...": {uses: []string{".", "config/...", "providers", "operate/...", "envelope/...", "transformer/...", "reload/...", "healthz/...",
 		"internal/...", "kmsplugin/...", "apiserver/..."}},

@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/kube-atrest/atrest/kmsplugin/internal/filelock"
+	"github.com/kube-atrest/atrest/internal/filelock"
 )
 
 // ErrSocketInUse is returned by [Listen] when another server has the socket.

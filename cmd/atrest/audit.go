@@ -125,7 +125,7 @@ func (a *auditCommand) run(ctx context.Context) error {
 		return err
 	}
 	defer from.Close()
-	report, err := walk(ctx, a.streams, from, o)
+	report, err := a.streams.walk(ctx, from, o)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (a *auditCommand) check() error {
 }
 
 // walk is audit.Run with a progress bar.
-func walk(ctx context.Context, s streams, from audit.Source, o audit.Options) (*audit.Report, error) {
+func (s streams) walk(ctx context.Context, from audit.Source, o audit.Options) (*audit.Report, error) {
 	on, end := progress(s.err)
 	o.Progress = on
 	report, err := audit.Run(ctx, from, o)

@@ -194,7 +194,7 @@ func (c *checkCommand) readObjects(ctx context.Context, file *config.Configurati
 	if c.offline {
 		o.Open = opener.OpenLocal
 	}
-	if found.Objects, err = walk(ctx, c.streams, from, o); err != nil {
+	if found.Objects, err = c.streams.walk(ctx, from, o); err != nil {
 		return err
 	}
 	found.judge(found.Objects.Against(file, nil))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,10 +12,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/reencrypt"
 )
 
 type migrateCommand struct {
@@ -138,13 +137,61 @@ func (m *migrateCommand) run(ctx context.Context) error {
 		return err
 	}
 	defer from.Close()
-	r := &rewriter{streams: m.streams, from: from, layout: layout, names: audit.NamesIn(c), walk: m.walk, cluster: cluster, how: m.how}
-	run := &migration{migrateCommand: m, config: c, apiservers: apiservers, rewriter: r}
-	err = run.do(ctx)
+	run := &reencrypt.Migration{Config: c, File: nameOf(m.config), Observe: apiservers.Observe, Resources: m.parsedResources(),
+		Delegate: m.delegate, TakeUp: m.takeUp, Clock: clock.RealClock{}, Watcher: watcher{m.streams},
+		Store: &reencrypt.Store{
+			From: from, Walk: m.streams.walk, Cluster: cluster, How: m.how.options(), Checkpoints: migrate.Folder(m.how.state),
+			Audit: audit.Options{Layout: layout, Names: audit.NamesIn(c), Rate: m.walk.rate, MaxListed: m.walk.list},
+		}}
+	err = m.do(ctx, run)
 	if err != nil && ctx.Err() != nil {
 		return errors.New("interrupted: the same command goes on, and leaves out what is done")
 	}
+	return m.explained(err)
+}
+
+// do prints the plan, and what comes of it.
+func (m *migrateCommand) do(ctx context.Context, run *reencrypt.Migration) error {
+	found, err := run.Plan(ctx)
+	if err != nil {
+		return err
+	}
+	if found.DryRun = m.dryRun; m.dryRun {
+		return m.concludePlan(found)
+	}
+	if m.output == "table" { // else the result is one document
+		if err := printPlan(m.out, found); err != nil {
+			return err
+		}
+	}
+	if err := run.Carry(ctx, found); err != nil {
+		return err
+	}
+	return m.conclude(found)
+}
+
+// explained is the bad answer that an error is, if it is one.
+func (m *migrateCommand) explained(err error) error {
+	var disagree *reencrypt.DisagreementError
+	var changed *reencrypt.ChangedError
+	switch {
+	case errors.As(err, &disagree):
+		for _, text := range disagree.Problems {
+			m.problem(text)
+		}
+		return badf("%v", err)
+	case errors.As(err, &changed):
+		return badf("%v", err)
+	}
 	return err
+}
+
+func (m *migrateCommand) parsedResources() []schema.GroupResource {
+	var all []schema.GroupResource
+	for _, name := range m.resources {
+		all = append(all, schema.ParseGroupResource(name))
+	}
+	return all
 }
 
 // through is the apiserver that objects are rewritten through.
@@ -163,172 +210,15 @@ func (m *migrateCommand) all(through *rest.Config) (*fleet.Fleet, error) {
 	return fleet.New([]fleet.Member{{Name: cmp.Or(m.cluster.context, through.Host), Config: through}}, clock.RealClock{})
 }
 
-// migration is one run of the command.
-type migration struct {
-	*migrateCommand
-	config     *config.Configuration
-	apiservers *fleet.Fleet
-	rewriter   *rewriter
-	// keyIDs are what the apiservers agree on, by provider.
-	keyIDs map[string]string
-	found  migrated
+// watcher tells on standard error how a migration goes.
+type watcher struct{ streams }
+
+func (w watcher) Rewriting(resource string) (show func(migrate.Progress), end func()) {
+	return rewriting(w.err, resource)
 }
 
-// rounds is how often what is left is rewritten.
-const rounds = 2
-
-func (m *migration) do(ctx context.Context) error {
-	keyIDs, err := m.agreement(ctx)
-	if err != nil {
-		return err
-	}
-	m.keyIDs = keyIDs
-	before, err := m.count(ctx)
-	if err != nil {
-		return err
-	}
-	m.found.plan(m, before)
-	if m.dryRun {
-		return m.concludePlan()
-	}
-	if err := m.announce(); err != nil {
-		return err
-	}
-	left, failed := before, map[schema.GroupResource]bool{}
-	for round := 1; round <= rounds && len(m.open(left, failed)) > 0; round++ {
-		for _, resource := range m.open(left, failed) {
-			if failed[resource], err = m.migrate(ctx, resource, round); err != nil {
-				return err
-			}
-		}
-		if left, err = m.count(ctx); err != nil {
-			return err
-		}
-	}
-	if err := m.unchanged(ctx); err != nil {
-		return err
-	}
-	return m.conclude(left)
+func (w watcher) Left(resource, to string) {
+	fmt.Fprintf(w.err, "%s: left to storageversionmigration %s\n", resource, to)
 }
 
-func (m *migration) current(provider string) string { return m.keyIDs[provider] }
-
-// agreement is what the apiservers agree on now.
-func (m *migration) agreement(ctx context.Context) (map[string]string, error) {
-	keyIDs, problems := agreed(m.apiservers.Observe(ctx), m.config)
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	for _, text := range problems {
-		m.problem(text)
-	}
-	if problems != nil {
-		return nil, badf("the apiservers do not agree with %s and each other, and nothing more is rewritten: %s", nameOf(m.migrateCommand.config), counted(len(problems), "problem"))
-	}
-	return keyIDs, nil
-}
-
-// unchanged reports whether the apiservers still write with what is migrated to.
-func (m *migration) unchanged(ctx context.Context) error {
-	keyIDs, err := m.agreement(ctx)
-	if err == nil && !maps.Equal(keyIDs, m.keyIDs) {
-		return badf("the key_id changed meanwhile, from %s to %s: run it again", listed(m.keyIDs), listed(keyIDs))
-	}
-	return err
-}
-
-// count walks what is to be migrated: the resources that are named, else those
-// of the configuration, and everything if it has wildcards.
-func (m *migration) count(ctx context.Context) (*audit.Report, error) {
-	var resources []schema.GroupResource
-	for _, name := range m.resources {
-		resources = append(resources, schema.ParseGroupResource(name))
-	}
-	if resources != nil {
-		return m.rewriter.count(ctx, resources)
-	}
-	for _, rule := range m.config.Rules() {
-		if rule.Resource.Resource == "*" || rule.Resource.Group == "*" {
-			return m.rewriter.count(ctx, nil)
-		}
-		resources = append(resources, rule.Resource)
-	}
-	return m.rewriter.count(ctx, resources)
-}
-
-// open are the resources of which something is left to rewrite, without those
-// where rewriting failed.
-func (m *migration) open(report *audit.Report, failed map[schema.GroupResource]bool) []schema.GroupResource {
-	var all []schema.GroupResource
-	for _, resource := range report.Resources {
-		r := schema.ParseGroupResource(resource.Name)
-		needs := audit.NeedsRewrite(m.config, r, m.current)
-		for _, stored := range resource.Forms {
-			if needs(stored.Form) && !failed[r] {
-				all = append(all, r)
-				break
-			}
-		}
-	}
-	return all
-}
-
-// migrate rewrites a resource. What failed for itself is told of, and the others
-// go on; err is what ends it all.
-func (m *migration) migrate(ctx context.Context, resource schema.GroupResource, round int) (failed bool, err error) {
-	if err := m.unchanged(ctx); err != nil {
-		return false, err
-	}
-	done := rewritten{Resource: resource.String(), Round: round}
-	began := time.Now()
-	if m.delegate {
-		err = m.leave(ctx, resource, round)
-	} else {
-		err = m.rewrite(ctx, resource, &done.Counts)
-	}
-	done.Took = time.Since(began).Round(time.Millisecond).String()
-	var incomplete *migrate.IncompleteError
-	var given *migrate.FailedError
-	switch {
-	case errors.As(err, &incomplete), errors.As(err, &given), errors.Is(err, migrate.ErrUnreadable), errors.Is(err, errNotServed):
-		done.Problem = err.Error()
-		m.warn("%s", printable(done.Problem))
-	case err != nil:
-		return false, err
-	}
-	m.found.Rewritten = append(m.found.Rewritten, done)
-	return done.Problem != "", nil
-}
-
-// rewrite has the objects of a resource stored again through the apiserver.
-func (m *migration) rewrite(ctx context.Context, resource schema.GroupResource, counts *migrate.Counts) error {
-	show, end := rewriting(m.err, resource.String())
-	defer end()
-	return m.rewriter.rewrite(ctx, resource, m.goal(resource), audit.NeedsRewrite(m.config, resource, m.current), func(p migrate.Progress) {
-		*counts = p.Counts
-		show(p)
-	})
-}
-
-// goal is what a resource is rewritten for.
-func (m *migration) goal(resource schema.GroupResource) string {
-	return audit.WrittenWith(m.config, resource, m.current).String()
-}
-
-// leave has the cluster's own migrator do it.
-func (m *migration) leave(ctx context.Context, resource schema.GroupResource, round int) error {
-	delegate, err := m.rewriter.cluster.Delegate(ctx)
-	if err != nil {
-		return err
-	}
-	version, err := m.rewriter.version(ctx, resource)
-	if err != nil {
-		return err
-	}
-	w := migrate.Wanted{Resource: version, KeyID: m.goal(resource), Round: round, TakeUp: m.takeUp}
-	if keyID := audit.WrittenWith(m.config, resource, m.current).KeyIDHash; keyID != "" {
-		w.KeyID = keyID
-	}
-	fmt.Fprintf(m.err, "%s: left to storageversionmigration %s\n", resource, w.Name())
-	return delegate.Migrate(ctx, w)
-}
+func (w watcher) Failed(problem string) { w.warn("%s", printable(problem)) }

@@ -3,66 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/kube-atrest/atrest/operate/audit"
-	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/reencrypt"
 )
 
-// migrated is all that a migration found and did.
-type migrated struct {
-	File       string `json:"file"`
-	ConfigHash string `json:"configHash"`
-	// KeyIDs are the hashes that the apiservers agree on, by provider.
-	KeyIDs    map[string]string `json:"keyIDs,omitempty"`
-	ToRewrite []toRewrite       `json:"toRewrite"`
-	Rewritten []rewritten       `json:"rewritten,omitempty"`
-	DryRun    bool              `json:"dryRun,omitempty"`
-	// Revision is that of etcd at the last look, and Left what is still not as
-	// the configuration says.
-	Revision int64           `json:"revision"`
-	Left     []audit.Finding `json:"left"`
-}
-
-// toRewrite is a row of what a migration is about.
-type toRewrite struct {
-	Resource string `json:"resource"`
-	Objects  int64  `json:"objects"`
-	// From is how they are stored, and To how they will be.
-	From audit.Form `json:"from"`
-	To   audit.Form `json:"to"`
-}
-
-// rewritten is what was done of a resource.
-type rewritten struct {
-	Resource string `json:"resource"`
-	// Round is 2 for what was left after the first one.
-	Round int `json:"round"`
-	migrate.Counts
-	Took    string `json:"took"`
-	Problem string `json:"problem,omitempty"`
-}
-
-// plan notes what is to be done.
-func (f *migrated) plan(m *migration, report *audit.Report) {
-	*f = migrated{File: nameOf(m.migrateCommand.config), ConfigHash: m.config.Hash(), KeyIDs: m.keyIDs, DryRun: m.dryRun,
-		Revision: report.Revision, ToRewrite: []toRewrite{}, Left: append([]audit.Finding{}, report.Against(m.config, m.current)...)}
-	for _, resource := range report.Resources {
-		r := schema.ParseGroupResource(resource.Name)
-		needs := audit.NeedsRewrite(m.config, r, m.current)
-		for _, stored := range resource.Forms {
-			if needs(stored.Form) {
-				f.ToRewrite = append(f.ToRewrite, toRewrite{resource.Name, stored.Objects, stored.Form, audit.WrittenWith(m.config, r, m.current)})
-			}
-		}
-	}
-}
-
-func (f *migrated) printPlan(w io.Writer) error {
+func printPlan(w io.Writer, f *reencrypt.Result) error {
 	rows := [][]string{{"RESOURCE", "OBJECTS", "STORED AS", "KEY_ID", "TO BE", "KEY_ID"}}
 	last := ""
 	for _, r := range f.ToRewrite {
@@ -82,62 +29,52 @@ func (f *migrated) printPlan(w io.Writer) error {
 // bare is a form without its key_id.
 func bare(f audit.Form) string { return audit.Form{Kind: f.Kind, Name: f.Name}.String() }
 
-// announce says what is going to be done, where the result is not one document.
-// What cannot be rewritten is told of at the end.
-func (m *migration) announce() error {
-	if m.output != "table" {
-		return nil
-	}
-	return m.found.printPlan(m.out)
-}
-
 // concludePlan is the end of a dry run.
-func (m *migration) concludePlan() error {
-	err := m.output.write(m.out, m.found, func(w io.Writer) error {
-		if err := m.found.printPlan(w); err != nil {
+func (m *migrateCommand) concludePlan(f *reencrypt.Result) error {
+	err := m.output.write(m.out, f, func(w io.Writer) error {
+		if err := printPlan(w, f); err != nil {
 			return err
 		}
-		m.found.printBeyond(w)
+		printBeyond(w, f.Beyond())
 		return nil
 	})
 	switch {
 	case err != nil:
 		return err
-	case len(m.found.Left) == 0:
-		return m.nothing("nothing is to be rewritten")
+	case len(f.Left) == 0:
+		return m.nothing("nothing is to be rewritten", f)
 	}
 	var objects int64
-	for _, r := range m.found.ToRewrite {
+	for _, r := range f.ToRewrite {
 		objects += r.Objects
 	}
-	return badf("to be rewritten: %s%s", counted(int(objects), "object"), m.found.beyond())
+	return badf("to be rewritten: %s%s", counted(int(objects), "object"), beyond(f.Beyond()))
 }
 
 // conclude is the end of a run.
-func (m *migration) conclude(report *audit.Report) error {
-	m.found.Left = append([]audit.Finding{}, report.Against(m.config, m.current)...)
-	m.found.Revision = report.Revision
-	err := m.output.write(m.out, m.found, func(w io.Writer) error {
-		if err := m.found.printRewritten(w); err != nil {
+func (m *migrateCommand) conclude(f *reencrypt.Result) error {
+	err := m.output.write(m.out, f, func(w io.Writer) error {
+		if err := printRewritten(w, f.Rewritten); err != nil {
 			return err
 		}
-		return printFindings(w, report, m.found.Left)
+		return printFindings(w, f.Report, f.Left)
 	})
 	switch {
 	case err != nil:
 		return err
-	case len(m.found.Left) == 0:
-		return m.nothing("nothing is left")
+	case len(f.Left) == 0:
+		return m.nothing("nothing is left", f)
 	}
-	var objects int64
-	for _, f := range m.found.Left {
-		objects += f.Objects
+	why := ""
+	if suspicion := f.Suspicion(); suspicion != "" {
+		why = ": " + suspicion
 	}
-	return badf("%s left that %s not stored as %s says%s", counted(int(objects), "object"), isOrAre(objects), m.found.File, m.found.why())
+	objects := objectsOf(f.Left)
+	return badf("%s left that %s not stored as %s says%s", counted(int(objects), "object"), isOrAre(objects), f.File, why)
 }
 
 // nothing says that all is well, as of a revision.
-func (m *migration) nothing(what string) error {
+func (m *migrateCommand) nothing(what string, f *reencrypt.Result) error {
 	if m.output != "table" {
 		return nil
 	}
@@ -145,18 +82,13 @@ func (m *migration) nothing(what string) error {
 	if len(m.resources) > 0 {
 		all = "all of " + strings.Join(m.resources, ", ")
 	}
-	_, err := fmt.Fprintf(m.out, "%s: %s is stored as %s says, as of revision %d\n", what, all, m.found.File, m.found.Revision)
+	_, err := fmt.Fprintf(m.out, "%s: %s is stored as %s says, as of revision %d\n", what, all, f.File, f.Revision)
 	return err
 }
 
 // beyond counts what rewriting does not help.
-func (f *migrated) beyond() string {
-	var objects int64
-	for _, finding := range f.Left {
-		if finding.Kind != audit.InPlaintext && finding.Kind != audit.Outdated {
-			objects += finding.Objects
-		}
-	}
+func beyond(findings []audit.Finding) string {
+	objects := objectsOf(findings)
 	if objects == 0 {
 		return ""
 	}
@@ -164,45 +96,31 @@ func (f *migrated) beyond() string {
 }
 
 // printBeyond prints what rewriting does not help.
-func (f *migrated) printBeyond(w io.Writer) {
-	if f.beyond() != "" {
+func printBeyond(w io.Writer, findings []audit.Finding) {
+	if len(findings) > 0 {
 		fmt.Fprintln(w, "\nCANNOT BE REWRITTEN")
 	}
-	for _, finding := range f.Left {
-		if finding.Kind != audit.InPlaintext && finding.Kind != audit.Outdated {
-			fmt.Fprintf(w, "  %s\n", printable(finding.String()))
-			printKeys(w, finding)
-		}
+	for _, finding := range findings {
+		fmt.Fprintf(w, "  %s\n", printable(finding.String()))
+		printKeys(w, finding)
 	}
 }
 
-// why says what may be wrong when nothing was rewritten at all.
-func (f *migrated) why() string {
-	var all migrate.Counts
-	for _, r := range f.Rewritten {
-		if r.Problem != "" {
-			return ""
-		}
-		all.Seen += r.Seen
-		all.Rewritten += r.Rewritten
-		all.Unchanged += r.Unchanged
+func objectsOf(findings []audit.Finding) int64 {
+	var objects int64
+	for _, f := range findings {
+		objects += f.Objects
 	}
-	switch {
-	case all.Rewritten > 0 || all.Seen == 0:
-		return ""
-	case all.Unchanged > 0:
-		return ": the apiserver takes them for current: does it write with what the others do, and is this its etcd?"
-	}
-	return ": the apiserver lists none of them: is this its etcd?"
+	return objects
 }
 
-func (f *migrated) printRewritten(w io.Writer) error {
-	if len(f.Rewritten) == 0 {
+func printRewritten(w io.Writer, all []reencrypt.Rewritten) error {
+	if len(all) == 0 {
 		return nil
 	}
 	fmt.Fprintln(w)
 	rows := [][]string{{"RESOURCE", "REWRITTEN", "UNCHANGED", "GONE", "FAILED", "CONFLICTS", "TOOK"}}
-	for _, r := range f.Rewritten {
+	for _, r := range all {
 		row := []string{r.Resource}
 		for _, n := range []int64{r.Counts.Rewritten, r.Unchanged, r.Gone, r.Failed, r.Conflicts} {
 			row = append(row, number(n, r.Seen > 0))
@@ -233,13 +151,4 @@ func isOrAre(n int64) string {
 		return "is"
 	}
 	return "are"
-}
-
-// listed is what a map of key_ids says, in one line.
-func listed(keyIDs map[string]string) string {
-	var all []string
-	for _, provider := range slices.Sorted(maps.Keys(keyIDs)) {
-		all = append(all, provider+" "+keyIDs[provider])
-	}
-	return strings.Join(all, ", ")
 }

@@ -2,16 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"regexp"
-	"slices"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/audit/snapshot"
 	"github.com/kube-atrest/atrest/operate/fleet"
-	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/retire"
 )
 
 type retireCommand struct {
@@ -91,15 +92,29 @@ func (r *retireCommand) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	found, err := r.look(ctx, apiservers, audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list})
+	found, err := r.gather(ctx, apiservers, audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list})
 	if err != nil {
 		return err
 	}
-	what, err := r.identify(name, found)
+	what, err := found.Identify(name, r.as())
+	if errors.Is(err, retire.ErrAmbiguous) {
+		return usagef("%w", err)
+	}
 	if err != nil {
 		return err
 	}
-	return r.conclude(what, found)
+	return r.conclude(what, found.Answer(what, r.walk.list))
+}
+
+// as is what the flags say that the name is of.
+func (r *retireCommand) as() retire.As {
+	switch {
+	case r.provider:
+		return retire.AProvider
+	case r.keyID:
+		return retire.AKeyID
+	}
+	return retire.Anything
 }
 
 func (r *retireCommand) check(name string) error {
@@ -114,63 +129,83 @@ func (r *retireCommand) check(name string) error {
 	return r.output.check()
 }
 
-// evidence is all that was looked at.
-type evidence struct {
-	etcd      stock
-	snapshots []stock
-	// apiservers are as they were before etcd was walked, and after. Before,
-	// because what is written with a key while one walks may not be seen.
-	apiservers [2]map[string]rotation.Instance
-}
-
-// stock is what is stored in one place.
-type stock struct {
-	place  string
-	report *audit.Report
-}
-
-func (e evidence) stocks() []stock { return slices.Concat([]stock{e.etcd}, e.snapshots) }
-
-func (r *retireCommand) look(ctx context.Context, apiservers *fleet.Fleet, o audit.Options) (evidence, error) {
-	var found evidence
+// gather looks everywhere, at all apiservers before and after.
+func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o audit.Options) (retire.Evidence, error) {
 	from, err := r.source.open(ctx)
 	if err != nil {
-		return evidence{}, err
+		return retire.Evidence{}, err
 	}
 	defer from.Close()
-	found.apiservers[0] = apiservers.Observe(ctx)
-	if found.etcd, err = r.count(ctx, from, o); err != nil {
-		return evidence{}, err
-	}
-	for _, path := range r.snapshots {
-		backup, err := r.countSnapshot(ctx, path, o)
-		if err != nil {
-			return evidence{}, err
+	return retire.Gather(ctx, apiservers.Observe, func(ctx context.Context) (etcd retire.Stock, snapshots []retire.Stock, err error) {
+		if etcd, err = r.count(ctx, from, o); err != nil {
+			return etcd, nil, err
 		}
-		found.snapshots = append(found.snapshots, backup)
-	}
-	found.apiservers[1] = apiservers.Observe(ctx)
-	return found, ctx.Err()
+		for _, path := range r.snapshots {
+			backup, err := r.countSnapshot(ctx, path, o)
+			if err != nil {
+				return etcd, nil, err
+			}
+			snapshots = append(snapshots, backup)
+		}
+		return etcd, snapshots, nil
+	})
 }
 
-func (r *retireCommand) countSnapshot(ctx context.Context, path string, o audit.Options) (stock, error) {
+func (r *retireCommand) countSnapshot(ctx context.Context, path string, o audit.Options) (retire.Stock, error) {
 	file, err := snapshot.Open(ctx, path)
 	if err != nil {
-		return stock{}, err
+		return retire.Stock{}, err
 	}
 	defer file.Close()
 	return r.count(ctx, file, o)
 }
 
-func (r *retireCommand) count(ctx context.Context, from source, o audit.Options) (stock, error) {
-	report, err := walk(ctx, r.streams, from, o)
+func (r *retireCommand) count(ctx context.Context, from source, o audit.Options) (retire.Stock, error) {
+	report, err := r.streams.walk(ctx, from, o)
 	if err != nil {
-		return stock{}, err
+		return retire.Stock{}, err
 	}
-	if err := somethingIn(report); err != nil {
-		return stock{}, fmt.Errorf("%s: %w", from, err)
-	}
-	return stock{from.String(), report}, nil
+	return retire.NewStock(from.String(), report)
 }
 
-var hashOfKeyID = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+func (r *retireCommand) conclude(what retire.Subject, answer retire.Answer) error {
+	if err := r.output.write(r.out, answer, func(w io.Writer) error { return printAnswer(w, answer, what) }); err != nil {
+		return err
+	}
+	for _, text := range answer.Warnings {
+		r.warn("%s", printable(text))
+	}
+	if !answer.MayGo {
+		return badf("%s may not go: %s", what, counted(len(answer.Reasons), "reason"))
+	}
+	return nil
+}
+
+func printAnswer(w io.Writer, a retire.Answer, what retire.Subject) error {
+	fmt.Fprintln(w, a.Etcd)
+	for _, backup := range a.Snapshots {
+		fmt.Fprintln(w, printable(backup.String()))
+	}
+	fmt.Fprintf(w, "apiservers: %s\n\n", printable(strings.Join(a.Apiservers, ", ")))
+	if a.MayGo {
+		fmt.Fprintf(w, "yes, %s may go\n", printable(what.String()))
+		for _, text := range a.Advice {
+			fmt.Fprintf(w, "  %s\n", printable(text))
+		}
+		return nil
+	}
+	fmt.Fprintf(w, "no, %s may not go\n", printable(what.String()))
+	for _, because := range a.Reasons {
+		fmt.Fprintf(w, "  %s: %s\n", printable(because.Where), printable(because.Message))
+		for _, d := range because.Resources {
+			fmt.Fprintf(w, "    %s: %d\n", printable(d.Resource), d.Objects)
+			for _, key := range d.Keys {
+				fmt.Fprintf(w, "      %s\n", printable(key))
+			}
+			if more := d.Objects - int64(len(d.Keys)); more > 0 {
+				fmt.Fprintf(w, "      and %d more\n", more)
+			}
+		}
+	}
+	return nil
+}

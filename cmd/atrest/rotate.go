@@ -5,17 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
+	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/reencrypt"
+	"github.com/kube-atrest/atrest/operate/rollout"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/drive"
 )
@@ -96,7 +96,7 @@ func (r *rotate) add(flags *pflag.FlagSet) {
 	r.how.add(flags)
 	flags.Lookup("state").Usage = "folder that the rotation keeps its state in; the same one goes on with it"
 	r.output.addFlag(flags)
-	flags.StringVar(&r.config, "config", "", "encryption configuration of the apiservers; "+placeholder+" in it stands for the name of each")
+	flags.StringVar(&r.config, "config", "", "encryption configuration of the apiservers; "+rollout.Placeholder+" in it stands for the name of each")
 	flags.StringVar(&r.hook, "config-hook", "", "program that reaches the configurations instead: PROGRAM read NAME prints one, PROGRAM write NAME takes one from standard input")
 	flags.BoolVar(&r.plan, "plan", false, "print the steps, and how far they are, and do nothing")
 	flags.DurationVar(&r.hold, "hold", time.Duration(rotation.DefaultHold), "for how long all apiservers have to agree before anything is rewritten")
@@ -120,11 +120,11 @@ func (r *rotate) check() error {
 }
 
 // files are the configuration files as the flags say.
-func (r *rotate) files() configFiles {
+func (r *rotate) files() rollout.Files {
 	if r.hook != "" {
-		return hookedFiles{program: r.hook, err: r.err}
+		return rollout.HookedFiles{Program: r.hook, Err: r.err}
 	}
-	return localFiles{path: r.config}
+	return rollout.LocalFiles{Path: r.config}
 }
 
 // fill puts what the flags say into a plan. Of one that is under way they change
@@ -141,24 +141,8 @@ func (r *rotate) fill(p *rotation.Plan, begun bool) {
 	}
 }
 
-// kind is what one kind of rotation knows.
-type kind interface {
-	// begin makes the state of a new one of the plan.
-	begin(ctx context.Context, p rotation.Plan, f *fleet.Fleet) (rotation.State, error)
-	// owns reports whether a state that was found is that of this rotation.
-	owns(s rotation.State) bool
-	// providers are all names that objects may be stored under, and leaving those
-	// that they are now.
-	providers() []string
-	leaving() []string
-	// stages are the hashes of a file at all stages.
-	stages(apiserver string, file []byte) ([]string, error)
-	// drive completes the world of a rotation, and drives it.
-	drive(ctx context.Context, w *rotationWorld, s rotation.State, o drive.Options) (rotation.Done, error)
-}
-
 // run prints the plan, or carries it out.
-func (r *rotate) run(ctx context.Context, k kind) error {
+func (r *rotate) run(ctx context.Context, kind rollout.Kind) error {
 	if err := r.check(); err != nil {
 		return err
 	}
@@ -171,70 +155,35 @@ func (r *rotate) run(ctx context.Context, k kind) error {
 	if err != nil {
 		return err
 	}
-	folder := stateFolder{path: r.how.state}
+	folder := &rollout.Folder{Path: r.how.state}
 	if !r.plan {
-		if err := folder.hold(); err != nil {
+		if err := folder.Hold(); err != nil {
 			return err
 		}
-		defer folder.release()
+		defer folder.Release()
 	}
-	w, s, err := r.prepare(ctx, k, apiservers, folder)
-	if err != nil && ctx.Err() != nil {
-		return notFinished(ctx)
-	}
+	store, err := r.store(folder)
 	if err != nil {
 		return err
 	}
-	if r.plan {
-		return r.printPlan(s)
+	all := &rollout.Rotation{Kind: kind, Apiservers: r.fleet.apiservers, Fleet: apiservers, Files: r.files(),
+		Cluster: store.Cluster, Folder: folder, Times: r.fill}
+	prepared, err := all.Prepare(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return notFinished(ctx)
+	case errors.Is(err, rollout.ErrAnother):
+		return usagef("%w", err)
+	case err != nil:
+		return err
+	case r.plan:
+		return r.printPlan(prepared.State)
 	}
-	return r.carryOut(ctx, k, w, s, folder)
+	return r.carryOut(ctx, all, prepared, store)
 }
 
-// prepare makes the world of the rotation, and its state: that of the folder, or
-// a new one.
-func (r *rotate) prepare(ctx context.Context, k kind, apiservers *fleet.Fleet, folder stateFolder) (*rotationWorld, rotation.State, error) {
-	s, begun, err := folder.load()
-	if err != nil {
-		return nil, s, err
-	}
-	if begun && !(k.owns(s) && slices.Equal(slices.Sorted(maps.Keys(s.Plan.Configs)), slices.Sorted(slices.Values(r.fleet.apiservers)))) {
-		return nil, s, usagef("folder %s has the state of another rotation, or of one that was finished, or of other apiservers: give the flags that it began with (without --from current if it was finished), or name a new folder", folder.path)
-	}
-	w, err := r.newWorld(apiservers)
-	if err != nil {
-		return nil, s, err
-	}
-	found, err := r.survey(ctx, k.providers(), w.cluster)
-	if err != nil {
-		return nil, s, err
-	}
-	w.canaries, w.providers = found.canaries, k.providers()
-	if !begun {
-		if s, err = begin(ctx, k, found, apiservers); err != nil {
-			return nil, s, err
-		}
-	}
-	r.fill(&s.Plan, begun)
-	w.rollout = rollout{files: r.files(), hashes: s.Plan.Configs, copies: folder.path}
-	return w, s, s.Validate()
-}
-
-// begin makes the state of a new rotation.
-func begin(ctx context.Context, k kind, found configurations, apiservers *fleet.Fleet) (s rotation.State, err error) {
-	if err := found.check(k.leaving(), k.providers()); err != nil {
-		return s, err
-	}
-	p := rotation.Plan{Configs: map[string][]string{}, Resources: found.resources}
-	for apiserver, file := range found.files {
-		if p.Configs[apiserver], err = k.stages(apiserver, file); err != nil {
-			return s, fmt.Errorf("configuration of %s: %w", apiserver, err)
-		}
-	}
-	return k.begin(ctx, p, apiservers)
-}
-
-func (r *rotate) newWorld(apiservers *fleet.Fleet) (*rotationWorld, error) {
+// store is what is stored, without where that is.
+func (r *rotate) store(folder *rollout.Folder) (*reencrypt.Store, error) {
 	layout, err := r.source.layout()
 	if err != nil {
 		return nil, err
@@ -247,28 +196,29 @@ func (r *rotate) newWorld(apiservers *fleet.Fleet) (*rotationWorld, error) {
 	if err != nil {
 		return nil, err
 	}
-	how := r.how
-	how.state = checkpointsIn(r.how.state)
-	quiet := streams{in: r.in, out: r.out, err: io.Discard} // the bar of a walk would be drawn over what is told
-	return &rotationWorld{fleet: apiservers, cluster: cluster, teller: newTeller(r.err),
-		rewriter: rewriter{streams: quiet, layout: layout, walk: r.walk, cluster: cluster, how: how}}, nil
+	return &reencrypt.Store{
+		Walk:    audit.Run, // a bar would be drawn over what is told
+		Audit:   audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list},
+		Cluster: cluster, How: r.how.options(), Checkpoints: folder.Checkpoints(),
+	}, nil
 }
 
-func (r *rotate) carryOut(ctx context.Context, k kind, w *rotationWorld, s rotation.State, folder stateFolder) error {
+func (r *rotate) carryOut(ctx context.Context, all *rollout.Rotation, prepared *rollout.Prepared, store *reencrypt.Store) error {
 	from, err := r.source.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	w.rewriter.from = from
-	done, err := k.drive(ctx, w, s, drive.Options{Clock: clock.RealClock{}, Interval: r.interval, Save: folder.save, Tell: w.teller.turn})
+	store.From = from
+	teller := newTeller(r.err)
+	done, err := prepared.Drive(ctx, store, teller, drive.Options{Clock: clock.RealClock{}, Interval: r.interval, Tell: teller.turn})
 	if ctx.Err() != nil {
 		return notFinished(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	if err := w.fleet.Clean(ctx); err != nil {
+	if err := all.Fleet.Clean(ctx); err != nil {
 		r.warn("what was written to see what the apiservers write with is left: %v", err)
 	}
 	return r.output.write(r.out, done, func(to io.Writer) error {
@@ -279,14 +229,4 @@ func (r *rotate) carryOut(ctx context.Context, k kind, w *rotationWorld, s rotat
 
 func notFinished(ctx context.Context) error {
 	return badf("not finished: %v: the same command goes on from here", context.Cause(ctx))
-}
-
-// servedBy lists the resources that a cluster serves.
-func servedBy(ctx context.Context, c *migrate.Cluster) ([]schema.GroupResource, error) {
-	versions, err := c.Resources(ctx)
-	var all []schema.GroupResource
-	for _, v := range versions {
-		all = append(all, v.GroupResource())
-	}
-	return all, err
 }

@@ -1,18 +1,12 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/operate/fleet"
-	"github.com/kube-atrest/atrest/operate/rotation"
-	"github.com/kube-atrest/atrest/operate/rotation/drive"
+	"github.com/kube-atrest/atrest/operate/rollout"
 	"github.com/kube-atrest/atrest/operate/rotation/edit"
 )
 
@@ -57,14 +51,14 @@ func newTwoPlugins(s streams) *cobra.Command {
 			if err := r.checkNames(); err != nil {
 				return err
 			}
-			return r.run(command.Context(), r)
+			return r.run(command.Context(), rollout.TwoPlugins{From: r.from, To: r.to, Changes: r.changes})
 		},
 	}
 	flags := command.Flags()
 	r.add(flags)
 	flags.StringSliceVar(&r.from, "from", nil, "name of the provider to leave; several, by commas, where each resource has its own")
 	flags.StringSliceVar(&r.to, "to", nil, "name of the new provider, which was never used before; as many as --from")
-	flags.StringSliceVar(&r.endpoints, "endpoint", nil, "socket of the new plugin, as in unix:///run/kms.sock; as many as --to; "+placeholder+" in it stands for the name of each apiserver")
+	flags.StringSliceVar(&r.endpoints, "endpoint", nil, "socket of the new plugin, as in unix:///run/kms.sock; as many as --to; "+rollout.Placeholder+" in it stands for the name of each apiserver")
 	flags.DurationVar(&r.pluginTimeout, "plugin-timeout", 0, "timeout of the new provider; 0 leaves it to the apiserver, which takes 3s")
 	return command
 }
@@ -75,8 +69,8 @@ func (r *twoPlugins) checkNames() error {
 		return usagef("flag --from is missing: name the provider to leave")
 	case len(r.to) != len(r.from) || len(r.endpoints) != len(r.from):
 		return usagef("flags --from, --to and --endpoint: %d, %d and %d are given, and each provider needs one of each", len(r.from), len(r.to), len(r.endpoints))
-	case len(r.fleet.apiservers) > 1 && strings.Contains(strings.Join(r.endpoints, ""), placeholder) && r.config != "" && !strings.Contains(r.config, placeholder):
-		return usagef("flag --endpoint names a socket for each apiserver, and --config one file for all: put %s into both", placeholder)
+	case len(r.fleet.apiservers) > 1 && strings.Contains(strings.Join(r.endpoints, ""), rollout.Placeholder) && r.config != "" && !strings.Contains(r.config, rollout.Placeholder):
+		return usagef("flag --endpoint names a socket for each apiserver, and --config one file for all: put %s into both", rollout.Placeholder)
 	case r.pluginTimeout < 0:
 		return usagef("flag --plugin-timeout is %s: it cannot be negative", r.pluginTimeout)
 	}
@@ -86,36 +80,10 @@ func (r *twoPlugins) checkNames() error {
 func (r *twoPlugins) changes(apiserver string) []edit.Replacement {
 	var all []edit.Replacement
 	for i := range r.from {
-		endpoint := strings.ReplaceAll(r.endpoints[i], placeholder, apiserver)
+		endpoint := strings.ReplaceAll(r.endpoints[i], rollout.Placeholder, apiserver)
 		all = append(all, edit.Replacement{Old: r.from[i], New: edit.Plugin{Name: r.to[i], Endpoint: endpoint, Timeout: r.pluginTimeout}})
 	}
 	return all
-}
-
-func (r *twoPlugins) begin(_ context.Context, p rotation.Plan, _ *fleet.Fleet) (rotation.State, error) {
-	return rotation.NewTwoPlugins(p, r.from, r.to)
-}
-
-func (r *twoPlugins) owns(s rotation.State) bool {
-	return s.TwoPlugins != nil && slices.Equal(s.TwoPlugins.Old, r.from) && slices.Equal(s.TwoPlugins.New, r.to)
-}
-
-func (r *twoPlugins) providers() []string { return slices.Concat(r.from, r.to) }
-
-func (r *twoPlugins) leaving() []string { return r.from }
-
-func (r *twoPlugins) stages(apiserver string, file []byte) ([]string, error) {
-	return begunHashes(file, r.changes(apiserver))
-}
-
-func (r *twoPlugins) drive(ctx context.Context, w *rotationWorld, s rotation.State, o drive.Options) (rotation.Done, error) {
-	w.rollout.changes = r.changes
-	for i, old := range r.from { // the new one will be for what the old one is for
-		if resource, ok := w.canaries[old]; ok {
-			w.canaries[r.to[i]] = resource
-		}
-	}
-	return drive.Run(ctx, w, s, o)
 }
 
 // onePlugin is the rotation of a plugin whose key_id changes while it runs.
@@ -162,7 +130,7 @@ func newOnePlugin(s streams) *cobra.Command {
 			if len(r.provider) == 0 {
 				return usagef("flag --provider is missing: name the KMS provider that everything is written with")
 			}
-			return r.run(command.Context(), r)
+			return r.run(command.Context(), rollout.OnePlugin{Providers: r.provider, From: r.from, Watch: r.watch})
 		},
 	}
 	flags := command.Flags()
@@ -171,85 +139,4 @@ func newOnePlugin(s streams) *cobra.Command {
 	flags.StringVar(&r.from, "from", "", "key_id to be left, or its sha256:..., or current: wait until all apiservers have another")
 	flags.BoolVar(&r.watch, "watch", false, "do not end: rotate whenever the key_id changes")
 	return command
-}
-
-func (r *onePlugin) begin(ctx context.Context, p rotation.Plan, f *fleet.Fleet) (rotation.State, error) {
-	from := r.leftHash()
-	if r.from == current {
-		var err error
-		if from, err = r.current(ctx, f); err != nil {
-			return rotation.State{}, err
-		}
-	}
-	return rotation.NewOnePlugin(p, r.provider, from)
-}
-
-// current is what --from is for the key_id that all have now.
-const current = "current"
-
-// leftHash is the hash of --from, which names a key_id or its hash.
-func (r *onePlugin) leftHash() string {
-	if strings.HasPrefix(r.from, "sha256:") {
-		return r.from
-	}
-	return rotation.KeyIDHash(r.from)
-}
-
-// current is the key_id that all apiservers have now.
-func (r *onePlugin) current(ctx context.Context, f *fleet.Fleet) (string, error) {
-	all := ""
-	for name, i := range f.Observe(ctx) {
-		for _, provider := range r.provider {
-			keyID := i.Providers[provider].KeyID
-			switch {
-			case keyID == "" && i.Problem != "":
-				return "", fmt.Errorf("key_id of provider %q at %s: %s", provider, name, i.Problem)
-			case keyID == "":
-				return "", fmt.Errorf("key_id of provider %q at %s is not known: wait until its plugin is healthy, or name a key_id with --from", provider, name)
-			case all != "" && keyID != all:
-				return "", fmt.Errorf("the apiservers have several key_ids of provider %q, among them %s and %s: a rotation is under way already; "+
-					"name the key_id to be left with --from, or leave out --from", provider, all, keyID)
-			}
-			all = keyID
-		}
-	}
-	return all, nil
-}
-
-// owns is not so for a rotation from another key_id, which would be taken for the
-// one that is wanted when it is long finished.
-func (r *onePlugin) owns(s rotation.State) bool {
-	p := s.OnePlugin
-	if p == nil || !slices.Equal(p.Providers, r.provider) {
-		return false
-	}
-	switch r.from {
-	case "":
-		return true
-	case current:
-		return r.watch || p.ProvenAt.IsZero()
-	}
-	return p.From == r.leftHash()
-}
-
-func (r *onePlugin) providers() []string { return r.provider }
-
-func (r *onePlugin) leaving() []string { return r.provider }
-
-func (r *onePlugin) stages(_ string, file []byte) ([]string, error) {
-	return []string{config.Hash(file)}, nil
-}
-
-func (r *onePlugin) drive(ctx context.Context, w *rotationWorld, s rotation.State, o drive.Options) (rotation.Done, error) {
-	if !r.watch {
-		return drive.Run(ctx, w, s, o)
-	}
-	tell := o.Tell
-	o.Tell = func(t drive.Turn) {
-		tell(t)
-		if done, ok := t.Decision.Done(); ok {
-			w.teller.finished(done)
-		}
-	}
-	return rotation.Done{}, drive.Watch(ctx, w, s, o)
 }

@@ -100,8 +100,8 @@ func doneText(done rotation.Done) string {
 	return text
 }
 
-// rewriting tells how the rewriting of a resource goes, from time to time.
-func (t *teller) rewriting(resource string, p migrate.Progress) {
+// Rewriting tells how the rewriting of a resource goes, from time to time.
+func (t *teller) Rewriting(resource string, p migrate.Progress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if now := time.Now(); now.Sub(t.told[resource]) >= tellEvery {
@@ -110,15 +110,15 @@ func (t *teller) rewriting(resource string, p migrate.Progress) {
 	}
 }
 
-// rewrote tells what the rewriting of a resource came to.
-func (t *teller) rewrote(resource string, c migrate.Counts) {
+// Rewrote tells what the rewriting of a resource came to.
+func (t *teller) Rewrote(resource string, c migrate.Counts) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.line("  %s: %d rewritten, %d unchanged, %d gone, %d failed", resource, c.Rewritten, c.Unchanged, c.Gone, c.Failed)
 }
 
-// finished tells of the end of a rotation, once, where that is not the end of all.
-func (t *teller) finished(done rotation.Done) {
+// Finished tells of the end of a rotation, once, where that is not the end of all.
+func (t *teller) Finished(done rotation.Done) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if text := done.String(); text != t.done {

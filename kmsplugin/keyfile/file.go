@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/kube-atrest/atrest/kmsplugin/internal/filelock"
+	"github.com/kube-atrest/atrest/internal/filelock"
 )
 
 // Errors of a key file, beside fs.ErrNotExist and fs.ErrExist.

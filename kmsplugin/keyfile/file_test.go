@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/kube-atrest/atrest/kmsplugin/internal/filelock"
+	"github.com/kube-atrest/atrest/internal/filelock"
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
 )
 

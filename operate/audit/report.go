@@ -1,5 +1,7 @@
 package audit
 
+import "fmt"
+
 // Report is what a walk counted. It holds etcd keys, names of keys and
 // providers, and key_ids, and never a value.
 type Report struct {
@@ -67,4 +69,12 @@ func (r *Report) NotOpened() int64 {
 		}
 	}
 	return n
+}
+
+// NotEmpty is an error if nothing at all was found, which would pass every check.
+func (r *Report) NotEmpty() error {
+	if r.Objects > 0 {
+		return nil
+	}
+	return fmt.Errorf("nothing at all is stored below %s: name the etcd of the apiservers, and their --etcd-prefix with --prefix", r.Prefix)
 }

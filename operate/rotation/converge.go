@@ -83,26 +83,23 @@ func (v *view) note(r Reason, instance, detail string) {
 // agree is the key_id that all expected instances have from healthy plugins, or
 // empty.
 func (v *view) agree(providers []string) string {
-	by := map[string][]string{}
 	for _, name := range v.expected {
 		i, usable := v.usable[name]
 		if !usable {
 			continue
 		}
-		for _, provider := range providers {
-			p, ok := i.Providers[provider]
+		for _, lack := range i.Lacks(providers) {
 			switch {
-			case !ok:
-				v.note(Missing, name, "tells nothing of provider "+provider)
-			case !p.Healthy:
-				v.note(Unhealthy, name, p.Problem)
-			case p.KeyID == "":
-				v.note(Unhealthy, name, "knows no key_id of provider "+provider)
-			case !slices.Contains(by[p.KeyID], name):
-				by[p.KeyID] = append(by[p.KeyID], name)
+			case !lack.Told:
+				v.note(Missing, name, "tells nothing of provider "+lack.Provider)
+			case !lack.Healthy:
+				v.note(Unhealthy, name, lack.Problem)
+			default:
+				v.note(Unhealthy, name, "knows no key_id of provider "+lack.Provider)
 			}
 		}
 	}
+	by := Holders(v.usable, providers)
 	if len(by) > 1 {
 		for _, names := range by {
 			for _, name := range names {

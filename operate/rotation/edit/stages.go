@@ -1,10 +1,10 @@
 package edit
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"slices"
 
+	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -81,7 +81,7 @@ func Hashes(before []byte, all ...Replacement) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		hashes = append(hashes, fmt.Sprintf("sha256:%x", sha256.Sum256(file)))
+		hashes = append(hashes, config.Hash(file))
 	}
 	return hashes, nil
 }

@@ -1,10 +1,9 @@
-package main
+package rollout
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,34 +13,30 @@ import (
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/reencrypt"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
-// rotationWorld is the cluster, as a rotation sees and changes it; see drive.World.
-type rotationWorld struct {
-	fleet    *fleet.Fleet
-	cluster  *migrate.Cluster
-	rollout  rollout
-	rewriter rewriter
+// world is the cluster, as a rotation sees and changes it; see [drive.World].
+type world struct {
+	fleet  *fleet.Fleet
+	stages stages
+	store  *reencrypt.Store
 	// canaries has a resource to write by provider.
 	canaries  map[string]schema.GroupResource
 	providers []string // of the rotation
-	teller    *teller
+	watcher   Watcher
 }
 
-// checkpointsIn is where in the folder of a rotation the rewriting of resources
-// keeps how far it is.
-func checkpointsIn(folder string) string { return filepath.Join(folder, "checkpoints") }
-
-func (w *rotationWorld) Observe(ctx context.Context) map[string]rotation.Instance {
+func (w *world) Observe(ctx context.Context) map[string]rotation.Instance {
 	return w.fleet.Observe(ctx)
 }
 
-func (w *rotationWorld) WriteConfig(ctx context.Context, apiserver string, to rotation.Stage, hash string) error {
-	return w.rollout.bring(ctx, apiserver, to, hash)
+func (w *world) WriteConfig(ctx context.Context, apiserver string, to rotation.Stage, hash string) error {
+	return w.stages.bring(ctx, apiserver, to, hash)
 }
 
-func (w *rotationWorld) Canary(ctx context.Context, c rotation.Canary) error {
+func (w *world) Canary(ctx context.Context, c rotation.Canary) error {
 	var problems []error
 	written := map[schema.GroupResource]bool{}
 	for _, provider := range c.Providers {
@@ -57,8 +52,18 @@ func (w *rotationWorld) Canary(ctx context.Context, c rotation.Canary) error {
 	return errors.Join(problems...)
 }
 
-func (w *rotationWorld) Migrate(ctx context.Context, goal rotation.Goal, providers []string, resource string) error {
-	needs := func(f audit.Form) bool {
+func (w *world) Migrate(ctx context.Context, goal rotation.Goal, providers []string, resource string) error {
+	var done migrate.Counts
+	defer func() { w.watcher.Rewrote(resource, done) }()
+	return w.store.Rewrite(ctx, schema.ParseGroupResource(resource), fmt.Sprintf("%s/%d", goal.KeyID, goal.Round), outside(goal, providers), func(p migrate.Progress) {
+		done = p.Counts
+		w.watcher.Rewriting(resource, p)
+	})
+}
+
+// outside reports of a form whether it has to be rewritten for a goal.
+func outside(goal rotation.Goal, providers []string) func(audit.Form) bool {
+	return func(f audit.Form) bool {
 		switch f.Kind {
 		case audit.Unknown, audit.Undecodable:
 			return false // no apiserver can read it, so none can write it again
@@ -67,19 +72,13 @@ func (w *rotationWorld) Migrate(ctx context.Context, goal rotation.Goal, provide
 		}
 		return true
 	}
-	var done migrate.Counts
-	defer func() { w.teller.rewrote(resource, done) }()
-	return w.rewriter.rewrite(ctx, schema.ParseGroupResource(resource), fmt.Sprintf("%s/%d", goal.KeyID, goal.Round), needs, func(p migrate.Progress) {
-		done = p.Counts
-		w.teller.rewriting(resource, p)
-	})
 }
 
 // Audit counts everything that is stored: what needs the old key can be of a
 // resource that is served no more, is newer than the plan, or is stored where
 // nobody would look for it.
-func (w *rotationWorld) Audit(ctx context.Context, resources []string) ([]rotation.Count, error) {
-	report, err := w.rewriter.count(ctx, nil)
+func (w *world) Audit(ctx context.Context, resources []string) ([]rotation.Count, error) {
+	report, err := w.store.Count(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +91,7 @@ func (w *rotationWorld) Audit(ctx context.Context, resources []string) ([]rotati
 	}
 	if !found { // all apiservers wrote with one of them
 		return nil, fmt.Errorf("no object below %s is stored with %s, which proves nothing: is this the etcd of these apiservers, and their --etcd-prefix? If so, create an object of one of %s",
-			w.rewriter.layout.Prefix(), quoted(w.providers), strings.Join(resources, ", "))
+			w.store.Audit.Layout.Prefix(), quoted(w.providers), strings.Join(resources, ", "))
 	}
 	return counts, nil
 }
@@ -110,4 +109,8 @@ func countsOf(report *audit.Report) []rotation.Count {
 		}
 	}
 	return counts
+}
+
+func quoted(names []string) string {
+	return `"` + strings.Join(names, `", "`) + `"`
 }

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package main
+package wholefile
 
 import (
 	"io/fs"
@@ -9,7 +9,3 @@ import (
 
 // giveTo leaves the owner to the system, which knows no other.
 func giveTo(*os.File, fs.FileInfo) error { return nil }
-
-// lock is left to whoever starts the command: there is nothing for it here that a
-// crash would undo.
-func lock(*os.File) error { return nil }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package rollout
 
 import (
 	"context"
@@ -29,7 +29,7 @@ func TestAHookThatHangsIsLeft(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := hookedFiles{program: hook, err: io.Discard}.read(ctx, "cp-1")
+		_, err := HookedFiles{Program: hook, Err: io.Discard}.Read(ctx, "cp-1")
 		ended <- err
 	}()
 	select {

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package filelock is one thing: a lock between processes (and between users
 // of this package in one process) that is a file beside what it guards. The
 // kernel drops it when its holder dies, so a crash never leaves it held.

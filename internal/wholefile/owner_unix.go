@@ -1,9 +1,8 @@
 //go:build unix
 
-package main
+package wholefile
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"syscall"
@@ -20,16 +19,4 @@ func giveTo(file *os.File, like fs.FileInfo) error {
 		return nil
 	}
 	return file.Chown(int(wants.Uid), int(wants.Gid))
-}
-
-var errLocked = errors.New("another process works with it: wait for its end")
-
-// lock keeps other processes from a file until it is closed, also by the end of
-// this process.
-func lock(file *os.File) error {
-	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return errLocked
-	}
-	return err
 }

@@ -1,6 +1,8 @@
-package main
+package retire
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -20,9 +22,9 @@ var (
 )
 
 func TestHowAnApiserverUsesWhatIsToGo(t *testing.T) {
-	provider, keyID := retiree{provider: "kms"}, retiree{keyID: keyOld}
+	provider, keyID := Subject{Provider: "kms"}, Subject{KeyID: keyOld}
 	for name, c := range map[string]struct {
-		what retiree
+		what Subject
 		seen rotation.Provider
 		want string
 	}{
@@ -33,7 +35,7 @@ func TestHowAnApiserverUsesWhatIsToGo(t *testing.T) {
 		"it wrote under it before":        {keyID, rotation.Provider{Healthy: true, KeyID: keyNew, WroteKeyID: keyOld}, `the latest write with provider "kms" was under it, though the plugin names another: wait`},
 		"it is sick, and names it":        {keyID, rotation.Provider{Problem: "sealed", KeyID: keyOld}, `the plugin of provider "kms" names it: `},
 		"it went on to the next key_id":   {keyID, rotation.Provider{Healthy: true, KeyID: keyNew, WroteKeyID: keyNew}, ""},
-		"the key_id of another provider":  {retiree{provider: "other"}, rotation.Provider{Healthy: true, KeyID: keyOld, WroteKeyID: keyOld}, ""},
+		"the key_id of another provider":  {Subject{Provider: "other"}, rotation.Provider{Healthy: true, KeyID: keyOld, WroteKeyID: keyOld}, ""},
 		"it knows no key_id":              {keyID, rotation.Provider{Healthy: true}, ""},
 		"a provider that is remembered":   {provider, remembered(t), ""},
 		"a key_id that is remembered too": {keyID, remembered(t), ""},
@@ -62,8 +64,8 @@ func TestApiserversCountBeforeAndAfterTheWalk(t *testing.T) {
 	uses := rotation.Instance{Providers: map[string]rotation.Provider{"kms": {Healthy: true}}}
 	free, away := rotation.Instance{}, rotation.Instance{Problem: "it is away"}
 	reasons := func(before, after rotation.Instance) (all []string) {
-		e := evidence{etcd: stock{"etcd", &audit.Report{}}, apiservers: [2]map[string]rotation.Instance{{"a": before}, {"a": after}}}
-		for _, r := range e.against(retiree{provider: "kms"}, 1) {
+		e := Evidence{Etcd: Stock{"etcd", &audit.Report{}}, Apiservers: [2]map[string]rotation.Instance{{"a": before}, {"a": after}}}
+		for _, r := range e.against(Subject{Provider: "kms"}, 1) {
 			require.Equal(t, "apiserver a", r.Where)
 			all = append(all, r.Message)
 		}
@@ -83,23 +85,23 @@ func TestObjectsThatMayNotGo(t *testing.T) {
 	count := func(kind config.Kind, name, keyID, key string) audit.Count {
 		return audit.Count{Form: audit.Form{Kind: kind, Name: name, KeyIDHash: keyID}, Objects: 2, Keys: []string{key}}
 	}
-	s := stock{"here", &audit.Report{Resources: []audit.Resource{
+	s := Stock{"here", &audit.Report{Resources: []audit.Resource{
 		{Name: "secrets", Forms: []audit.Count{
 			count(config.AESCBC, "kms", "", "a key of that name"),
 			count(config.KMSv1, "kms", "", "/c"), count(config.KMSv2, "kms", keyOld, "/b"), count(config.KMSv2, "kms", keyNew, "/a"),
 			count(config.KMSv2, "other", keyOld, "/d")}},
 		{Name: "pods", Forms: []audit.Count{count(audit.Plaintext, "", "", "/e")}},
 	}}}
-	like := reason{Kind: "objects", Message: "left"}
-	require.Equal(t, []reason{{Kind: "objects", Where: "here", Message: "6 objects left", Objects: 6,
-		Resources: []dependent{{"secrets", 6, []string{"/a", "/b"}}}}}, s.against(retiree{provider: "kms"}, 2, like))
-	require.Equal(t, []reason{{Kind: "objects", Where: "here", Message: "4 objects left", Objects: 4,
-		Resources: []dependent{{"secrets", 4, []string{"/b", "/d"}}}}}, s.against(retiree{keyID: keyOld}, 2, like))
-	require.Empty(t, s.against(retiree{provider: "third"}, 2, like))
+	like := Reason{Kind: "objects", Message: "left"}
+	require.Equal(t, []Reason{{Kind: "objects", Where: "here", Message: "6 objects left", Objects: 6,
+		Resources: []Dependent{{"secrets", 6, []string{"/a", "/b"}}}}}, s.against(Subject{Provider: "kms"}, 2, like))
+	require.Equal(t, []Reason{{Kind: "objects", Where: "here", Message: "4 objects left", Objects: 4,
+		Resources: []Dependent{{"secrets", 4, []string{"/b", "/d"}}}}}, s.against(Subject{KeyID: keyOld}, 2, like))
+	require.Empty(t, s.against(Subject{Provider: "third"}, 2, like))
 
-	s.report.Resources = append(s.report.Resources, audit.Resource{Name: audit.Rest, Forms: []audit.Count{
+	s.Report.Resources = append(s.Report.Resources, audit.Resource{Name: audit.Rest, Forms: []audit.Count{
 		count(config.KMSv2, "", "", "/f"), count(config.AESGCM, "", "", "/g")}})
-	apart := s.against(retiree{provider: "third"}, 2, like)
+	apart := s.against(Subject{Provider: "third"}, 2, like)
 	require.Len(t, apart, 1)
 	require.Contains(t, apart[0].Message, "2 objects possibly stored under it: more than 4096 resources and ways to store them are not told apart: ")
 }
@@ -115,15 +117,91 @@ func TestNamesAreListedUpToAFew(t *testing.T) {
 
 // A key_id may look like the hash of one.
 func TestAKeyIDThatLooksLikeAHash(t *testing.T) {
-	e := evidence{etcd: stock{"etcd", &audit.Report{Resources: []audit.Resource{{Forms: []audit.Count{
+	e := Evidence{Etcd: Stock{"etcd", &audit.Report{Resources: []audit.Resource{{Forms: []audit.Count{
 		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: rotation.KeyIDHash(keyOld)}},
 		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: keyNew}}}}}}}}
 	for name, want := range map[string]string{keyOld: rotation.KeyIDHash(keyOld), keyNew: keyNew, "new key": keyNew} {
-		what, err := (&retireCommand{}).identify(name, e)
+		what, err := e.Identify(name, Anything)
 		require.NoError(t, err)
-		require.Equal(t, retiree{keyID: want}, what)
+		require.Equal(t, Subject{KeyID: want}, what)
 	}
-	what, err := (&retireCommand{keyID: true}).identify(rotation.KeyIDHash("unknown"), e)
+	what, err := e.Identify(rotation.KeyIDHash("unknown"), AKeyID)
 	require.NoError(t, err)
-	require.Equal(t, retiree{keyID: rotation.KeyIDHash("unknown")}, what)
+	require.Equal(t, Subject{KeyID: rotation.KeyIDHash("unknown")}, what)
+}
+
+func TestWhatIsBothHasToBeSaid(t *testing.T) {
+	keyID := rotation.KeyIDHash("kms")
+	e := Evidence{Etcd: Stock{"etcd", &audit.Report{Resources: []audit.Resource{{Forms: []audit.Count{
+		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: keyID}}, {Form: audit.Form{Kind: config.AESGCM, Name: "key"}}}}}}}}
+	_, err := e.Identify("kms", Anything)
+	require.ErrorIs(t, err, ErrAmbiguous)
+	for as, want := range map[As]Subject{AProvider: {Provider: "kms"}, AKeyID: {KeyID: keyID}} {
+		what, err := e.Identify("kms", as)
+		require.NoError(t, err)
+		require.Equal(t, want, what)
+	}
+	_, err = e.Identify("key", Anything)
+	require.ErrorContains(t, err, "is a key of the configuration file")
+	_, err = e.Identify("nobody", Anything)
+	require.ErrorContains(t, err, `nothing knows "nobody": there are the KMS providers kms and the key_ids `+keyID)
+}
+
+func TestApiserversAreAskedBeforeTheCountAndAfter(t *testing.T) {
+	var order []string
+	observe := func(context.Context) map[string]rotation.Instance {
+		order = append(order, "ask")
+		return map[string]rotation.Instance{"a": {Process: fmt.Sprint(len(order))}}
+	}
+	broken := errors.New("etcd is away")
+	var err error
+	count := func(context.Context) (Stock, []Stock, error) {
+		order = append(order, "count")
+		return Stock{Place: "etcd"}, nil, err
+	}
+	e, got := Gather(t.Context(), observe, count)
+	require.NoError(t, got)
+	require.Equal(t, []string{"ask", "count", "ask"}, order)
+	require.Equal(t, "1", e.Apiservers[0]["a"].Process)
+	require.Equal(t, "3", e.Apiservers[1]["a"].Process)
+	err = broken
+	_, got = Gather(t.Context(), observe, count)
+	require.ErrorIs(t, got, broken)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	err = nil
+	_, got = Gather(ended, observe, count)
+	require.ErrorIs(t, got, context.Canceled, "what was observed may be the end of the context alone")
+}
+
+func TestAnEmptyPlaceClearsNothing(t *testing.T) {
+	_, err := NewStock("etcd at x", &audit.Report{Prefix: "/registry/"})
+	require.ErrorContains(t, err, "etcd at x: nothing at all is stored below /registry/")
+}
+
+func TestAnAnswerIsYesWithoutAReason(t *testing.T) {
+	free := Stock{"etcd", &audit.Report{Revision: 7, Objects: 3, Resources: []audit.Resource{{Name: "secrets", Forms: []audit.Count{
+		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: keyNew}, Objects: 1}, {Form: audit.Form{Kind: config.KMSv1, Name: "one"}, Objects: 1},
+		{Form: audit.Form{Kind: audit.Unknown}, Objects: 1}}}}}}
+	seen := map[string]rotation.Instance{"a": {}}
+	e := Evidence{Etcd: free, Apiservers: [2]map[string]rotation.Instance{seen, seen}}
+	yes := e.Answer(Subject{KeyID: keyOld}, 1)
+	require.True(t, yes.MayGo)
+	require.Equal(t, []Reason{}, yes.Reasons)
+	require.Contains(t, yes.Advice[0], "may be disabled")
+	require.Equal(t, Looked{"etcd", 7, 3}, yes.Etcd)
+	require.Equal(t, []string{"a"}, yes.Apiservers)
+	require.Len(t, yes.Warnings, 3)
+	for i, text := range []string{"nothing that was looked at knows key_id " + keyOld, "1 object stored with KMS v1", "1 object that nothing can open"} {
+		require.Contains(t, yes.Warnings[i], text)
+	}
+
+	no := e.Answer(Subject{KeyID: keyNew}, 1)
+	require.False(t, no.MayGo)
+	require.Empty(t, no.Advice)
+	require.Equal(t, "objects", no.Reasons[0].Kind)
+	e.Etcd, e.Snapshots = Stock{"etcd", &audit.Report{}}, []Stock{free}
+	no = e.Answer(Subject{KeyID: keyNew}, 1)
+	require.Len(t, no.Reasons, 1)
+	require.Equal(t, "backup", no.Reasons[0].Kind, "a backup that is kept counts too")
 }

@@ -1,4 +1,4 @@
-package main
+package rollout
 
 import (
 	"context"
@@ -11,13 +11,14 @@ import (
 	"slices"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/wholefile"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/edit"
 )
 
-// rollout brings the configuration files of apiservers from stage to stage.
-type rollout struct {
-	files   configFiles
+// stages brings the configuration files of apiservers from stage to stage.
+type stages struct {
+	files   Files
 	hashes  map[string][]string // of all stages, by apiserver, as in a rotation.Plan
 	changes func(apiserver string) []edit.Replacement
 	// copies is the folder where the files are kept as they were.
@@ -26,8 +27,8 @@ type rollout struct {
 
 // bring makes the file of an apiserver that of a stage, whose hash it has to have
 // then. A file that is none of the rotation's is somebody else's, and stays.
-func (r *rollout) bring(ctx context.Context, apiserver string, to rotation.Stage, hash string) error {
-	file, err := r.files.read(ctx, apiserver)
+func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage, hash string) error {
+	file, err := r.files.Read(ctx, apiserver)
 	if err != nil {
 		return err
 	}
@@ -52,25 +53,25 @@ func (r *rollout) bring(ctx context.Context, apiserver string, to rotation.Stage
 	if err := errors.Join(r.keep(rotation.Stages[at], apiserver, file), r.keep(to, apiserver, next)); err != nil {
 		return fmt.Errorf("copy of the file: %w", err)
 	}
-	return r.files.write(ctx, apiserver, next)
+	return r.files.Write(ctx, apiserver, next)
 }
 
 // keep stores the file of a stage, once: the first, to go back to, and the others
 // because what was written since cannot be read with the first.
-func (r *rollout) keep(stage rotation.Stage, apiserver string, file []byte) error {
+func (r *stages) keep(stage rotation.Stage, apiserver string, file []byte) error {
 	path := r.copyOf(stage, apiserver)
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return replaceFile(path, file)
+	return wholefile.Write(path, file)
 }
 
-func (r *rollout) copyOf(stage rotation.Stage, apiserver string) string {
+func (r *stages) copyOf(stage rotation.Stage, apiserver string) string {
 	return filepath.Join(r.copies, string(stage)+"-"+url.PathEscape(apiserver)+".yaml")
 }
 
 // latest says where the file of the latest stage is, if there is one.
-func (r *rollout) latest(apiserver string) string {
+func (r *stages) latest(apiserver string) string {
 	for _, stage := range slices.Backward(rotation.Stages[:]) {
 		if _, err := os.Stat(r.copyOf(stage, apiserver)); err == nil {
 			return ": it is in " + r.copyOf(stage, apiserver)

@@ -1,4 +1,4 @@
-package main
+package rollout
 
 import (
 	"bytes"
@@ -28,23 +28,23 @@ func toNew(apiserver string) []edit.Replacement {
 	return []edit.Replacement{{Old: "old", New: edit.Plugin{Name: "new", Endpoint: "unix:///run/" + apiserver + ".sock"}}}
 }
 
-// newRollout is that of one apiserver, and its file.
-func newRollout(t *testing.T) (r *rollout, path string) {
+// newStages are those of one apiserver, and its file.
+func newStages(t *testing.T) (r *stages, path string) {
 	folder := t.TempDir()
 	path = filepath.Join(folder, "cp-1.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(encryption), 0o640))
 	hashes, err := plannedHashes([]byte(encryption), toNew("cp-1"))
 	require.NoError(t, err)
-	return &rollout{files: localFiles{path: filepath.Join(folder, placeholder+".yaml")},
+	return &stages{files: LocalFiles{Path: filepath.Join(folder, Placeholder+".yaml")},
 		hashes: map[string][]string{"cp-1": hashes}, changes: toNew, copies: t.TempDir()}, path
 }
 
-func (r *rollout) to(t *testing.T, stage int) error {
+func (r *stages) to(t *testing.T, stage int) error {
 	return r.bring(t.Context(), "cp-1", rotation.Stages[stage], r.hashes["cp-1"][stage])
 }
 
 func TestAFileIsBroughtFromStageToStage(t *testing.T) {
-	r, path := newRollout(t)
+	r, path := newStages(t)
 	for stage := range rotation.Stages {
 		for range 2 { // the second time changes nothing
 			require.NoError(t, r.to(t, stage))
@@ -61,7 +61,7 @@ func TestAFileIsBroughtFromStageToStage(t *testing.T) {
 }
 
 func TestAFileOfSomebodyElseStays(t *testing.T) {
-	r, path := newRollout(t)
+	r, path := newStages(t)
 	require.NoError(t, r.to(t, 1))
 	theirs := strings.Replace(encryption, "secrets", "configmaps", 1)
 	require.NoError(t, os.WriteFile(path, []byte(theirs), 0o600))
@@ -77,7 +77,7 @@ func TestAFileOfSomebodyElseStays(t *testing.T) {
 
 // The flags are another time than those of the plan.
 func TestAFileThatWasNotPlannedIsNotWritten(t *testing.T) {
-	r, path := newRollout(t)
+	r, path := newStages(t)
 	r.changes = func(string) []edit.Replacement { return toNew("elsewhere") }
 	require.ErrorContains(t, r.to(t, 1), "give --endpoint and --plugin-timeout as at the beginning")
 	require.Equal(t, encryption, read(t, path))
@@ -94,7 +94,7 @@ func TestAPlanThatAnApiserverWouldRefuseIsRefused(t *testing.T) {
 }
 
 func TestWhatALinkLeadsToIsExchanged(t *testing.T) {
-	r, path := newRollout(t)
+	r, path := newStages(t)
 	elsewhere := filepath.Join(t.TempDir(), "real.yaml")
 	require.NoError(t, os.Rename(path, elsewhere))
 	require.NoError(t, os.Symlink(elsewhere, path))
@@ -106,11 +106,11 @@ func TestWhatALinkLeadsToIsExchanged(t *testing.T) {
 }
 
 func TestAFileThatCannotBeExchangedStays(t *testing.T) {
-	r, path := newRollout(t)
+	r, path := newStages(t)
 	require.NoError(t, os.Remove(path))
 	require.ErrorIs(t, r.to(t, 1), os.ErrNotExist)
 
-	r, path = newRollout(t)
+	r, path = newStages(t)
 	require.NoError(t, os.WriteFile(path+".copy", nil, 0o600))
 	require.NoError(t, os.Remove(r.copies))
 	require.ErrorContains(t, r.to(t, 1), "copy of the file")
@@ -119,21 +119,21 @@ func TestAFileThatCannotBeExchangedStays(t *testing.T) {
 
 // A program reaches what no path does.
 func TestAProgramReachesTheFiles(t *testing.T) {
-	r, path := newRollout(t)
+	r, path := newStages(t)
 	program := filepath.Join(t.TempDir(), "hook")
 	script := "#!/bin/sh\ncase $1-$2 in read-cp-1) cat " + path + ";; write-cp-1) cat > " + path + ";; *) echo 'no such apiserver' >&2; exit 3;; esac\n"
 	require.NoError(t, os.WriteFile(program, []byte(script), 0o700))
 	var said bytes.Buffer
-	r.files = hookedFiles{program: program, err: &said}
+	r.files = HookedFiles{Program: program, Err: &said}
 	require.NoError(t, r.to(t, 2))
 	require.Equal(t, r.hashes["cp-1"][2], hashOf(t, path))
-	_, err := r.files.read(t.Context(), "cp-9")
+	_, err := r.files.Read(t.Context(), "cp-9")
 	require.ErrorContains(t, err, "hook read cp-9: exit status 3")
 	require.Contains(t, said.String(), "no such apiserver")
 
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	require.Error(t, r.files.write(ctx, "cp-1", nil))
+	require.Error(t, r.files.Write(ctx, "cp-1", nil))
 	require.Equal(t, r.hashes["cp-1"][2], hashOf(t, path))
 }
 

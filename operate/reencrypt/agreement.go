@@ -1,4 +1,4 @@
-package main
+package reencrypt
 
 import (
 	"fmt"
@@ -23,10 +23,8 @@ func agreed(seen map[string]rotation.Instance, c *config.Configuration) (keyIDs 
 		return nil, problems
 	}
 	for _, provider := range providers {
-		by := map[string][]string{}
-		for _, name := range slices.Sorted(maps.Keys(seen)) {
-			keyID := seen[name].Providers[provider].KeyID
-			by[keyID] = append(by[keyID], name)
+		by := rotation.Holders(seen, []string{provider})
+		for keyID := range by {
 			keyIDs[provider] = keyID
 		}
 		if len(by) > 1 {
@@ -61,13 +59,11 @@ func missing(name string, i rotation.Instance, c *config.Configuration, provider
 			name, i.ConfigHash, c.Hash())}
 	}
 	var problems []string
-	for _, provider := range providers {
-		p, told := i.Providers[provider]
-		switch {
-		case !told || p.Healthy && p.KeyID == "":
-			problems = append(problems, fmt.Sprintf("apiserver %s knows no key_id of provider %q: see whether its plugin runs: atrest check", name, provider))
-		case !p.Healthy:
-			problems = append(problems, fmt.Sprintf("apiserver %s finds provider %q not healthy: %s", name, provider, p.Problem))
+	for _, lack := range i.Lacks(providers) {
+		if lack.Told && !lack.Healthy {
+			problems = append(problems, fmt.Sprintf("apiserver %s finds provider %q not healthy: %s", name, lack.Provider, lack.Problem))
+		} else {
+			problems = append(problems, fmt.Sprintf("apiserver %s knows no key_id of provider %q: see whether its plugin runs: atrest check", name, lack.Provider))
 		}
 	}
 	return problems

@@ -1,4 +1,4 @@
-package main
+package rollout
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
 // configurations is what the configuration files say of a rotation.
@@ -25,11 +24,11 @@ type configurations struct {
 }
 
 // survey reads the configuration file of every apiserver.
-func (r *rotate) survey(ctx context.Context, providers []string, cluster *migrate.Cluster) (configurations, error) {
+func (r *Rotation) survey(ctx context.Context, providers []string) (configurations, error) {
 	found := configurations{files: map[string][]byte{}, parsed: map[string]*config.Configuration{}, canaries: map[string]schema.GroupResource{}}
 	resources := map[string]bool{}
-	for _, apiserver := range r.fleet.apiservers {
-		file, err := r.files().read(ctx, apiserver)
+	for _, apiserver := range r.Apiservers {
+		file, err := r.Files.Read(ctx, apiserver)
 		if err != nil {
 			return found, fmt.Errorf("configuration of %s: %w", apiserver, err)
 		}
@@ -38,7 +37,7 @@ func (r *rotate) survey(ctx context.Context, providers []string, cluster *migrat
 			return found, err
 		}
 		found.files[apiserver], found.parsed[apiserver] = file, c
-		covered, err := coveredBy(ctx, c, cluster)
+		covered, err := r.coveredBy(ctx, c)
 		if err != nil {
 			return found, err
 		}
@@ -84,7 +83,7 @@ func (s *configurations) check(leaving, all []string) error {
 
 // coveredBy lists the resources that a configuration is about: those it names,
 // and where it has a wildcard those that the cluster serves.
-func coveredBy(ctx context.Context, c *config.Configuration, cluster *migrate.Cluster) ([]schema.GroupResource, error) {
+func (r *Rotation) coveredBy(ctx context.Context, c *config.Configuration) ([]schema.GroupResource, error) {
 	var all []schema.GroupResource
 	wild := false
 	for _, rule := range c.Rules() {
@@ -95,11 +94,13 @@ func coveredBy(ctx context.Context, c *config.Configuration, cluster *migrate.Cl
 		all = append(all, rule.Resource)
 	}
 	if wild {
-		served, err := servedBy(ctx, cluster)
+		served, err := r.Cluster.Resources(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("the configuration has a wildcard, and what it is for cannot be listed: %w", err)
 		}
-		all = append(all, served...)
+		for _, version := range served {
+			all = append(all, version.GroupResource())
+		}
 	}
 	return all, nil
 }

@@ -1,0 +1,277 @@
+package reencrypt
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+const (
+	plain  = "{}"
+	sealed = "k8s:enc:aesgcm:v1:new:0123456789012345678901234567"
+)
+
+// cluster is an apiserver that serves Secrets, and its etcd. A Secret that is
+// patched is sealed, unless it is in stuck.
+type cluster struct {
+	mu      sync.Mutex
+	etcd    map[string]string // by the etcd key below the prefix
+	stuck   string            // the name of a Secret
+	patches []string
+}
+
+func (c *cluster) Read(_ context.Context, prefix string) (*audit.Contents, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []audit.Object
+	for _, key := range slices.Sorted(maps.Keys(c.etcd)) {
+		if etcdKey := "/registry/" + key; strings.HasPrefix(etcdKey, prefix) {
+			all = append(all, audit.Object{Key: etcdKey, Value: []byte(c.etcd[key])})
+		}
+	}
+	return &audit.Contents{Revision: int64(10 + len(c.patches)), Total: int64(len(all)), Objects: func(yield func(audit.Object, error) bool) {
+		for _, o := range all {
+			if !yield(o, nil) {
+				return
+			}
+		}
+	}}, nil
+}
+
+func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	switch {
+	case r.URL.Path == "/apis":
+		answer(w, metav1.APIGroupList{})
+	case r.URL.Path == "/api/v1":
+		answer(w, metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "secrets", Verbs: metav1.Verbs{"list", "get", "patch"}}}})
+	case len(parts) == 3:
+		var list metav1.PartialObjectMetadataList
+		for _, key := range slices.Sorted(maps.Keys(c.etcd)) {
+			if of := strings.Split(key, "/"); of[0] == "secrets" {
+				list.Items = append(list.Items, metadata(of[2], "1"))
+			}
+		}
+		answer(w, list)
+	case len(parts) < 6:
+		http.NotFound(w, r)
+	default:
+		c.patches = append(c.patches, parts[5])
+		if parts[5] == c.stuck {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			answer(w, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Code: 422, Reason: metav1.StatusReasonInvalid, Message: "refused"})
+			return
+		}
+		c.etcd["secrets/ns/"+parts[5]] = sealed
+		answer(w, metadata(parts[5], "2"))
+	}
+}
+
+func metadata(name, version string) metav1.PartialObjectMetadata {
+	return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: version}}
+}
+
+func answer(w http.ResponseWriter, body any) { _ = json.NewEncoder(w).Encode(body) }
+
+// ears remembers what a migration told.
+type ears struct{ rewriting, failed []string }
+
+func (e *ears) Rewriting(resource string) (show func(migrate.Progress), end func()) {
+	e.rewriting = append(e.rewriting, resource)
+	return func(migrate.Progress) {}, func() {}
+}
+func (e *ears) Left(string, string)   {}
+func (e *ears) Failed(problem string) { e.failed = append(e.failed, problem) }
+
+func parse(t *testing.T, provider string) *config.Configuration {
+	t.Helper()
+	c, err := config.Parse([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"+
+		"- resources: [secrets, widgets.example.com]\n  providers: ["+provider+", identity: {}]\n"), config.Options{})
+	require.NoError(t, err)
+	return c
+}
+
+const (
+	aesgcm = "aesgcm: {keys: [{name: new, secret: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=}]}"
+	kms    = "kms: {apiVersion: v2, name: kms, endpoint: 'unix:///kms.sock'}"
+)
+
+// newMigration is one of a single apiserver, which has the configuration.
+func newMigration(t *testing.T, c *cluster, parsed *config.Configuration) (*Migration, *ears) {
+	t.Helper()
+	server := httptest.NewServer(c)
+	t.Cleanup(server.Close)
+	through, err := migrate.NewCluster(&rest.Config{Host: server.URL}, clock.RealClock{})
+	require.NoError(t, err)
+	heard := &ears{}
+	return &Migration{Config: parsed, File: "FILE", Watcher: heard, Clock: clocktesting.NewFakePassiveClock(time.Unix(1795176000, 0)),
+		Observe: func(context.Context) map[string]rotation.Instance {
+			return map[string]rotation.Instance{"a": {ConfigHash: parsed.Hash()}}
+		},
+		Store: &Store{From: c, Walk: audit.Run, Audit: audit.Options{Names: audit.NamesIn(parsed), Layout: audit.NewLayout("", nil)}, Cluster: through}}, heard
+}
+
+func TestAMigrationIsDoneWhenTheCountSaysSo(t *testing.T) {
+	c := &cluster{etcd: map[string]string{"secrets/ns/a": plain, "secrets/ns/b": sealed, "secrets/ns/c": plain}}
+	m, heard := newMigration(t, c, parse(t, aesgcm))
+	found, err := m.Plan(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []ToRewrite{{"secrets", 2, audit.Form{Kind: audit.Plaintext}, audit.Form{Kind: config.AESGCM, Name: "new"}}}, found.ToRewrite)
+	require.Len(t, found.Left, 1)
+	require.Empty(t, c.patches, "a plan changes nothing")
+
+	require.NoError(t, m.Carry(t.Context(), found))
+	require.Equal(t, []string{"a", "c"}, slices.Sorted(slices.Values(c.patches)), "what is fine is left alone")
+	require.Empty(t, found.Left)
+	require.Equal(t, int64(12), found.Revision)
+	require.Equal(t, []string{"secrets"}, heard.rewriting, "what is through is not gone through again")
+	require.Equal(t, int64(2), found.Rewritten[0].Rewritten)
+	require.Equal(t, "0s", found.Rewritten[0].Took)
+	require.Equal(t, 1, found.Rewritten[0].Round)
+	require.Empty(t, found.Suspicion())
+}
+
+// What fails is told of once; what the other resources have left is done.
+func TestAResourceThatFailsKeepsNoOtherBack(t *testing.T) {
+	c := &cluster{stuck: "a", etcd: map[string]string{"secrets/ns/a": plain, "secrets/ns/b": plain, "example.com/widgets/ns/w": plain}}
+	m, heard := newMigration(t, c, parse(t, aesgcm))
+	found, err := m.Plan(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, m.Carry(t.Context(), found))
+	require.Len(t, heard.failed, 2)
+	require.Contains(t, strings.Join(heard.failed, "\n"), "could not be rewritten")
+	require.Contains(t, strings.Join(heard.failed, "\n"), ErrNotServed.Error())
+	require.Len(t, found.Rewritten, 2, "neither is tried in the second round")
+	require.Len(t, found.Left, 2)
+	require.Empty(t, found.Beyond(), "rewriting would help")
+	require.Equal(t, sealed, c.etcd["secrets/ns/b"])
+}
+
+func TestWithoutAgreementNothingIsRewritten(t *testing.T) {
+	c := &cluster{etcd: map[string]string{"secrets/ns/a": plain}}
+	m, _ := newMigration(t, c, parse(t, kms))
+	tells := func(keyID string) map[string]rotation.Instance {
+		return map[string]rotation.Instance{"a": {ConfigHash: m.Config.Hash(), Providers: map[string]rotation.Provider{"kms": {Healthy: true, KeyID: keyID}}}}
+	}
+	keyID := ""
+	m.Observe = func(context.Context) map[string]rotation.Instance { return tells(keyID) }
+	_, err := m.Plan(t.Context())
+	var disagree *DisagreementError
+	require.ErrorAs(t, err, &disagree)
+	require.Len(t, disagree.Problems, 1)
+	require.EqualError(t, err, "the apiservers do not agree with FILE and each other, and nothing more is rewritten: 1 problem")
+
+	keyID = "one"
+	found, err := m.Plan(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"kms": "one"}, found.KeyIDs)
+	keyID = "two"
+	err = m.Carry(t.Context(), found)
+	var changed *ChangedError
+	require.ErrorAs(t, err, &changed)
+	require.EqualError(t, err, "the key_id changed meanwhile, from kms one to kms two: run it again")
+	require.Empty(t, c.patches)
+}
+
+func TestAnEmptyEtcdProvesNothing(t *testing.T) {
+	m, _ := newMigration(t, &cluster{etcd: map[string]string{}}, parse(t, aesgcm))
+	_, err := m.Plan(t.Context())
+	require.ErrorContains(t, err, "nothing at all is stored below /registry/")
+}
+
+func TestWhatIsSuspectedWhenNothingWasRewritten(t *testing.T) {
+	of := func(c migrate.Counts, problem string) string {
+		return (&Result{Rewritten: []Rewritten{{Counts: c, Problem: problem}}}).Suspicion()
+	}
+	require.Contains(t, of(migrate.Counts{Seen: 2, Unchanged: 2}, ""), "takes them for current")
+	require.Contains(t, of(migrate.Counts{Seen: 2, Gone: 2}, ""), "lists none of them")
+	require.Empty(t, of(migrate.Counts{Seen: 2, Rewritten: 1, Unchanged: 1}, ""))
+	require.Empty(t, of(migrate.Counts{Seen: 2, Unchanged: 2}, "refused"))
+	require.Empty(t, of(migrate.Counts{}, ""))
+}
+
+func TestApiserversAgreeOrEachProblemIsNamed(t *testing.T) {
+	c := parse(t, kms)
+	with := func(p rotation.Provider) rotation.Instance {
+		return rotation.Instance{ConfigHash: c.Hash(), Providers: map[string]rotation.Provider{"kms": p}}
+	}
+	one := with(rotation.Provider{Healthy: true, KeyID: "one"})
+	for name, other := range map[string]rotation.Instance{
+		"apiserver b does not tell of its encryption: away":                        {Problem: "away", ConfigHash: c.Hash(), Providers: one.Providers},
+		"apiserver b has the configuration sha256:other in effect":                 {ConfigHash: "sha256:other", Providers: one.Providers},
+		`apiserver b knows no key_id of provider "kms"`:                            {ConfigHash: c.Hash()},
+		`apiserver b finds provider "kms" not healthy: sealed`:                     with(rotation.Provider{KeyID: "one", Problem: "sealed"}),
+		`do not agree on the key_id of provider "kms": a has one; b has two: wait`: with(rotation.Provider{Healthy: true, KeyID: "two"}),
+	} {
+		keyIDs, problems := agreed(map[string]rotation.Instance{"a": one, "b": other}, c)
+		require.Nil(t, keyIDs, name)
+		require.Len(t, problems, 1, name)
+		require.Contains(t, problems[0], name)
+	}
+	keyIDs, problems := agreed(map[string]rotation.Instance{"a": one, "b": one}, c)
+	require.Empty(t, problems)
+	require.Equal(t, map[string]string{"kms": "one"}, keyIDs)
+}
+
+func TestWhatCannotBeCountedIsNotDone(t *testing.T) {
+	c := &cluster{etcd: map[string]string{"secrets/ns/a": plain}}
+	m, _ := newMigration(t, c, parse(t, aesgcm))
+	found, err := m.Plan(t.Context())
+	require.NoError(t, err)
+	broken := errors.New("etcd is away")
+	m.Store.Walk = func(context.Context, audit.Source, audit.Options) (*audit.Report, error) { return nil, broken }
+	require.ErrorIs(t, m.Carry(t.Context(), found), broken)
+	require.Empty(t, c.patches, "which need it is not known")
+	for _, resources := range [][]schema.GroupResource{nil, {{Resource: "secrets"}}} {
+		_, err = m.Store.Count(t.Context(), resources)
+		require.ErrorIs(t, err, broken)
+	}
+	m.Resources = []schema.GroupResource{{Resource: "secrets"}}
+	_, err = m.Plan(t.Context())
+	require.ErrorContains(t, err, "counting secrets: etcd is away")
+}
+
+// What apiservers tell at the end of a context may be that end alone.
+func TestAnInterruptionIsNoDisagreement(t *testing.T) {
+	m, _ := newMigration(t, &cluster{}, parse(t, aesgcm))
+	m.Observe = func(context.Context) map[string]rotation.Instance {
+		return map[string]rotation.Instance{"a": {Problem: "canceled"}}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err := m.Plan(ended)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestWhatIsLeftToTheMigratorIsNotRewrittenHere(t *testing.T) {
+	c := &cluster{etcd: map[string]string{"secrets/ns/a": plain}}
+	m, heard := newMigration(t, c, parse(t, aesgcm))
+	m.Delegate = true
+	found, err := m.Plan(t.Context())
+	require.NoError(t, err)
+	require.Error(t, m.Carry(t.Context(), found), "this cluster has no migrator")
+	require.Empty(t, c.patches)
+	require.Empty(t, heard.rewriting)
+}

@@ -1,0 +1,79 @@
+package reencrypt
+
+import (
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/migrate"
+)
+
+// Result is all that a migration found and did.
+type Result struct {
+	File       string `json:"file"`
+	ConfigHash string `json:"configHash"`
+	// KeyIDs are the hashes that the apiservers agree on, by provider.
+	KeyIDs    map[string]string `json:"keyIDs,omitempty"`
+	ToRewrite []ToRewrite       `json:"toRewrite"`
+	Rewritten []Rewritten       `json:"rewritten,omitempty"`
+	DryRun    bool              `json:"dryRun,omitempty"`
+	// Revision is that of etcd at the last look, and Left what is still not as
+	// the configuration says.
+	Revision int64           `json:"revision"`
+	Left     []audit.Finding `json:"left"`
+	// Report is what that look counted.
+	Report *audit.Report `json:"-"`
+}
+
+// ToRewrite is a row of what a migration is about.
+type ToRewrite struct {
+	Resource string `json:"resource"`
+	Objects  int64  `json:"objects"`
+	// From is how they are stored, and To how they will be.
+	From audit.Form `json:"from"`
+	To   audit.Form `json:"to"`
+}
+
+// Rewritten is what was done of a resource.
+type Rewritten struct {
+	Resource string `json:"resource"`
+	// Round is 2 for what was left after the first one.
+	Round int `json:"round"`
+	migrate.Counts
+	Took    string `json:"took"`
+	Problem string `json:"problem,omitempty"`
+}
+
+// look notes what is left.
+func (r *Result) look(m *Migration, report *audit.Report) {
+	r.Report, r.Revision = report, report.Revision
+	r.Left = append([]audit.Finding{}, report.Against(m.Config, m.current)...)
+}
+
+// Beyond is what is left that rewriting does not help.
+func (r *Result) Beyond() []audit.Finding {
+	var all []audit.Finding
+	for _, finding := range r.Left {
+		if finding.Kind != audit.InPlaintext && finding.Kind != audit.Outdated {
+			all = append(all, finding)
+		}
+	}
+	return all
+}
+
+// Suspicion is what may be wrong when nothing was rewritten at all, or empty.
+func (r *Result) Suspicion() string {
+	var all migrate.Counts
+	for _, done := range r.Rewritten {
+		if done.Problem != "" {
+			return ""
+		}
+		all.Seen += done.Seen
+		all.Rewritten += done.Rewritten
+		all.Unchanged += done.Unchanged
+	}
+	switch {
+	case all.Rewritten > 0 || all.Seen == 0:
+		return ""
+	case all.Unchanged > 0:
+		return "the apiserver takes them for current: does it write with what the others do, and is this its etcd?"
+	}
+	return "the apiserver lists none of them: is this its etcd?"
+}

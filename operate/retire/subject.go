@@ -1,0 +1,115 @@
+package retire
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+// Subject is what is to go: a KMS provider by its name, or a key_id by its hash.
+// Exactly one is set.
+type Subject struct{ Provider, KeyID string }
+
+// String is what it is called in an answer.
+func (r Subject) String() string {
+	if r.Provider != "" {
+		return fmt.Sprintf("KMS provider %q", r.Provider)
+	}
+	return "key_id " + r.KeyID
+}
+
+// opens reports whether it takes r to open what is stored in a form.
+func (r Subject) opens(f audit.Form) bool {
+	if r.Provider != "" {
+		return isKMS(f) && f.Name == r.Provider
+	}
+	return f.KeyIDHash == r.KeyID
+}
+
+func isKMS(f audit.Form) bool { return f.Kind == config.KMSv1 || f.Kind == config.KMSv2 }
+
+// As is what somebody says that a name is of.
+type As int
+
+// What a name is of.
+const (
+	Anything As = iota
+	AProvider
+	AKeyID // or the hash of one
+)
+
+// ErrAmbiguous says that a name is of two things.
+var ErrAmbiguous = errors.New("say which, with --provider or --key-id")
+
+var hashOfKeyID = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// Identify finds out what a name is of. The error wraps [ErrAmbiguous] if that
+// has to be said; any other lists what there is.
+func (e Evidence) Identify(name string, as As) (Subject, error) {
+	providers, keyIDs := e.names()
+	keyID := rotation.KeyIDHash(name)
+	if hashOfKeyID.MatchString(name) && !keyIDs[keyID] {
+		keyID = name
+	}
+	switch isProvider, isKeyID := providers[name], keyIDs[keyID]; {
+	case as == AProvider, as == Anything && isProvider && !isKeyID:
+		return Subject{Provider: name}, nil
+	case as == AKeyID, isKeyID && !isProvider:
+		return Subject{KeyID: keyID}, nil
+	case isProvider:
+		return Subject{}, fmt.Errorf("%q is a KMS provider and a key_id: %w", name, ErrAmbiguous)
+	}
+	if _, isKey := providers[name]; isKey {
+		return Subject{}, fmt.Errorf("%q is a key of the configuration file, and not of a KMS: atrest audit counts what is stored under it", name)
+	}
+	return Subject{}, fmt.Errorf("nothing knows %q: there are the KMS providers %s and the key_ids %s; "+
+		"if it was one of them and is gone from everywhere, say which, with --provider or --key-id", name, someOf(providers), someOf(keyIDs))
+}
+
+// names are all KMS providers, and all key_ids by their hashes.
+func (e Evidence) names() (providers, keyIDs map[string]bool) {
+	providers, keyIDs = map[string]bool{}, map[string]bool{}
+	for _, stock := range e.stocks() {
+		for _, resource := range stock.Report.Resources {
+			for _, c := range resource.Forms {
+				providers[c.Name] = providers[c.Name] || isKMS(c.Form)
+				keyIDs[c.KeyIDHash] = true
+			}
+		}
+	}
+	for _, seen := range e.Apiservers {
+		for _, i := range seen {
+			for name, p := range i.Providers {
+				providers[name], keyIDs[p.KeyID], keyIDs[p.WroteKeyID] = true, true, true
+			}
+		}
+	}
+	delete(providers, "") // of what is stored in no form that has one
+	delete(keyIDs, "")
+	return providers, keyIDs
+}
+
+// someOf lists a few names.
+func someOf(names map[string]bool) string {
+	const few = 20
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if names[name] {
+			all = append(all, name)
+		}
+	}
+	switch more := len(all) - few; {
+	case len(all) == 0:
+		return "(none)"
+	case more > 0:
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:few], ", "), more)
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,210 @@
+package rollout
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/reencrypt"
+	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation/edit"
+)
+
+// inMemory are the files of apiservers.
+type inMemory map[string]string
+
+func (f inMemory) Read(_ context.Context, apiserver string) ([]byte, error) {
+	return []byte(f[apiserver]), nil
+}
+
+func (f inMemory) Write(_ context.Context, apiserver string, content []byte) error {
+	f[apiserver] = string(content)
+	return nil
+}
+
+var exchanging = TwoPlugins{From: []string{"old"}, To: []string{"new"}, Changes: toNew}
+
+// newRotation is that of two apiservers, which nobody reaches.
+func newRotation(t *testing.T, kind Kind, file string) *Rotation {
+	t.Helper()
+	away := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(away.Close)
+	cluster, err := migrate.NewCluster(&rest.Config{Host: away.URL}, clock.RealClock{})
+	require.NoError(t, err)
+	all, err := fleet.New([]fleet.Member{{Name: "cp-1", Config: &rest.Config{Host: away.URL}}, {Name: "cp-2", Config: &rest.Config{Host: away.URL + "/2"}}}, clock.RealClock{})
+	require.NoError(t, err)
+	folder := &Folder{Path: t.TempDir()}
+	return &Rotation{Kind: kind, Apiservers: []string{"cp-1", "cp-2"}, Fleet: all, Cluster: cluster, Folder: folder,
+		Files: inMemory{"cp-1": file, "cp-2": file},
+		Times: func(p *rotation.Plan, begun bool) {
+			if !begun {
+				p.Hold, p.MaxAge, p.RetryAfter = rotation.DefaultHold, rotation.DefaultMaxAge, rotation.DefaultRetryAfter
+			}
+		}}
+}
+
+func TestARotationIsPlannedFromTheFiles(t *testing.T) {
+	r := newRotation(t, exchanging, encryption)
+	p, err := r.Prepare(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"secrets"}, p.State.Plan.Resources)
+	require.Equal(t, rotation.DefaultHold, p.State.Plan.Hold)
+	for apiserver, hashes := range p.State.Plan.Configs {
+		want, err := plannedHashes([]byte(encryption), toNew(apiserver))
+		require.NoError(t, err)
+		require.Equal(t, want, hashes)
+	}
+	require.Equal(t, []string{"cp-1", "cp-2"}, slices.Sorted(maps.Keys(p.State.Plan.Configs)))
+	require.Equal(t, inMemory{"cp-1": encryption, "cp-2": encryption}, r.Files, "nothing was changed for it")
+}
+
+func TestARotationGoesOnWithItsOwnStateAlone(t *testing.T) {
+	r := newRotation(t, exchanging, encryption)
+	p, err := r.Prepare(t.Context())
+	require.NoError(t, err)
+	p.State.Plan.Hold = rotation.Duration(time.Hour)
+	require.NoError(t, r.Folder.Save(p.State))
+	again, err := r.Prepare(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, p.State, again.State)
+
+	r.Apiservers = []string{"cp-1"}
+	_, err = r.Prepare(t.Context())
+	require.ErrorIs(t, err, ErrAnother, "with other apiservers")
+	r.Apiservers, r.Kind = []string{"cp-2", "cp-1"}, TwoPlugins{From: []string{"old"}, To: []string{"other"}, Changes: toNew}
+	_, err = r.Prepare(t.Context())
+	require.ErrorIs(t, err, ErrAnother, "with another goal")
+}
+
+func TestAFileThatCannotBeRotatedIsRefused(t *testing.T) {
+	const shared = "  - kms: {apiVersion: v2, name: second, endpoint: \"unix:///run/old.sock\"}\n  - identity: {}\n"
+	reader := "  - identity: {}\n  - kms: {apiVersion: v2, name: old, endpoint: \"unix:///run/old.sock\"}\n"
+	head, tail := encryption[:len(encryption)-len("  - identity: {}\n")], encryption[len(encryption)-len("  - identity: {}\n"):]
+	require.Equal(t, "  - identity: {}\n", tail)
+	before := head[:len(head)-len("  - kms: {apiVersion: v2, name: old, endpoint: \"unix:///run/old.sock\"}\n")]
+	for problem, c := range map[string]struct {
+		kind Kind
+		file string
+	}{
+		`no resource is encrypted with KMS provider "absent"`: {OnePlugin{Providers: []string{"absent"}}, encryption},
+		`nothing is written with KMS provider "old"`:          {exchanging, before + reader},
+		`"second" is on the same plugin as "old"`:             {exchanging, head + shared},
+	} {
+		_, err := newRotation(t, c.kind, c.file).Prepare(t.Context())
+		require.ErrorContains(t, err, problem)
+	}
+}
+
+// A rotation that is found is of a key_id; what is finished is not begun again
+// by --from current.
+func TestWhichStateARotationOwns(t *testing.T) {
+	from := func(keyID string, proven time.Time) rotation.State {
+		return rotation.State{OnePlugin: &rotation.OnePlugin{Providers: []string{"kms"}, From: rotation.KeyIDHash(keyID), ProvenAt: proven}}
+	}
+	open, done := from("one", time.Time{}), from("one", time.Unix(1, 0))
+	for _, c := range []struct {
+		name string
+		kind OnePlugin
+		s    rotation.State
+		want bool
+	}{
+		{"any", OnePlugin{Providers: []string{"kms"}}, done, true},
+		{"by the key_id", OnePlugin{Providers: []string{"kms"}, From: "one"}, open, true},
+		{"by its hash", OnePlugin{Providers: []string{"kms"}, From: rotation.KeyIDHash("one")}, open, true},
+		{"of another key_id", OnePlugin{Providers: []string{"kms"}, From: "two"}, open, false},
+		{"from current, on its way", OnePlugin{Providers: []string{"kms"}, From: Current}, open, true},
+		{"from current, finished", OnePlugin{Providers: []string{"kms"}, From: Current}, done, false},
+		{"from current, without end", OnePlugin{Providers: []string{"kms"}, From: Current, Watch: true}, done, true},
+		{"of other providers", OnePlugin{Providers: []string{"other"}}, open, false},
+		{"of another kind", OnePlugin{Providers: []string{"kms"}}, rotation.State{}, false},
+	} {
+		require.Equal(t, c.want, c.kind.owns(c.s), c.name)
+	}
+}
+
+func TestAFolderIsForOneProcess(t *testing.T) {
+	one := &Folder{Path: t.TempDir() + "/new"}
+	_, begun, err := one.Load()
+	require.NoError(t, err)
+	require.False(t, begun)
+	require.NoError(t, one.Hold())
+	other := &Folder{Path: one.Path}
+	require.EqualError(t, other.Hold(), "folder of the rotation "+one.Path+": another process works with it: wait for its end")
+	require.NoError(t, one.Release())
+	require.NoError(t, other.Hold())
+	require.NoError(t, other.Release())
+}
+
+// store is what a walk over anything finds.
+func store(resources ...audit.Resource) *reencrypt.Store {
+	report := &audit.Report{Prefix: "/registry/", Resources: resources, Objects: 1}
+	return &reencrypt.Store{Audit: audit.Options{Layout: audit.NewLayout("", nil)},
+		Walk: func(context.Context, audit.Source, audit.Options) (*audit.Report, error) { return report, nil }}
+}
+
+func TestAnAuditThatProvesNothingIsAnError(t *testing.T) {
+	count := func(kind config.Kind, name string) audit.Count {
+		return audit.Count{Form: audit.Form{Kind: kind, Name: name, KeyIDHash: "sha256:1"}, Objects: 2}
+	}
+	of := func(all ...audit.Resource) ([]rotation.Count, error) {
+		w := &world{store: store(all...), providers: []string{"old", "new"}}
+		return w.Audit(t.Context(), []string{"secrets"})
+	}
+	counts, err := of(audit.Resource{Name: "secrets", Forms: []audit.Count{count(config.KMSv2, "new"), count(config.AESGCM, "old")}})
+	require.NoError(t, err)
+	require.Equal(t, []rotation.Count{{Resource: "secrets", Provider: "new", KeyID: "sha256:1", Objects: 2}, {Resource: "secrets", Objects: 2}}, counts)
+	_, err = of(audit.Resource{Name: "secrets", Forms: []audit.Count{count(config.AESGCM, "old")}})
+	require.ErrorContains(t, err, `no object below /registry/ is stored with "old", "new", which proves nothing`)
+	_, err = of(audit.Resource{Name: audit.Rest, Forms: []audit.Count{count(config.KMSv2, "new")}})
+	require.ErrorContains(t, err, "are not told apart")
+}
+
+func TestWhatARotationRewrites(t *testing.T) {
+	stale := outside(rotation.Goal{KeyID: "sha256:2", Round: 1}, []string{"new"})
+	for name, c := range map[string]struct {
+		form audit.Form
+		want bool
+	}{
+		"under the key_id":                     {audit.Form{Kind: config.KMSv2, Name: "new", KeyIDHash: "sha256:2"}, false},
+		"under another key_id":                 {audit.Form{Kind: config.KMSv2, Name: "new", KeyIDHash: "sha256:1"}, true},
+		"under the key_id of another provider": {audit.Form{Kind: config.KMSv2, Name: "old", KeyIDHash: "sha256:2"}, true},
+		"by KMS v1, which names no key_id":     {audit.Form{Kind: config.KMSv1, Name: "new"}, true},
+		"in the clear":                         {audit.Form{Kind: audit.Plaintext}, true},
+		"so that nobody can read it":           {audit.Form{Kind: audit.Undecodable}, false},
+		"by nobody knows what":                 {audit.Form{Kind: audit.Unknown}, false},
+	} {
+		require.Equal(t, c.want, stale(c.form), name)
+	}
+}
+
+// A rotation whose state is lost is found again by the files.
+func TestARotationThatHasBegunIsPlannedAsBefore(t *testing.T) {
+	first, err := newRotation(t, exchanging, encryption).Prepare(t.Context())
+	require.NoError(t, err)
+	for _, stage := range []rotation.Stage{rotation.Added, rotation.Swapped} {
+		r := newRotation(t, exchanging, "")
+		for _, apiserver := range r.Apiservers {
+			file, err := edit.Advance([]byte(encryption), rotation.Before, stage, toNew(apiserver)...)
+			require.NoError(t, err)
+			require.NoError(t, r.Files.Write(t.Context(), apiserver, file))
+		}
+		again, err := r.Prepare(t.Context())
+		require.NoError(t, err)
+		for apiserver, hashes := range again.State.Plan.Configs {
+			require.Equal(t, first.State.Plan.Configs[apiserver][1:], hashes[1:], stage)
+		}
+	}
+	require.False(t, exchanging.owns(rotation.State{}))
+}
