@@ -37,9 +37,6 @@ type Encryption struct {
 
 	keeper *inuse.Keeper
 	ahead  *lookahead.Scout
-	ctx    context.Context // ends with Close
-	stop   context.CancelFunc
-	ended  sync.WaitGroup
 	close  sync.Once
 }
 
@@ -75,6 +72,7 @@ func (o *Options) Start(ctx context.Context, apiServerID string) (*Encryption, e
 	var away *providers.NotReady
 	if err := first.Prepare(ctx); err != nil && !errors.As(err, &away) {
 		first.Close()
+		first.Forget()
 		return nil, fmt.Errorf("waiting for the KMS plugins of %q: %w", o.ConfigFile, err)
 	}
 	e.begin(first)
@@ -87,7 +85,6 @@ func (e *Encryption) begin(first *providers.Transformers) {
 		Path: e.options.ConfigFile, Build: e.build, APIServerID: e.apiServerID, Logger: e.logger, Clock: e.clock,
 	})
 	e.ahead = e.newScout()
-	e.ctx, e.stop = context.WithCancel(context.Background())
 }
 
 // build makes the transformers of a content of the file; before is as of
@@ -184,9 +181,7 @@ func (e *Encryption) Close() {
 		return
 	}
 	e.close.Do(func() {
-		e.stop()
 		e.ahead.Close()
-		e.ended.Wait()
 		e.keeper.Close()
 	})
 }

@@ -11,9 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server"
+	apihealthz "k8s.io/apiserver/pkg/server/healthz"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/lookahead"
 	"github.com/kube-atrest/atrest/internal/metrics"
 	"github.com/kube-atrest/atrest/internal/outage"
@@ -59,10 +61,7 @@ func (e *Encryption) Install(c *server.Config) error {
 	if err := c.AddPostStartHook(HookName, e.PostStartHook); err != nil {
 		return fmt.Errorf("encryption at rest: %w", err)
 	}
-	// The checks may be slices that other configs share: clipped, an append
-	// cannot reach into those.
-	c.HealthzChecks = append(slices.Clip(c.HealthzChecks), e.HealthChecker())
-	c.ReadyzChecks = append(slices.Clip(c.ReadyzChecks), e.HealthChecker())
+	c.HealthzChecks, c.ReadyzChecks = e.installCheck(c.HealthzChecks), e.installCheck(c.ReadyzChecks)
 	e.installStorage(c)
 	build := c.BuildHandlerChainFunc
 	c.BuildHandlerChainFunc = func(api http.Handler, c *server.Config) http.Handler {
@@ -70,6 +69,16 @@ func (e *Encryption) Install(c *server.Config) error {
 		return build(e.ServeStatus(api), c)
 	}
 	return nil
+}
+
+// installCheck adds the check to others, unless it is there: c may be the copy of a
+// config that has it. The others may be a slice that other configs share: clipped, an
+// append cannot reach into that.
+func (e *Encryption) installCheck(others []apihealthz.HealthChecker) []apihealthz.HealthChecker {
+	if slices.ContainsFunc(others, func(c apihealthz.HealthChecker) bool { return c.Name() == healthz.Name }) {
+		return others
+	}
+	return append(slices.Clip(others), e.HealthChecker())
 }
 
 // installStorage has c store through e. It is done at once, for whoever asks the
@@ -89,19 +98,13 @@ func (e *Encryption) PostStartHook(hook server.PostStartHookContext) error {
 	if e == nil {
 		return nil
 	}
-	ctx, end := context.WithCancel(hook)
-	unbind := context.AfterFunc(e.ctx, end)
 	watch := served.Watch{
 		Server: hook.LoopbackClientConfig, Clock: e.clock, Logger: e.logger, Changed: e.keeper.Changed(),
 		InUse: func() *config.Configuration { return e.keeper.Now().Configuration() },
 		Warn:  e.keeper.Warn, Count: metrics.UnservedResources,
 	}
-	e.ended.Go(func() {
-		defer end()
-		defer unbind()
-		watch.Run(ctx)
-	})
-	e.ended.Go(func() {
+	e.keeper.Go(hook, watch.Run)
+	e.keeper.Go(hook, func(ctx context.Context) {
 		if err := e.Run(ctx); err != nil {
 			e.logger.Error(err, "A server does not follow the encryption configuration", "file", e.options.ConfigFile)
 		}

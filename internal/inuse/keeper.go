@@ -44,9 +44,12 @@ type Keeper struct {
 	changed    chan struct{}
 
 	tending sync.Mutex // held by the one who tends what is in use
-	ctx     context.Context
-	stop    context.CancelFunc
-	ended   sync.WaitGroup
+
+	ctx    context.Context // ends with Close
+	stop   context.CancelFunc
+	mu     sync.Mutex // guards closed, and that nothing begins after it is set
+	closed bool
+	ended  sync.WaitGroup
 }
 
 // Keep takes first into use, and begins to tend it. The caller closes the keeper.
@@ -56,7 +59,7 @@ func Keep(first *providers.Transformers, o Options) *Keeper {
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	metrics.Reload{APIServerID: o.APIServerID}.Started(k.first)
 	k.warn(first.Configuration())
-	k.ended.Go(k.tend)
+	k.Go(context.Background(), k.tend)
 	return k
 }
 
@@ -81,7 +84,7 @@ func (k *Keeper) Changed() <-chan struct{} { return k.changed }
 const tendEvery = 2 * time.Second
 
 // tend tends what is in use until the keeper is closed.
-func (k *Keeper) tend() {
+func (k *Keeper) tend(ctx context.Context) {
 	ticker := k.options.Clock.NewTicker(tendEvery)
 	defer ticker.Stop()
 	for {
@@ -90,7 +93,7 @@ func (k *Keeper) tend() {
 		k.tending.Unlock()
 		metrics.Flush()
 		select {
-		case <-k.ctx.Done():
+		case <-ctx.Done():
 			return
 		case <-ticker.C():
 		}
@@ -112,13 +115,46 @@ func (k *Keeper) Warn(w config.Warning) {
 	k.options.Logger.Info("Warning about the encryption configuration", "field", w.Path, "kind", w.Kind, "warning", w.Message)
 }
 
-// Close ends following and tending, waits for both, and lets go of what is in use, also
-// in the metrics: reads and writes that come later fail.
+// Go runs something with a context that ends with ctx, and when the keeper is closed,
+// which waits for it. It reports whether it does: a keeper that is closed runs nothing.
+func (k *Keeper) Go(ctx context.Context, run func(context.Context)) bool {
+	if !k.begin() {
+		return false
+	}
+	go k.do(ctx, run)
+	return true
+}
+
+// begin reports whether the keeper is open, and has Close wait for an end.
+func (k *Keeper) begin() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.closed {
+		k.ended.Add(1)
+	}
+	return !k.closed
+}
+
+// do does what was begun.
+func (k *Keeper) do(ctx context.Context, run func(context.Context)) {
+	defer k.ended.Done()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	defer context.AfterFunc(k.ctx, end)()
+	run(ctx)
+}
+
+// Close ends what runs, waits for it, and lets go of what is in use, also in the
+// metrics: reads and writes that come later fail.
 func (k *Keeper) Close() {
+	k.mu.Lock()
+	k.closed = true
+	k.mu.Unlock()
 	k.stop()
 	k.ended.Wait()
 	k.set.Close()
 	k.Now().Forget()
+	metrics.ConfigWarnings(nil)
 }
 
 // Follow follows the file until ctx ends or the keeper is closed. A second call is
@@ -128,21 +164,18 @@ func (k *Keeper) Follow(ctx context.Context) error {
 		return fmt.Errorf("the encryption config at %s is followed already: install encryption in the config of one server, "+
 			"and wrap the storage options of others with RESTOptions", k.options.Path)
 	}
-	k.ended.Add(1)
-	defer k.ended.Done()
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	defer context.AfterFunc(k.ctx, end)()
 	f := &following{Keeper: k, metrics: metrics.Reload{APIServerID: k.options.APIServerID}}
-	defer f.dropTried()
 	controller, err := reload.NewController(reload.Config{
 		Path: k.options.Path, Hash: k.first, Set: k.set, Clock: k.options.Clock, Build: f.build,
 		Hooks: reload.Hooks{Loaded: f.loaded, Failed: f.failed, Reworded: f.tellFailed, Cleared: f.cleared},
 	})
-	if err != nil {
+	if err != nil || !k.begin() {
 		return err
 	}
-	k.controller.Store(controller)
-	controller.Run(ctx)
+	k.do(ctx, func(ctx context.Context) {
+		defer f.dropTried()
+		k.controller.Store(controller)
+		controller.Run(ctx)
+	})
 	return nil
 }

@@ -84,6 +84,9 @@ func (f *Followed) Condition() Condition { return f.ConditionFor(f.Role()) }
 
 // ConditionFor is the same for another role.
 func (f *Followed) ConditionFor(r Role) Condition {
+	if f.isClosed() {
+		return Condition{Troublef(Closed, "the plugin is no longer used: %w", ErrClosed), f.config.Clock.Now()}
+	}
 	return f.Load().Condition(r, f.config.Window, f.config.Clock.Now())
 }
 
@@ -193,6 +196,12 @@ func (h *holds) release() {
 	if last {
 		h.close()
 	}
+}
+
+func (h *holds) isClosed() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.closed
 }
 
 // Begin keeps the plugin open for a call until [Followed.Done]; false if it is

@@ -27,6 +27,7 @@ const (
 	BadAnswer    Problem = "answer"       // Encrypt's or Decrypt's answer cannot be used
 	Disagreement Problem = "disagreement" // Encrypt used another key_id than Status names
 	Failed       Problem = "error"        // any other error of a call
+	Closed       Problem = "closed"       // it is no longer used: nothing is read or written with it
 )
 
 // ProblemOf classes the error of a call by its gRPC code.

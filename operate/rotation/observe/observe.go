@@ -9,6 +9,7 @@
 package observe
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 
@@ -60,6 +61,9 @@ func Status(data []byte, m Moment) (rotation.Instance, error) {
 			p.WroteKeyID, p.WroteAt = told.KeyIDHash, m.At
 		}
 		for _, name := range told.Names {
+			if other, twice := i.Providers[name]; twice && other != p {
+				p = rotation.Provider{Problem: fmt.Sprintf("two plugins have the name %q, and are not in the same state: give each a name of its own", name)}
+			}
 			i.Providers[name] = p
 		}
 	}
