@@ -1,10 +1,15 @@
 package envelope
 
 import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/kube-atrest/atrest/internal/plugin"
 )
@@ -22,8 +27,9 @@ func (r *rig) pushOut() {
 func (r *rig) steady(times int, step time.Duration) {
 	r.t.Helper()
 	for range times {
-		if _, err := r.Seal(r.t.Context(), testPrefix, []byte("v"), testKey); err != nil {
-			require.NotEmpty(r.t, r.Health().Problem, "%v", err)
+		well := r.Health().Problem == ""
+		if _, err := r.Seal(r.t.Context(), testPrefix, []byte("v"), testKey); well {
+			require.NoError(r.t, err)
 		}
 		r.clock.Step(step)
 		r.settle()
@@ -317,31 +323,104 @@ func TestADEKInDoubtOpensWhatItCan(t *testing.T) {
 	}
 }
 
-// Every other call fails when an outage ends.
+// Calls fail now and then when an outage ends, in whatever words a plugin has.
 func TestAnOutageThatEndsBitByBitLosesNothing(t *testing.T) {
-	other, _ := sealedBy(t, "1")
-	r, f := newFailing(t)
-	own := r.write("own")
-	r.read(other)
-	f.fails = func() error { return errGone }
-	r.reconnect()
-	for range 20 {
-		r.pass(DefaultUnhealthyPoll)
-	}
-	calls := -1
-	f.fails = func() error {
-		if calls++; calls%2 == 0 {
-			return errGone
+	for name, words := range map[string]error{"away": errGone, "no code": errors.New("the KMS is away"), "busy": status.Error(codes.ResourceExhausted, "busy")} {
+		for _, share := range []int{2, 3, 10} {
+			t.Run(fmt.Sprint(name, ", one in ", share, " succeeds"), func(t *testing.T) {
+				other, _ := sealedBy(t, "1")
+				r, f := newFailing(t)
+				own := r.write("own")
+				r.read(other)
+				f.fails = func() error { return words }
+				r.reconnect()
+				for range 20 {
+					r.pass(DefaultUnhealthyPoll)
+				}
+				chance := rand.New(rand.NewPCG(1, uint64(share)))
+				f.fails = func() error {
+					if chance.IntN(share) > 0 {
+						return words
+					}
+					return nil
+				}
+				for range 60 {
+					r.pass(DefaultUnhealthyPoll)
+				}
+				for _, value := range [][]byte{own, other} {
+					_, stale := r.read(value)
+					require.False(t, stale)
+				}
+			})
 		}
-		return nil
 	}
-	for range 6 {
+}
+
+// Where the cache is nearly full of what is lost, what others write since has room too.
+func TestAfterALossTheLivingHaveTheirShareOfTheCache(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.MaxDEKs = 64 })
+	r.pushOut()
+	r.loseKEK()
+	r.reconnect()
+	r.pass(DefaultUnhealthyPoll)
+	r.plugin.live()
+	living := make([][]byte, 6)
+	for i := range living {
+		living[i], _ = sealedBy(t, "1")
+	}
+	calls := 0
+	for range 20 {
+		_, _, calls = r.plugin.calls()
+		for _, value := range living {
+			r.read(value)
+		}
+	}
+	_, _, after := r.plugin.calls()
+	require.Equal(t, calls, after)
+}
+
+// What is about to be written with again is found lost by the trial before that.
+func TestWhatIsTakenUpAgainStaysReadableWhenItIsLost(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.MaxDEKAge = 10 * time.Minute })
+	own, dek := r.write("own"), r.ownDEK()
+	for range 11 {
+		r.pass(DefaultHealthyPoll)
+	}
+	r.SetRole(Reads)
+	r.settle()
+	r.DropAged()
+	r.plugin.set(func(f *faultyPlugin) { f.statusErr = errGone })
+	r.clock.Step(2 * time.Second)
+	r.plugin.wake <- struct{}{}
+	r.settle()
+	r.SetRole(Writes)
+	r.settle()
+	r.plugin.set(func(f *faultyPlugin) { f.statusErr = nil })
+	r.ofOld(dek, func(f *faultyPlugin) { f.decErr = errNoSuchKEK })
+	r.clock.Step(2 * time.Second)
+	r.plugin.wake <- struct{}{}
+	r.settle()
+	require.EqualValues(t, 1, r.era.Load())
+	r.read(own)
+}
+
+// What was refused before it was wrapped anew says nothing of the plugin for ever.
+func TestAPendingDEKThatWasRefusedIsForgotten(t *testing.T) {
+	f := newFaultyPlugin()
+	f.decErr = errors.New("no such ciphertext")
+	r := newRigOn(t, f)
+	first := string(r.maker.pending.source.EncryptedDEK)
+	r.plugin.set(func(f *faultyPlugin) { f.refused, f.salt = []byte(first), "\n" })
+	for range 8 {
 		r.pass(DefaultUnhealthyPoll)
 	}
-	for _, value := range [][]byte{own, other} {
-		_, stale := r.read(value)
-		require.False(t, stale)
-	}
+	require.Empty(t, r.Health().Problem)
+	r.SetRole(Reads)
+	r.settle()
+	r.followed.Suspect("1", plugin.Troublef(Failed, "one value"))
+	r.settle()
+	r.pass(DefaultUnhealthyPoll)
+	require.Empty(t, r.Health().Problem)
 }
 
 // Many DEKs of one provider do not end the count of one that another writes with.

@@ -47,7 +47,7 @@ func (p *Provider) ask(ctx context.Context, role Role) {
 	if role == Writes && ctx.Err() == nil {
 		dek = p.supply(ctx, d)
 	}
-	if p.try(ctx, d, role, dek) {
+	if p.try(ctx, d, role, dek) || role == Writes && p.tryFormer(ctx, d) {
 		dek = nil
 	}
 	if ctx.Err() != nil {
@@ -230,7 +230,9 @@ func (p *Provider) renew(ctx context.Context, used *writeDEK) error {
 		if t == nil {
 			p.setAside(used) // before anybody could look for it in vain
 			p.use(dek)
-			p.writer.replace(dek)
+			if !p.writer.replace(dek) {
+				p.mustMakeAnother()
+			}
 		}
 	})
 	if err != nil {

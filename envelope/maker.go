@@ -45,6 +45,8 @@ type pendingDEK struct {
 	source stored.DEKSource // zero until it is wrapped
 	at     time.Time        // when it was
 	era    uint32           // of the memory, before it was last unwrapped
+
+	refused *stored.DEKSource // a sample of what was not unwrapped
 }
 
 // make makes a DEK for writing under the key_id that d knows, and tells if that
@@ -81,26 +83,18 @@ func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *w
 	return dek, nil
 }
 
-// hasLost reports whether a plugin that unwraps a fresh DEK has lost the one before, in
-// whose place that comes for a reason. If that was not unwrapped a moment ago, and
-// still is not, it is lost in whatever words, but that the plugin is too busy; one that
-// seems to be away is asked three times, as it may be about to come back.
+// hasLost reports whether a plugin that unwraps a fresh DEK says that it has lost the
+// one before, in whose place that comes for a reason. If it fails in other words, and did
+// a moment ago, that is looked into from now on.
 func (p *Provider) hasLost(ctx context.Context, before *writeDEK, reason string) bool {
 	if reason != notUnwrapped && reason != "used_up" {
 		return false
 	}
-	for range 3 {
-		t, lost := p.unwrapAgain(ctx, before)
-		switch {
-		case ctx.Err() != nil, t == nil, t.Problem == plugin.Throttled:
-			return false
-		case reason == "used_up", lost:
-			return lost
-		case !t.LostContact():
-			return true
-		}
+	t, lost := p.unwrapAgain(ctx, before)
+	if t != nil && !lost && reason == notUnwrapped {
+		p.former = former{writeDEK: before}
 	}
-	return true
+	return lost && ctx.Err() == nil
 }
 
 // noted makes a step and learns what came of it.
@@ -157,6 +151,7 @@ func (m *maker) drop() {
 // wrap has the plugin wrap a DEK under keyID.
 func (p *Provider) wrap(ctx context.Context, pending *pendingDEK, keyID string) *plugin.Trouble {
 	pending.source = stored.DEKSource{}
+	p.samples.Forget(pending.refused)
 	wrapped, err := p.plugin.Encrypt(ctx, pending.secret[:])
 	if err != nil {
 		return plugin.TroubleOf("encrypt", err)
@@ -198,6 +193,7 @@ func (p *Provider) prove(ctx context.Context, pending *pendingDEK) *plugin.Troub
 	switch {
 	case err != nil:
 		source := pending.source
+		pending.refused = &source
 		p.samples.Refused(&source)
 		if plugin.OfTheValue(err) || p.opts.Clock.Since(pending.at) >= p.opts.HealthyPoll {
 			pending.source = stored.DEKSource{} // what it wrapped is lost, or may be: have it wrapped again
@@ -207,6 +203,7 @@ func (p *Provider) prove(ctx context.Context, pending *pendingDEK) *plugin.Troub
 		pending.source = stored.DEKSource{}
 		return plugin.Troublef(BadAnswer, "decrypt: the plugin does not give back the DEK that it was given to encrypt")
 	}
+	p.samples.Forget(pending.refused)
 	return nil
 }
 

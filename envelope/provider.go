@@ -43,6 +43,7 @@ type Provider struct {
 
 	writer    writer
 	maker     maker        // of the follower's goroutine
+	former    former       // of the follower's goroutine
 	preparing atomic.Int32 // how many want it made ready to write
 }
 
@@ -145,6 +146,7 @@ func (p *Provider) openWith(dek *knownDEK, w *writing, data []byte, at value.Con
 	}
 	if !dek.proven.Load() {
 		dek.proven.Store(true)
+		p.doubted.drop(func(d *knownDEK) bool { return d == dek })
 	}
 	dek.use.reads.Add(tally.SpotOf(at))
 	return plaintext, w.outdates(dek), nil

@@ -31,7 +31,8 @@ func (r *residents) admit(e *entry) *entry {
 		r.settled = append(r.settled, e)
 		return nil
 	}
-	settled, newcomer := r.idlest(r.settled), r.idlest(r.newcomers)
+	last := r.last()
+	settled, newcomer := idlest(r.settled, last), idlest(r.newcomers, last)
 	if settled == nil && newcomer == nil {
 		settled, newcomer = idlest(r.settled, nil), idlest(r.newcomers, nil)
 	}
@@ -63,16 +64,31 @@ func (r *residents) recent(x, e *entry) bool {
 	return x.used.Load()+uint64(r.few()) >= e.used.Load()
 }
 
-// idlest is the place of the entry that was not used for longest, of those that may go.
-func (r *residents) idlest(entries []*entry) **entry { return idlest(entries, r.kept) }
+// last says which entries go last: those that are kept, as long as they leave an eighth
+// of the places to others, and otherwise the others.
+func (r *residents) last() func(*entry) bool {
+	if r.kept == nil {
+		return nil
+	}
+	n := 0
+	for _, e := range r.all() {
+		if r.kept(e) {
+			n++
+		}
+	}
+	if n > r.max-max(r.max/8, 1) {
+		return func(e *entry) bool { return !r.kept(e) }
+	}
+	return r.kept
+}
 
 // idlest is the place of the entry that was not used for longest, but for those that
-// are kept; nil if there is none. It looks at all, which is little beside the call that
+// go last; nil if there is none. It looks at all, which is little beside the call that
 // a new entry comes from.
-func idlest(entries []*entry, kept func(*entry) bool) **entry {
+func idlest(entries []*entry, last func(*entry) bool) **entry {
 	var place **entry
 	for i, e := range entries {
-		if kept != nil && kept(e) {
+		if last != nil && last(e) {
 			continue
 		}
 		if place == nil || e.used.Load() < (*place).used.Load() {

@@ -24,19 +24,24 @@ func (p *Provider) openCold(ctx context.Context, payload []byte, at value.Contex
 			return p.openDoubted(&object, raw, at, err)
 		}
 	}
-	return p.openWith(dek, p.writer.now.Load(), object.Data, at)
+	plaintext, stale, err := p.openWith(dek, p.writer.now.Load(), object.Data, at)
+	if err != nil && !dek.proven.Load() {
+		return p.openDoubted(&object, raw, at, err)
+	}
+	return plaintext, stale, err
 }
 
-// openDoubted opens an object whose DEK was not unwrapped with the one in doubt, if
-// there is one. If that does not open it either, nothing more is known than before.
-func (p *Provider) openDoubted(o *stored.Object, raw []byte, at value.Context, unwrapped error) ([]byte, bool, error) {
+// openDoubted opens an object whose DEK was not unwrapped, or to what does not open it,
+// with the one in doubt, if there is one. If that does not open it either, nothing more
+// is known than before.
+func (p *Provider) openDoubted(o *stored.Object, raw []byte, at value.Context, cause error) ([]byte, bool, error) {
 	dek := p.doubted.find(o.Source.Tail())
 	if dek == nil {
-		return nil, false, unwrapped
+		return nil, false, cause
 	}
 	if plaintext, err := dek.open(o.Data, at.AuthenticatedData()); err != nil {
 		clear(plaintext)
-		return nil, false, unwrapped
+		return nil, false, cause
 	}
 	p.cache.addSource(&o.Source, raw, dek)
 	return p.openWith(dek, p.writer.now.Load(), o.Data, at)

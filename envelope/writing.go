@@ -135,11 +135,12 @@ func (w *writer) permit(dek *writeDEK, since time.Time) (former *writeDEK, ok bo
 }
 
 // replace puts another DEK in the place of one that is used up. It does not
-// prolong the write window.
-func (w *writer) replace(dek *writeDEK) {
+// prolong the write window. It is not ok if its KEK was lost meanwhile.
+func (w *writer) replace(dek *writeDEK) (ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.put(dek, w.since)
+	_, ok = w.put(dek, w.since)
+	return ok
 }
 
 // put is permit with mu held.

@@ -34,6 +34,9 @@ func (s *Samples[Wrapped]) Clear() {
 
 // Forget drops w, which says nothing of the plugin.
 func (s *Samples[Wrapped]) Forget(w *Wrapped) {
+	if w == nil {
+		return
+	}
 	s.good.CompareAndSwap(w, nil)
 	s.bad.CompareAndSwap(w, nil)
 }
