@@ -106,8 +106,12 @@ func (e *Encryption) build(content []byte, before ...*providers.Transformers) (*
 // Call it from a hook that runs after the server has started. A second call is
 // refused: one server follows the file for all that are stored through e.
 func (e *Encryption) Run(ctx context.Context) error {
-	if e == nil || !e.options.AutomaticReload {
+	switch {
+	case e == nil:
 		<-ctx.Done()
+		return nil
+	case !e.options.AutomaticReload:
+		e.keeper.Wait(ctx)
 		return nil
 	}
 	return e.keeper.Follow(ctx)
@@ -141,7 +145,7 @@ func (e *Encryption) Status() healthz.Status {
 	now := e.keeper.Now()
 	s := healthz.Status{
 		Process: e.process, ConfigFile: e.options.ConfigFile, ConfigHash: now.Configuration().Hash(),
-		Reload: e.keeper.Status(), Providers: now.Health(),
+		Ended: e.keeper.Ended(), Reload: e.keeper.Status(), Providers: now.Health(),
 	}
 	return s.Told(e.clock.Now())
 }

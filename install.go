@@ -58,6 +58,9 @@ func (e *Encryption) Install(c *server.Config) error {
 	if e == nil {
 		return nil
 	}
+	if err := e.lacksRival(c); err != nil {
+		return err
+	}
 	if err := c.AddPostStartHook(HookName, e.PostStartHook); err != nil {
 		return fmt.Errorf("encryption at rest: %w", err)
 	}
@@ -71,14 +74,36 @@ func (e *Encryption) Install(c *server.Config) error {
 	return nil
 }
 
+// check is the check of one Encryption.
+type check struct {
+	apihealthz.HealthChecker
+	of *Encryption
+}
+
+// lacksRival fails if a config has a check of the same name that is not e's: what that
+// one says would be taken for what e knows.
+func (e *Encryption) lacksRival(c *server.Config) error {
+	for _, other := range slices.Concat(c.HealthzChecks, c.ReadyzChecks) {
+		if other.Name() == healthz.Name && !e.owns(other) {
+			return fmt.Errorf("encryption at rest: the server has a check %s already: give --%s to one of them alone", healthz.Name, flagConfigFile)
+		}
+	}
+	return nil
+}
+
+func (e *Encryption) owns(c apihealthz.HealthChecker) bool {
+	own, ok := c.(check)
+	return ok && own.of == e
+}
+
 // installCheck adds the check to others, unless it is there: c may be the copy of a
 // config that has it. The others may be a slice that other configs share: clipped, an
 // append cannot reach into that.
 func (e *Encryption) installCheck(others []apihealthz.HealthChecker) []apihealthz.HealthChecker {
-	if slices.ContainsFunc(others, func(c apihealthz.HealthChecker) bool { return c.Name() == healthz.Name }) {
+	if slices.ContainsFunc(others, e.owns) {
 		return others
 	}
-	return append(slices.Clip(others), e.HealthChecker())
+	return append(slices.Clip(others), check{e.HealthChecker(), e})
 }
 
 // installStorage has c store through e. It is done at once, for whoever asks the

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -306,4 +307,23 @@ func TestStorageOptionsAreWrappedOnce(t *testing.T) {
 	once := e.RESTOptions(&given{})
 	require.True(t, once == e.RESTOptions(once))
 	require.False(t, once == other.RESTOptions(once), "it is another's")
+}
+
+// A check of the same name tells of something else.
+func TestInstallIsRefusedBesideAnotherCheckOfItsName(t *testing.T) {
+	path, _ := place(t, fileOf(rule("secrets", aesgcm)))
+	e := start(t, optionsFor(path))
+	c := server.NewConfig(serializer.NewCodecFactory(runtime.NewScheme()))
+	c.ReadyzChecks = append(c.ReadyzChecks, apihealthz.NamedCheck("kms-providers", func(*http.Request) error { return nil }))
+	readyz := len(c.ReadyzChecks)
+	require.ErrorContains(t, e.Install(c), "a check kms-providers already")
+	require.Len(t, c.ReadyzChecks, readyz)
+	require.NotContains(t, c.PostStartHooks, atrest.HookName)
+
+	c.ReadyzChecks = c.ReadyzChecks[:readyz-1]
+	require.NoError(t, e.Install(c))
+	copied := *c
+	copied.PostStartHooks = map[string]server.PostStartHookConfigEntry{}
+	require.NoError(t, e.Install(&copied))
+	require.Len(t, copied.ReadyzChecks, len(c.ReadyzChecks), "the copy has it already")
 }

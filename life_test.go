@@ -5,11 +5,13 @@ import (
 	"crypto/rand"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/kube-atrest/atrest"
 	"github.com/kube-atrest/atrest/healthz"
@@ -99,4 +101,64 @@ func TestTheStateOfPluginsIsGoneWithClose(t *testing.T) {
 	eventually(t, func() bool { return gaugesOf(t, name)["atrest_kms_writes_until_timestamp_seconds"] > 0 })
 	e.Close()
 	require.Empty(t, gaugesOf(t, name))
+}
+
+// A hook may begin while the server is being stopped.
+func TestCloseBesideAHookEndsBoth(t *testing.T) {
+	path, _ := place(t, fileOf(rule("secrets", aesgcm)))
+	o := optionsFor(path)
+	for range 200 {
+		e, err := o.Start(t.Context(), "test-apiserver")
+		require.NoError(t, err)
+		var begun sync.WaitGroup
+		for range 3 {
+			begun.Go(func() {
+				_ = e.PostStartHook(server.PostStartHookContext{Context: t.Context(), LoopbackClientConfig: &rest.Config{}})
+			})
+		}
+		begun.Go(func() { _ = e.Run(t.Context()) })
+		e.Close()
+		begun.Wait()
+	}
+}
+
+func TestAServerWhoseEncryptionHasEndedIsNotCalledWell(t *testing.T) {
+	path, _ := place(t, fileOf(rule("secrets", aesgcm)))
+	o := optionsFor(path)
+	o.AutomaticReload = false
+	e := start(t, o)
+	require.NoError(t, e.HealthChecker().Check(nil))
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(context.Background()) }()
+	e.Close()
+	require.NoError(t, <-ended)
+	require.ErrorContains(t, e.HealthChecker().Check(nil), "has ended")
+	require.True(t, e.Status().Ended)
+}
+
+func TestWhatWasWrittenJustBeforeCloseIsCounted(t *testing.T) {
+	p := faultplugin.Start(t)
+	path, _ := place(t, fileOf(rule("secrets", kms("counted-at-close", p.Endpoint()))))
+	o := optionsFor(path)
+	fakeTime(o)
+	e := start(t, o)
+	for range 7 {
+		stored(t, e, secrets)
+	}
+	e.Close()
+	require.EqualValues(t, 7, counted(t, "apiserver_envelope_encryption_key_id_hash_total", "counted-at-close"))
+}
+
+// counted is a counter of a provider, over all its other labels.
+func counted(t *testing.T, name, provider string) (sum float64) {
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && labelOf(m, "provider_name") == provider {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
 }

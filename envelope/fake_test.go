@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -25,10 +26,11 @@ type faultyPlugin struct {
 	encryptKeyID                 string // instead of the status's, when set
 	annotations                  map[string][]byte
 	statusErr, encErr, decErr    error
-	unwrapped                    []byte // what Decrypt gives out, when set
-	refused                      []byte // of which alone Decrypt fails, or gives that out, if there is any
-	spared                       []byte // of which alone it does not, if there is any
-	salt                         string // newlines, which tell one wrapping from another
+	unwrapped                    []byte   // what Decrypt gives out, when set
+	refused                      []byte   // of which alone Decrypt fails, or gives that out, if there is any
+	refusedAll                   []string // the same of several
+	spared                       []byte   // of which alone it does not, if there is any
+	salt                         string   // newlines, which tell one wrapping from another
 	statuses, encrypts, decrypts int
 	wrapped                      [][]byte      // what Encrypt was given
 	decrypting                   chan struct{} // when set, Decrypt waits for it
@@ -76,6 +78,9 @@ func (f *faultyPlugin) Decrypt(ctx context.Context, w Wrapped) ([]byte, error) {
 	f.decrypts++
 	err, gate, instead := f.decErr, f.decrypting, f.unwrapped
 	if f.refused != nil && !bytes.Equal(f.refused, w.Ciphertext) {
+		err, instead = nil, nil
+	}
+	if f.refusedAll != nil && !slices.Contains(f.refusedAll, string(w.Ciphertext)) {
 		err, instead = nil, nil
 	}
 	if f.spared != nil && bytes.Equal(f.spared, w.Ciphertext) {

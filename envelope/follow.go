@@ -47,7 +47,7 @@ func (p *Provider) ask(ctx context.Context, role Role) {
 	if role == Writes && ctx.Err() == nil {
 		dek = p.supply(ctx, d)
 	}
-	if p.try(ctx, d, role, dek) || role == Writes && p.tryFormer(ctx, d) {
+	if p.try(ctx, d, role, dek) {
 		dek = nil
 	}
 	if ctx.Err() != nil {
@@ -165,7 +165,7 @@ func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
 		reason = "key_id"
 	case !now.dek.lasts(p.opts.MaxWrites):
 		reason = "used_up"
-	case !now.open && d.Decrypt.Trouble != nil && !p.stillUnwraps(ctx, d, now.dek):
+	case !now.open && d.Decrypt.Trouble != nil && !p.isWellAgain(ctx, d, now.dek):
 		reason = notUnwrapped // the window is over: nothing is lost by another
 	default:
 		d.learn(proven(now.dek, p.opts.Clock.Now()))
@@ -184,11 +184,11 @@ func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
 	return dek
 }
 
-// stillUnwraps reports whether the plugin unwraps a write DEK. What is not known, as
-// ctx ended, is no reason to make another.
-func (p *Provider) stillUnwraps(ctx context.Context, d *draft, dek *writeDEK) bool {
-	unwrapped, _ := p.tryDEK(ctx, d, dek, true)
-	return unwrapped || ctx.Err() != nil
+// isWellAgain reports whether a trial by the present DEK ends the plugin's trouble with
+// Decrypt. What is not known, as ctx ended, is no reason to make another.
+func (p *Provider) isWellAgain(ctx context.Context, d *draft, dek *writeDEK) bool {
+	p.tryDEK(ctx, d, dek, true)
+	return d.Decrypt.Trouble == nil || ctx.Err() != nil
 }
 
 // proven is what is known by a DEK under the key_id that is named now: it was

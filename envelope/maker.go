@@ -83,18 +83,39 @@ func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *w
 	return dek, nil
 }
 
-// hasLost reports whether a plugin that unwraps a fresh DEK says that it has lost the
-// one before, in whose place that comes for a reason. If it fails in other words, and did
-// a moment ago, that is looked into from now on.
+// hasLost reports whether a plugin that unwraps a fresh DEK has lost what was wrapped
+// before: the one in whose place that comes for a reason, or what was read. If that is
+// because it was not unwrapped a moment ago, it is lost in whatever words it still is not,
+// unless the plugin is too busy or does not answer: no data go by taking too much for lost,
+// and they may by taking too little.
 func (p *Provider) hasLost(ctx context.Context, before *writeDEK, reason string) bool {
-	if reason != notUnwrapped && reason != "used_up" {
-		return false
+	switch reason {
+	case "used_up":
+		_, lost := p.unwrapAgain(ctx, before)
+		return lost && ctx.Err() == nil
+	case notUnwrapped:
+		return p.staysRefused(ctx, func() *plugin.Trouble {
+			t, _ := p.unwrapAgain(ctx, before)
+			return t
+		}) || p.staysRefused(ctx, func() (t *plugin.Trouble) {
+			if good := p.samples.Good(); good != nil {
+				_, t, _ = p.callDecrypt(ctx, good)
+			}
+			return t
+		})
 	}
-	t, lost := p.unwrapAgain(ctx, before)
-	if t != nil && !lost && reason == notUnwrapped {
-		p.former = former{writeDEK: before}
+	return false
+}
+
+// staysRefused reports whether something is not unwrapped however often it is asked for:
+// an outage may be about to end.
+func (p *Provider) staysRefused(ctx context.Context, unwrap func() *plugin.Trouble) bool {
+	for range 5 {
+		if t := unwrap(); t == nil || ctx.Err() != nil || t.Problem == plugin.Throttled || t.Problem == TimedOut {
+			return false
+		}
 	}
-	return lost && ctx.Err() == nil
+	return true
 }
 
 // noted makes a step and learns what came of it.

@@ -43,7 +43,6 @@ type Provider struct {
 
 	writer    writer
 	maker     maker        // of the follower's goroutine
-	former    former       // of the follower's goroutine
 	preparing atomic.Int32 // how many want it made ready to write
 }
 

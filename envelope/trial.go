@@ -54,43 +54,6 @@ func (p *Provider) tryDEK(ctx context.Context, d *draft, dek *writeDEK, doubted 
 	return unwrapped, lost
 }
 
-// former is a DEK in whose place another came, as the plugin did not unwrap it, and how
-// often it has not since.
-type former struct {
-	*writeDEK
-	refusals int
-}
-
-// lostAfter is how often in a row a plugin refuses a DEK, in words that do not say so,
-// while it unwraps another, until it is taken to have lost it: an outage that ends bit by
-// bit is over by then.
-const lostAfter = 10
-
-// tryFormer tries a DEK in whose place another came, and reports whether it is lost.
-func (p *Provider) tryFormer(ctx context.Context, d *draft) (lost bool) {
-	f, now := &p.former, p.writer.current()
-	if f.writeDEK == nil || now == nil || d.Status.Trouble != nil || d.Decrypt.Trouble != nil {
-		return false
-	}
-	asked := p.opts.Clock.Now()
-	t, lost := p.unwrapAgain(ctx, f.writeDEK)
-	switch {
-	case t == nil || p.isLost(f.opener):
-		p.former = former{}
-		return false
-	case !lost && (t.Problem == plugin.Throttled || !p.unwrapsNow(ctx, now)):
-		return false
-	}
-	f.refusals++
-	if ctx.Err() != nil || !lost && f.refusals < lostAfter {
-		return false
-	}
-	d.learn(func(k plugin.Known) plugin.Known { return k.AfterTrial(t, asked, p.opts.Clock.Now()) })
-	p.lose(p, f.opener.era)
-	p.former = former{}
-	return true
-}
-
 // tryNow tries the plugin by the present write DEK, out of turn.
 func (p *Provider) tryNow(ctx context.Context, dek *writeDEK) *plugin.Trouble {
 	d := p.draft()
@@ -117,12 +80,6 @@ func (p *Provider) unwrapAgain(ctx context.Context, dek *writeDEK) (t *plugin.Tr
 		return plugin.Troublef(BadAnswer, "decrypt: the plugin no longer gives back the DEK that it was given to encrypt"), true
 	}
 	return nil, false
-}
-
-// unwrapsNow reports whether the plugin unwraps a DEK at this moment.
-func (p *Provider) unwrapsNow(ctx context.Context, dek *writeDEK) bool {
-	t, _ := p.unwrapAgain(ctx, dek)
-	return t == nil
 }
 
 // fingerprint tells whether two DEKs are the same, and nothing else of them.

@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -214,12 +215,12 @@ func TestAWriterOfWhomOnlyTheOwnDEKIsUnwrappedStaysIll(t *testing.T) {
 			require.Equal(t, problemOf(err), r.Health().Problem)
 		}
 		require.False(t, r.Health().WritesUntil.After(until))
-		require.Equal(t, []Problem{problemOf(err)}, seen.changes)
+		require.Equal(t, []Problem{problemOf(err)}, slices.Compact(seen.changes), "in other words perhaps")
 		statuses, after, decrypts := r.plugin.calls()
-		require.Equal(t, encrypts, after, "another DEK would not help")
+		require.LessOrEqual(t, after-encrypts, 3, "once a minute, when the window is over")
 		r.pass(DefaultUnhealthyPoll)
 		polls, _, trials := r.plugin.calls()
-		require.LessOrEqual(t, trials-decrypts, 2*(polls-statuses), "its own DEK and one that was read, once a poll")
+		require.LessOrEqual(t, trials-decrypts, 3*(polls-statuses), "its own DEK, one that was read, and a fresh one, once a poll")
 		r.plugin.live()
 		r.pass(DefaultUnhealthyPoll)
 		require.Empty(t, r.Health().Problem)

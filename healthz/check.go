@@ -16,11 +16,11 @@ import (
 const Name = "kms-providers"
 
 // Check is the check of what is told at the time. It fails when a provider is not
-// ready. The error is [Status.Line].
+// ready, and when all has ended. The error is [Status.Line].
 func Check(tell func() Status) healthz.HealthChecker {
 	return healthz.NamedCheck(Name, func(*http.Request) error {
 		s := tell()
-		if slices.ContainsFunc(s.Providers, func(p Provider) bool { return !p.Ready() }) {
+		if s.Ended || slices.ContainsFunc(s.Providers, func(p Provider) bool { return !p.Ready() }) {
 			return errors.New(s.Line())
 		}
 		return nil
@@ -29,6 +29,9 @@ func Check(tell func() Status) healthz.HealthChecker {
 
 // Line is one line about every provider, with a word for those that are well.
 func (s Status) Line() string {
+	if s.Ended {
+		return "encryption at rest has ended in this server: nothing is read or written any longer"
+	}
 	parts := make([]string, len(s.Providers))
 	for i := range s.Providers {
 		parts[i] = s.Providers[i].line(s.At)

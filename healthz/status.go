@@ -11,6 +11,9 @@ type Status struct {
 	Process string `json:"process"`
 	// At is the moment.
 	At time.Time `json:"at,omitzero"`
+	// Ended reports whether encryption at rest has ended in a server that goes on: then
+	// nothing is read or written any longer, whatever the providers are.
+	Ended bool `json:"ended,omitempty"`
 	// ConfigFile is the file, ConfigHash that of its content in use, as in
 	// kube-apiserver's metric last_config_info.
 	ConfigFile string `json:"configFile"`

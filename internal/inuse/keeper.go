@@ -153,8 +153,23 @@ func (k *Keeper) Close() {
 	k.stop()
 	k.ended.Wait()
 	k.set.Close()
+	k.Now().Tend(k.options.Clock.Now()) // what was counted last
+	metrics.Flush()
 	k.Now().Forget()
-	metrics.ConfigWarnings(nil)
+}
+
+// Ended reports whether the keeper is closed.
+func (k *Keeper) Ended() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.closed
+}
+
+// Wait waits until ctx ends or the keeper is closed.
+func (k *Keeper) Wait(ctx context.Context) {
+	if k.begin() {
+		k.do(ctx, func(ctx context.Context) { <-ctx.Done() })
+	}
 }
 
 // Follow follows the file until ctx ends or the keeper is closed. A second call is

@@ -45,7 +45,6 @@ type Watch struct {
 
 // Run watches until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
-	defer w.Count(0, false)
 	for check := w.begin(); ; {
 		var again <-chan time.Time
 		if wait := check.look(ctx); wait > 0 {

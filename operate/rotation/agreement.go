@@ -57,6 +57,8 @@ func CurrentKeyID(instances map[string]Instance, providers []string) (string, er
 			case i.Providers[provider].KeyID != "":
 			case i.Problem != "":
 				return "", fmt.Errorf("key_id of provider %q at %s: %s", provider, name, i.Problem)
+			case i.Providers[provider].Problem != "":
+				return "", fmt.Errorf("key_id of provider %q at %s is not known: %s; mend that, or name a key_id with --from", provider, name, i.Providers[provider].Problem)
 			default:
 				return "", fmt.Errorf("key_id of provider %q at %s is not known: wait until its plugin is healthy, or name a key_id with --from", provider, name)
 			}

@@ -61,8 +61,9 @@ func Status(data []byte, m Moment) (rotation.Instance, error) {
 			p.WroteKeyID, p.WroteAt = told.KeyIDHash, m.At
 		}
 		for _, name := range told.Names {
-			if other, twice := i.Providers[name]; twice && other != p {
-				p = rotation.Provider{Problem: fmt.Sprintf("two plugins have the name %q, and are not in the same state: give each a name of its own", name)}
+			if _, twice := i.Providers[name]; twice {
+				i.Providers[name] = rotation.Provider{Problem: fmt.Sprintf("two plugins have the name %q: give each a name of its own", name)}
+				continue
 			}
 			i.Providers[name] = p
 		}

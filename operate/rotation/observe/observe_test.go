@@ -37,6 +37,28 @@ func TestTheStateOfAnApiserverOfThisProject(t *testing.T) {
 		"1_secrets": writes, "1_configmaps": writes, "made a key": {Healthy: true, KeyID: keyA}, "wrote": {Healthy: true, KeyID: keyA}, "reads": {Healthy: true}, "sick": {Problem: "status_error"}}}, i)
 }
 
+// A file without reload may have KMS v1 and v2 under one name.
+func TestANameThatTwoPluginsHaveIsOfNeither(t *testing.T) {
+	told := func(names ...[]string) map[string]rotation.Provider {
+		s := healthz.Status{ConfigHash: "sha256:1"}
+		for _, n := range names {
+			s.Providers = append(s.Providers, healthz.Provider{Names: n, Role: healthz.Reads, State: healthz.Ready, KeyIDHash: keyA})
+		}
+		data, err := json.Marshal(s)
+		require.NoError(t, err)
+		i, err := observe.Status(data, moment)
+		require.NoError(t, err)
+		return i.Providers
+	}
+	for _, second := range [][]string{{"twice", "alone"}, {"alone", "twice"}} {
+		providers := told([]string{"twice"}, second)
+		require.Equal(t, rotation.Provider{Problem: `two plugins have the name "twice": give each a name of its own`}, providers["twice"])
+		require.Equal(t, rotation.Provider{Healthy: true, KeyID: keyA}, providers["alone"])
+	}
+	_, err := rotation.CurrentKeyID(map[string]rotation.Instance{"one": {Providers: told([]string{"twice"}, []string{"twice"})}}, []string{"twice"})
+	require.ErrorContains(t, err, "give each a name of its own")
+}
+
 const metrics = `# HELP apiserver_encryption_config_controller_last_config_info [ALPHA] Information
 # TYPE apiserver_encryption_config_controller_last_config_info gauge
 apiserver_encryption_config_controller_last_config_info{apiserver_id_hash="sha256:9",hash="sha256:1"} 1
