@@ -58,8 +58,11 @@ func (p *Provider) ask(ctx context.Context, role Role) {
 	case dek == nil:
 	case p.well(d):
 		p.writeWith(dek, asked)
-	case p.writer.now.Load() == nil || p.writer.now.Load().dek != dek:
+	case p.writer.current() == dek:
+	case d.Decrypt.Trouble == nil:
 		p.writer.keepSpare(dek, asked) // for when it is well
+	default:
+		p.writer.keepSpare(dek, time.Time{}) // it may be what the plugin did not unwrap
 	}
 }
 
@@ -160,6 +163,8 @@ func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
 	case now == nil:
 	case now.lost:
 		reason = notUnwrapped
+	case now.dek == nil && d.Decrypt.Trouble != nil && p.writer.aside() != nil:
+		reason = notUnwrapped // there is one, which may be what the plugin did not unwrap
 	case now.dek == nil:
 	case now.dek.keyID != d.KeyID:
 		reason = "key_id"

@@ -68,7 +68,11 @@ func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *w
 	if t == nil {
 		t = p.noted(d, decrypted, func() *plugin.Trouble { return p.prove(ctx, p.maker.pending) })
 	}
-	if before := p.writer.current(); t == nil && before != nil && p.hasLost(ctx, before, reason) {
+	before := p.writer.current()
+	if before == nil {
+		before = p.writer.aside()
+	}
+	if t == nil && before != nil && p.hasLost(ctx, d.KeyID, before, reason) {
 		p.lose(p, before.opener.era)
 		p.maker.pending.era = p.era.Load()
 	}
@@ -85,20 +89,22 @@ func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *w
 
 // hasLost reports whether a plugin that unwraps a fresh DEK has lost what was wrapped
 // before: the one in whose place that comes for a reason, or what was read. If that is
-// because it was not unwrapped a moment ago, it is lost in whatever words it still is not,
-// unless the plugin is too busy or does not answer: no data go by taking too much for lost,
-// and they may by taking too little.
-func (p *Provider) hasLost(ctx context.Context, before *writeDEK, reason string) bool {
-	switch reason {
-	case "used_up":
+// because it was not unwrapped a moment ago, it is lost in whatever words it still is not:
+// no data go by taking too much for lost, and they may by taking too little. What is
+// under another key_id than the plugin's says nothing.
+func (p *Provider) hasLost(ctx context.Context, keyID string, before *writeDEK, reason string) bool {
+	switch {
+	case before.keyID != keyID || p.isLost(before.opener):
+		return false
+	case reason == "used_up":
 		_, lost := p.unwrapAgain(ctx, before)
 		return lost && ctx.Err() == nil
-	case notUnwrapped:
+	case reason == notUnwrapped:
 		return p.staysRefused(ctx, func() *plugin.Trouble {
 			t, _ := p.unwrapAgain(ctx, before)
 			return t
 		}) || p.staysRefused(ctx, func() (t *plugin.Trouble) {
-			if good := p.samples.Good(); good != nil {
+			if good := p.samples.Good(); good != nil && good.KeyID == keyID {
 				_, t, _ = p.callDecrypt(ctx, good)
 			}
 			return t
@@ -108,14 +114,21 @@ func (p *Provider) hasLost(ctx context.Context, before *writeDEK, reason string)
 }
 
 // staysRefused reports whether something is not unwrapped however often it is asked for:
-// an outage may be about to end.
-func (p *Provider) staysRefused(ctx context.Context, unwrap func() *plugin.Trouble) bool {
+// an outage may be about to end. That the plugin is too busy, or does not answer, is no
+// refusal.
+func (p *Provider) staysRefused(ctx context.Context, unwrap func() *plugin.Trouble) (refused bool) {
 	for range 5 {
-		if t := unwrap(); t == nil || ctx.Err() != nil || t.Problem == plugin.Throttled || t.Problem == TimedOut {
+		t := unwrap()
+		switch {
+		case t == nil || ctx.Err() != nil:
 			return false
+		case t.Problem == TimedOut:
+			return refused
+		case t.Problem != plugin.Throttled:
+			refused = true
 		}
 	}
-	return true
+	return refused
 }
 
 // noted makes a step and learns what came of it.

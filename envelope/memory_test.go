@@ -150,12 +150,18 @@ func TestAProviderThatIsClosedLeavesTheMemory(t *testing.T) {
 // failing is a plugin whose Decrypt fails now and then.
 type failing struct {
 	*faultyPlugin
-	fails func() error
+	fails   func() error
+	refuses func(Wrapped) error // what is wrapped alone, when set
 }
 
 func (f *failing) Decrypt(ctx context.Context, w Wrapped) ([]byte, error) {
 	if err := f.fails(); err != nil {
 		return nil, err
+	}
+	if f.refuses != nil {
+		if err := f.refuses(w); err != nil {
+			return nil, err
+		}
 	}
 	return f.faultyPlugin.Decrypt(ctx, w)
 }
@@ -163,7 +169,7 @@ func (f *failing) Decrypt(ctx context.Context, w Wrapped) ([]byte, error) {
 func newFailing(t *testing.T) (*rig, *failing) {
 	r := newRig(t)
 	r.End()
-	f := &failing{r.plugin, func() error { return nil }}
+	f := &failing{faultyPlugin: r.plugin, fails: func() error { return nil }}
 	r.Lease = lease(NewProvider(f, Options{Clock: r.clock}), Writes)
 	t.Cleanup(r.End)
 	require.NoError(t, r.Asked(t.Context()))

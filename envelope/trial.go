@@ -39,7 +39,7 @@ func (p *Provider) tryDEK(ctx context.Context, d *draft, dek *writeDEK, doubted 
 	asked := p.opts.Clock.Now()
 	t, lost := p.unwrapAgain(ctx, dek)
 	unwrapped = t == nil
-	if good := p.samples.Good(); unwrapped && doubted && good != nil && ctx.Err() == nil {
+	if good := p.samples.Good(); unwrapped && doubted && good != nil && good.KeyID == d.KeyID && ctx.Err() == nil {
 		t, _ = p.unwrapSample(ctx, d, good)
 	}
 	if ctx.Err() != nil {
