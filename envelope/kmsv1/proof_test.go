@@ -72,7 +72,7 @@ func TestAPluginThatLosesWhatItWrapsGetsNoWrite(t *testing.T) {
 			_, err = r.Seal(t.Context(), testPrefix, []byte("value"), testKey)
 			require.ErrorIs(t, err, envelope.ErrWritesStopped)
 			require.False(t, ready(r))
-			require.Len(t, plugin.given(), before, "no other was wrapped")
+			require.LessOrEqual(t, len(plugin.given()), before+1, "no other was wrapped, but for a probe")
 		})
 	}
 }
