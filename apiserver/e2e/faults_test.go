@@ -94,7 +94,7 @@ func (f *faulty) deadReader(t *testing.T) {
 	require.Equal(t, password, readConfigMap(t, f.Server, name))
 	until(t, "it is well", func() bool { return f.provider(t, "old").State == "ready" })
 	reader = f.provider(t, "old")
-	require.Equal(t, []any{"read", ""}, []any{reader.Role, reader.Problem})
+	require.Equal(t, []any{healthz.Reads, ""}, []any{reader.Role, reader.Problem})
 	require.Equal(t, f.provider(t, "one").KeyIDHash, reader.KeyIDHash, "both plugins have the key_id 1")
 }
 
