@@ -167,7 +167,7 @@ func (f *faulty) blockedReload(t *testing.T) {
 
 	f.next.Serve()
 	until(t, "the new content takes effect", func() bool { return f.state(t).ConfigHash == reload.FailedHash })
-	require.Equal(t, "ok", f.state(t).Reload.Outcome)
+	require.Equal(t, healthz.Loaded, f.state(t).Reload.Outcome)
 	require.Equal(t, []float64{1, 1}, []float64{reloads(t, f.Server, "success"), reloads(t, f.Server, "failure")})
 	writeSecret(t, f.Server, "after", password)
 	sealedAt(t, f.etcd, secretKey("after"), "next", password)
