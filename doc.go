@@ -11,7 +11,7 @@
 //
 // Every value goes through the transformer of its resource, by the content of the
 // file that is in use. KMS plugins are followed beside that: what is known of them
-// tells whether the check kms-providers succeeds and for how long values are still
+// decides whether the check kms-providers succeeds and for how long values are still
 // written. With automatic reload, a changed file is built and made ready beside what
 // is in use, and takes its place when all that it writes with is well; until then,
 // and if it cannot be used, nothing changes.
