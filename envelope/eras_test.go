@@ -32,6 +32,15 @@ func (r *rig) steady(times int, step time.Duration) {
 	r.write("in the end")
 }
 
+// failInVain has many calls fail that bring no news, so that the next is heard late.
+func (r *rig) failInVain() {
+	for range 6 {
+		r.clock.Step(11 * time.Second)
+		r.followed.Look()
+		r.settle()
+	}
+}
+
 // What a reader once wrote with is in no place but its own when it has left the cache.
 func TestWhatAReaderOnceWroteStaysReadableAfterALoss(t *testing.T) {
 	for name, find := range map[string]func(*rig){
@@ -240,22 +249,14 @@ func TestAfterALossAPluginIsWellWhenItIsWrittenWith(t *testing.T) {
 	t.Run("another finds it, after many calls that failed", func(t *testing.T) {
 		r := newRig(t)
 		heir := r.heir()
-		for range 6 {
-			heir.clock.Step(11 * time.Second)
-			heir.followed.Look()
-			heir.settle()
-		}
+		heir.failInVain()
 		r.lose(r.Provider, 0)
 		heir.steady(12, time.Second)
 	})
 	t.Run("another finds it while this one waits for an answer", func(t *testing.T) {
 		r := newRig(t)
 		heir := r.heir()
-		for range 6 {
-			heir.clock.Step(11 * time.Second)
-			heir.followed.Look()
-			heir.settle()
-		}
+		heir.failInVain()
 		gate := make(chan struct{})
 		heir.plugin.set(func(f *faultyPlugin) { f.decrypting = gate })
 		heir.clock.Step(time.Second)

@@ -47,4 +47,5 @@ const (
 	BadAnswer    = plugin.BadAnswer    // Encrypt's or Decrypt's answer cannot be used
 	Disagreement = plugin.Disagreement // Encrypt used another key_id than Status names
 	Failed       = plugin.Failed       // any other error of a call
+	Closed       = plugin.Closed       // it is no longer used: nothing is read or written with it
 )

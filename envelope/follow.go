@@ -146,9 +146,13 @@ func checkVersion(v, pinned string) *plugin.Trouble {
 	return nil
 }
 
-// notUnwrapped is why a DEK is made in the place of one that the plugin does not
-// unwrap, though it is in reach.
-const notUnwrapped = "not_unwrapped"
+// Why a DEK is made.
+const (
+	atStart      = "start"         // there is none
+	otherKeyID   = "key_id"        // the plugin has named another key_id
+	usedUp       = "used_up"       // the budget of the one before is
+	notUnwrapped = "not_unwrapped" // the plugin, though in reach, does not unwrap the one before
+)
 
 // supply is the DEK to write with under the key_id that Status named just now:
 // the present one as long as the key_id stays, its budget lasts and the plugin
@@ -158,7 +162,7 @@ func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
 	if d.Status.Trouble != nil {
 		return nil
 	}
-	now, reason := p.writer.now.Load(), "start"
+	now, reason := p.writer.now.Load(), atStart
 	switch {
 	case now == nil:
 	case now.lost:
@@ -167,23 +171,21 @@ func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
 		reason = notUnwrapped // there is one, which may be what the plugin did not unwrap
 	case now.dek == nil:
 	case now.dek.keyID != d.KeyID:
-		reason = "key_id"
+		reason = otherKeyID
 	case !now.dek.lasts(p.opts.MaxWrites):
-		reason = "used_up"
+		reason = usedUp
 	case !now.open && d.Decrypt.Trouble != nil && !p.isWellAgain(ctx, d, now.dek):
 		reason = notUnwrapped // the window is over: nothing is lost by another
 	default:
 		d.learn(proven(now.dek, p.opts.Clock.Now()))
 		return now.dek
 	}
-	if reason == notUnwrapped {
-		dek, _ := p.make(ctx, d, reason)
-		return dek
-	}
-	if spare, ok := p.writer.takeSpare(d.KeyID, p.opts.MaxWrites); ok {
-		d.learn(proven(spare.writeDEK, p.opts.Clock.Now()))
-		d.learn(func(k plugin.Known) plugin.Known { k.TriedAt = spare.proven; return k })
-		return spare.writeDEK
+	if reason != notUnwrapped {
+		if spare, ok := p.writer.takeSpare(d.KeyID, p.opts.MaxWrites); ok {
+			d.learn(proven(spare.writeDEK, p.opts.Clock.Now()))
+			d.learn(func(k plugin.Known) plugin.Known { k.TriedAt = spare.proven; return k })
+			return spare.writeDEK
+		}
 	}
 	dek, _ := p.make(ctx, d, reason)
 	return dek
@@ -227,7 +229,7 @@ func (p *Provider) renew(ctx context.Context, used *writeDEK) error {
 			return
 		}
 		d := p.draft()
-		dek, trouble := p.make(ctx, d, "used_up")
+		dek, trouble := p.make(ctx, d, usedUp)
 		if t = trouble; ctx.Err() != nil {
 			return
 		}

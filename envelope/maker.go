@@ -96,7 +96,7 @@ func (p *Provider) hasLost(ctx context.Context, keyID string, before *writeDEK, 
 	switch {
 	case before.keyID != keyID || p.isLost(before.opener):
 		return false
-	case reason == "used_up":
+	case reason == usedUp:
 		_, lost := p.unwrapAgain(ctx, before)
 		return lost && ctx.Err() == nil
 	case reason == notUnwrapped:

@@ -15,11 +15,17 @@ type memory struct {
 	doubted *cache // what has opened nothing, and not what it should have
 	samples plugin.Samples[stored.DEKSource]
 	usage   usage
-	era     atomic.Uint32 // how often the plugin was found to have lost a KEK
+	era     eras
 
 	mu      sync.Mutex
 	sharers map[*Provider]struct{}
 }
+
+// eras count how often the plugin was found to have lost a KEK.
+type eras struct{ atomic.Uint32 }
+
+// isOver reports whether the era of a DEK is: its KEK is lost, as far as is known.
+func (e *eras) isOver(d *knownDEK) bool { return d.era != e.Load() }
 
 // maxDoubted is how many DEKs in doubt are kept.
 const maxDoubted = 64
@@ -32,7 +38,7 @@ func newMemory(maxDEKs int) *memory {
 
 // isLost reports whether the KEK of a DEK was found to be lost: then this memory is
 // the only place for it.
-func (m *memory) isLost(d *knownDEK) bool { return d.era != m.era.Load() }
+func (m *memory) isLost(d *knownDEK) bool { return m.era.isOver(d) }
 
 func (m *memory) join(p *Provider) {
 	m.mu.Lock()

@@ -84,7 +84,7 @@ func (p *Provider) makeOrProveSpare(ctx context.Context, keyID string) *plugin.T
 		return p.proveAgain(ctx, spare)
 	}
 	now := p.opts.Clock.Now()
-	dek, t := p.makeDEK(ctx, p.draft(), "start") // what comes of trying a file changes nothing of what runs
+	dek, t := p.makeDEK(ctx, p.draft(), atStart) // what comes of trying a file changes nothing of what runs
 	if t == nil {
 		p.writer.keepSpare(dek, now)
 	}

@@ -26,24 +26,21 @@ func (p *Provider) try(ctx context.Context, d *draft, role Role, dek *writeDEK) 
 	if dek == nil {
 		return false
 	}
-	_, lost = p.tryDEK(ctx, d, dek, d.Doubt != nil || d.Decrypt.Trouble != nil)
-	return lost
+	return p.tryDEK(ctx, d, dek, d.Doubt != nil || d.Decrypt.Trouble != nil)
 }
 
 // tryDEK tries the plugin by a write DEK, and if it is in doubt also by what was read
 // before: it may remember what it wrapped last, and unwrap nothing else. It reports
-// whether the plugin unwrapped the DEK, and whether it has lost it: then that is no
-// longer written with.
-func (p *Provider) tryDEK(ctx context.Context, d *draft, dek *writeDEK, doubted bool) (unwrapped, lost bool) {
+// whether the plugin has lost the DEK: then that is no longer written with.
+func (p *Provider) tryDEK(ctx context.Context, d *draft, dek *writeDEK, doubted bool) (lost bool) {
 	d.tried = true
 	asked := p.opts.Clock.Now()
 	t, lost := p.unwrapAgain(ctx, dek)
-	unwrapped = t == nil
-	if good := p.samples.Good(); unwrapped && doubted && good != nil && good.KeyID == d.KeyID && ctx.Err() == nil {
+	if good := p.samples.Good(); t == nil && doubted && good != nil && good.KeyID == d.KeyID && ctx.Err() == nil {
 		t, _ = p.unwrapSample(ctx, d, good)
 	}
 	if ctx.Err() != nil {
-		return false, false
+		return false
 	}
 	now := p.opts.Clock.Now()
 	d.learn(func(k plugin.Known) plugin.Known { return k.AfterTrial(t, asked, now) })
@@ -51,7 +48,7 @@ func (p *Provider) tryDEK(ctx context.Context, d *draft, dek *writeDEK, doubted 
 		p.setAside(dek) // it may be about to be written with
 		p.lose(p, dek.opener.era)
 	}
-	return unwrapped, lost
+	return lost
 }
 
 // tryNow tries the plugin by the present write DEK, out of turn.

@@ -41,7 +41,7 @@ type writing struct {
 	lost bool // the plugin has lost the one before
 
 	turn uint64 // of the writer: what a timer may still change
-	era  *atomic.Uint32
+	era  *eras
 }
 
 // outdates reports whether a value under a DEK is to be written again. Nothing is
@@ -49,7 +49,7 @@ type writing struct {
 // which key_id it should be. What is of an earlier era was wrapped by a KEK that
 // the plugin has lost: it is readable in this process, and perhaps nowhere else.
 func (w *writing) outdates(d *knownDEK) bool {
-	return w != nil && (w.keyID != d.keyID || w.era.Load() != d.era)
+	return w != nil && (w.keyID != d.keyID || w.era.isOver(d))
 }
 
 // spare is a DEK that is not written with: made ahead, or set aside.
@@ -66,7 +66,7 @@ type writer struct {
 	clock  clock.WithDelayedExecution
 	window time.Duration
 	now    atomic.Pointer[writing]
-	era    *atomic.Uint32 // of the memory
+	era    *eras // of the memory
 
 	mu     sync.Mutex
 	since  time.Time // when the plugin was last asked and entirely well; zero if never
@@ -150,7 +150,7 @@ func (w *writer) put(dek *writeDEK, since time.Time) (former *writeDEK, ok bool)
 		w.spare = spare{dek, since} // the role changed meanwhile
 		return nil, true
 	}
-	if dek.opener.era != w.era.Load() {
+	if w.era.isOver(dek.opener) {
 		return nil, false
 	}
 	if now.dek != dek {
@@ -236,7 +236,7 @@ func (w *writer) spareFits(keyID string, maxWrites uint64) bool {
 // spareIsOfThisEra reports whether there is a spare DEK that no lost KEK has
 // wrapped, as far as is known.
 func (w *writer) spareIsOfThisEra() bool {
-	return w.spare.writeDEK != nil && w.spare.opener.era == w.era.Load()
+	return w.spare.writeDEK != nil && !w.era.isOver(w.spare.opener)
 }
 
 // keepSpare keeps a DEK that was proven at a time; none for nil.

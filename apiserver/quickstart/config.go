@@ -2,7 +2,8 @@ package main
 
 import (
 	"fmt"
-	"os"
+
+	"github.com/kube-atrest/atrest/internal/wholefile"
 )
 
 const (
@@ -43,11 +44,7 @@ func (f folder) writeConfig(endpoint string, configMaps order) error {
 		first, second = second, first
 	}
 	text := fmt.Sprintf(configText, provider, endpoint, first, second)
-	next := f.config() + ".next"
-	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
-		return fmt.Errorf("write the encryption configuration: %w", err)
-	}
-	if err := os.Rename(next, f.config()); err != nil {
+	if err := wholefile.Write(f.config(), []byte(text)); err != nil {
 		return fmt.Errorf("replace the encryption configuration: %w", err)
 	}
 	return nil

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
+
+	"github.com/kube-atrest/atrest/internal/filelock"
 )
 
 // folder is where a run keeps its files.
@@ -53,13 +54,12 @@ func (f folder) log(of string) string {
 
 // lock keeps a second run out of the same data until the process ends or unlock is called.
 func (f folder) lock() (unlock func() error, err error) {
-	file, err := os.OpenFile(filepath.Join(f.data, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := filelock.TryAcquire(filepath.Join(f.data, "lock"))
+	if errors.Is(err, filelock.ErrHeld) {
+		return nil, fmt.Errorf("%s is in use by another quickstart (%w); end that one or choose another --data", f.data, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock the data folder: %w", err)
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		file.Close()
-		return nil, fmt.Errorf("%s is in use by another quickstart (%w); end that one or choose another --data", f.data, err)
-	}
-	return file.Close, nil
+	return lock.Release, nil
 }

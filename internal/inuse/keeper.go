@@ -37,19 +37,18 @@ type Options struct {
 // Keeper keeps transformers in use. Safe for concurrent use.
 type Keeper struct {
 	options    Options
-	set        *reload.Set // of *providers.Transformers
-	first      string      // the hash of the first content
-	followed   atomic.Bool
+	set        *reload.Set                       // of *providers.Transformers
+	first      string                            // the hash of the first content
+	followed   atomic.Bool                       // Follow was called
 	controller atomic.Pointer[reload.Controller] // nil before it is followed
 	changed    chan struct{}
 
 	tending sync.Mutex // held by the one who tends what is in use
 
-	ctx    context.Context // ends with Close
-	stop   context.CancelFunc
-	mu     sync.Mutex // guards closed, and that nothing begins after it is set
-	closed bool
-	ended  sync.WaitGroup
+	ctx   context.Context // ends with Close
+	stop  context.CancelFunc
+	mu    sync.Mutex // held to begin, and to stop: nothing begins after that
+	ended sync.WaitGroup
 }
 
 // Keep takes first into use, and begins to tend it. The caller closes the keeper.
@@ -116,23 +115,22 @@ func (k *Keeper) Warn(w config.Warning) {
 }
 
 // Go runs something with a context that ends with ctx, and when the keeper is closed,
-// which waits for it. It reports whether it does: a keeper that is closed runs nothing.
-func (k *Keeper) Go(ctx context.Context, run func(context.Context)) bool {
-	if !k.begin() {
-		return false
+// which waits for it. A keeper that is closed runs nothing.
+func (k *Keeper) Go(ctx context.Context, run func(context.Context)) {
+	if k.begin() {
+		go k.do(ctx, run)
 	}
-	go k.do(ctx, run)
-	return true
 }
 
 // begin reports whether the keeper is open, and has Close wait for an end.
 func (k *Keeper) begin() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.closed {
-		k.ended.Add(1)
+	if k.Ended() {
+		return false
 	}
-	return !k.closed
+	k.ended.Add(1)
+	return true
 }
 
 // do does what was begun.
@@ -148,9 +146,8 @@ func (k *Keeper) do(ctx context.Context, run func(context.Context)) {
 // metrics: reads and writes that come later fail.
 func (k *Keeper) Close() {
 	k.mu.Lock()
-	k.closed = true
-	k.mu.Unlock()
 	k.stop()
+	k.mu.Unlock()
 	k.ended.Wait()
 	k.set.Close()
 	k.Now().Tend(k.options.Clock.Now()) // what was counted last
@@ -159,11 +156,7 @@ func (k *Keeper) Close() {
 }
 
 // Ended reports whether the keeper is closed.
-func (k *Keeper) Ended() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.closed
-}
+func (k *Keeper) Ended() bool { return k.ctx.Err() != nil }
 
 // Wait waits until ctx ends or the keeper is closed.
 func (k *Keeper) Wait(ctx context.Context) {
