@@ -17,10 +17,12 @@ const DefaultMaxDEKs = 4096
 // knownDEK is an unwrapped DEK that can open what was sealed under it.
 type knownDEK struct {
 	opener
-	keyID string
-	since time.Time // when it was unwrapped or made
-	era   uint32    // of the memory, then
-	use   *keyUse
+	fingerprint
+	keyID   string
+	since   time.Time     // when it was unwrapped or made
+	era     atomic.Uint32 // in which the plugin last unwrapped it
+	refused atomic.Uint32 // how often it did not, since it was called in question
+	use     *keyUse
 	// proven is set when it is known to be the key that it is taken for: it was
 	// made here, or has opened something.
 	proven atomic.Bool
@@ -122,6 +124,13 @@ func (c *cache) edit(hash uint64, change func([]*entry) []*entry) {
 	}
 	s = change(s)
 	c.shards[hash%shards].Store(&s)
+}
+
+// entries are those whose DEK is wanted.
+func (c *cache) entries(wanted func(*knownDEK) bool) []*entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(c.residents.all(), func(e *entry) bool { return !wanted(e.dek) })
 }
 
 // deks are all that are held, each once.

@@ -62,7 +62,7 @@ func TestWhatAReaderOnceWroteStaysReadableAfterALoss(t *testing.T) {
 			r.DropAged()
 			r.ofOld(dek, func(f *faultyPlugin) { f.decErr = errNoSuchKEK })
 			find(r)
-			require.EqualValues(t, 1, r.era.Load())
+			require.EqualValues(t, 1, r.era.now.Load())
 			r.read(own)
 		})
 	}
@@ -88,7 +88,7 @@ func TestALossDuringDropAgedLosesNothing(t *testing.T) {
 	r.cache.mu.Lock() // another is adding what it met
 	done := make(chan struct{})
 	go func() { r.DropAged(); close(done) }()
-	r.era.Add(1)
+	r.era.now.Add(1)
 	r.cache.mu.Unlock()
 	<-done
 	r.plugin.set(func(f *faultyPlugin) { f.decErr = errNoSuchKEK })
@@ -173,7 +173,7 @@ func TestALossIsFoundOnce(t *testing.T) {
 		heir.write("v")
 		heir.followed.Suspect("1", plugin.Troublef(Failed, "x"))
 		heir.settle()
-		require.EqualValues(t, 1, r.era.Load())
+		require.EqualValues(t, 1, r.era.now.Load())
 	})
 	t.Run("by another that was slow", func(t *testing.T) {
 		r := newRig(t)
@@ -205,7 +205,7 @@ func TestALossIsFoundOnce(t *testing.T) {
 		heir.plugin.set(func(f *faultyPlugin) { f.decErr, f.refused = errNoSuchKEK, spare.source.EncryptedDEK })
 		heir.followed.Suspect("1", plugin.Troublef(Failed, "x"))
 		heir.settle()
-		require.EqualValues(t, 1, r.era.Load())
+		require.EqualValues(t, 1, r.era.now.Load())
 		require.Empty(t, heir.Health().Problem)
 	})
 }
@@ -215,7 +215,7 @@ func (r *rig) draftDEK(t *testing.T, era uint32) *writeDEK {
 	r.plugin.live()
 	dek, trouble := r.make(t.Context(), r.draft(), "start")
 	require.Nil(t, trouble)
-	dek.opener.era = era
+	dek.opener.era.Store(era)
 	return dek
 }
 
@@ -350,7 +350,7 @@ func TestWhatIsTakenUpAgainStaysReadableWhenItIsLost(t *testing.T) {
 	r.clock.Step(2 * time.Second)
 	r.plugin.wake <- struct{}{}
 	r.settle()
-	require.EqualValues(t, 1, r.era.Load())
+	require.EqualValues(t, 1, r.era.now.Load())
 	r.read(own)
 }
 

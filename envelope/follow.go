@@ -53,31 +53,34 @@ func (p *Provider) ask(ctx context.Context, role Role) {
 	if ctx.Err() != nil {
 		return
 	}
-	p.publish(d)
+	well := p.well(d)
 	switch {
 	case dek == nil:
-	case p.well(d):
-		p.writeWith(dek, asked)
+	case well:
+		p.writeWith(dek, asked) // before anybody is told that the plugin is well
 	case p.writer.current() == dek:
 	case d.Decrypt.Trouble == nil:
 		p.writer.keepSpare(dek, asked) // for when it is well
 	default:
 		p.writer.keepSpare(dek, time.Time{}) // it may be what the plugin did not unwrap
 	}
+	p.publish(d)
+	if well && dek != nil && p.era.isLost(dek.opener) {
+		p.mustMakeAnother() // another provider has found that meanwhile
+	}
+	if well && role == Writes {
+		p.recheck(ctx, d.KeyID)
+	}
 }
 
-// writeWith lets a DEK be written with for the write window from since on. One whose KEK
-// another provider has found to be lost meanwhile is not: it has to be made anew.
+// writeWith lets a DEK be written with for the write window from since on, unless its
+// KEK is known to be lost.
 func (p *Provider) writeWith(dek *writeDEK, since time.Time) {
 	if now := p.writer.current(); now != dek {
 		p.setAside(now) // before anybody could look for it in vain
 	}
 	p.use(dek)
-	former, ok := p.writer.permit(dek, since)
-	p.setAside(former)
-	if !ok {
-		p.mustMakeAnother()
-	}
+	p.setAside(p.writer.permit(dek, since))
 }
 
 // setAside keeps a DEK that is no longer written with among those that are read
@@ -182,6 +185,7 @@ func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
 	}
 	if reason != notUnwrapped {
 		if spare, ok := p.writer.takeSpare(d.KeyID, p.opts.MaxWrites); ok {
+			p.question(p, 0)
 			d.learn(proven(spare.writeDEK, p.opts.Clock.Now()))
 			d.learn(func(k plugin.Known) plugin.Known { k.TriedAt = spare.proven; return k })
 			return spare.writeDEK

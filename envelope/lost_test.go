@@ -145,20 +145,6 @@ func TestAllThatALostKEKWrappedIsStale(t *testing.T) {
 			require.Error(r.t, r.Prepare(r.t.Context()))
 			r.SetRole(Writes)
 		},
-		"in other words, until the window was over": func(r *rig) {
-			r.plugin.set(func(f *faultyPlugin) { f.decErr = status.Error(codes.Unknown, "no such key") })
-			r.reconnect()
-			for range 20 {
-				r.pass(DefaultUnhealthyPoll)
-			}
-		},
-		"as if it were away, until the window was over": func(r *rig) {
-			r.plugin.set(func(f *faultyPlugin) { f.decErr = status.Error(codes.Unavailable, "no such key") })
-			r.reconnect()
-			for range 20 {
-				r.pass(DefaultUnhealthyPoll)
-			}
-		},
 		"by a value that is not its own": func(r *rig) {
 			cold, _ := sealedBy(r.t, "1")
 			r.plugin.set(func(f *faultyPlugin) { f.refused = nil })
@@ -308,7 +294,7 @@ func TestWhatIsWrittenAfterALossIsNotStale(t *testing.T) {
 	require.True(t, stale)
 
 	r.SetRole(Reads) // nor what was set aside before a loss that is found meanwhile
-	r.lose(r.Provider, r.era.Load())
+	r.lose(r.Provider, r.era.now.Load())
 	r.SetRole(Writes)
 	r.settle()
 	_, stale = r.read(r.write("again"))

@@ -65,18 +65,14 @@ func (p *Provider) make(ctx context.Context, d *draft, reason string) (*writeDEK
 func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *writeDEK, t *plugin.Trouble) {
 	start := p.opts.Clock.Now()
 	t = p.noted(d, encrypted, func() *plugin.Trouble { return p.wrapped(ctx, d.KeyID) })
+	if t == nil && reason == usedUp {
+		p.tryUsedUp(ctx, d.KeyID)
+	}
 	if t == nil {
 		t = p.noted(d, decrypted, func() *plugin.Trouble { return p.prove(ctx, p.maker.pending) })
 	}
-	before := p.writer.current()
-	if before == nil {
-		before = p.writer.aside()
-	}
-	if t == nil && before != nil && p.hasLost(ctx, d.KeyID, before, reason) {
-		p.lose(p, before.opener.era)
-		p.maker.pending.era = p.era.Load()
-	}
 	if t == nil {
+		p.maker.pending.era = p.question(p, p.maker.pending.era)
 		t = p.noted(d, encrypted, func() (t *plugin.Trouble) { dek, t = p.build(p.maker.pending); return t })
 	}
 	if t != nil {
@@ -87,48 +83,15 @@ func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *w
 	return dek, nil
 }
 
-// hasLost reports whether a plugin that unwraps a fresh DEK has lost what was wrapped
-// before: the one in whose place that comes for a reason, or what was read. If that is
-// because it was not unwrapped a moment ago, it is lost in whatever words it still is not:
-// no data go by taking too much for lost, and they may by taking too little. What is
-// under another key_id than the plugin's says nothing.
-func (p *Provider) hasLost(ctx context.Context, keyID string, before *writeDEK, reason string) bool {
-	switch {
-	case before.keyID != keyID || p.isLost(before.opener):
-		return false
-	case reason == usedUp:
-		_, lost := p.unwrapAgain(ctx, before)
-		return lost && ctx.Err() == nil
-	case reason == notUnwrapped:
-		return p.staysRefused(ctx, func() *plugin.Trouble {
-			t, _ := p.unwrapAgain(ctx, before)
-			return t
-		}) || p.staysRefused(ctx, func() (t *plugin.Trouble) {
-			if good := p.samples.Good(); good != nil && good.KeyID == keyID {
-				_, t, _ = p.callDecrypt(ctx, good)
-			}
-			return t
-		})
+// tryUsedUp tries the plugin by the DEK that is used up: nobody tries it again.
+func (p *Provider) tryUsedUp(ctx context.Context, keyID string) {
+	used := p.writer.current()
+	if used == nil || used.keyID != keyID || p.era.isLost(used.opener) {
+		return
 	}
-	return false
-}
-
-// staysRefused reports whether something is not unwrapped however often it is asked for:
-// an outage may be about to end. That the plugin is too busy, or does not answer, is no
-// refusal.
-func (p *Provider) staysRefused(ctx context.Context, unwrap func() *plugin.Trouble) (refused bool) {
-	for range 5 {
-		t := unwrap()
-		switch {
-		case t == nil || ctx.Err() != nil:
-			return false
-		case t.Problem == TimedOut:
-			return refused
-		case t.Problem != plugin.Throttled:
-			refused = true
-		}
+	if _, lost := p.unwrapAgain(ctx, used); lost && ctx.Err() == nil {
+		p.lose(p, used.opener.era.Load())
 	}
-	return refused
 }
 
 // noted makes a step and learns what came of it.
@@ -221,7 +184,7 @@ func (w *Wrapped) Reveals(dek []byte) bool {
 // prove has the plugin unwrap what it has wrapped, and holds it to its answer. A
 // plugin that cannot give a DEK back must not get anything to write.
 func (p *Provider) prove(ctx context.Context, pending *pendingDEK) *plugin.Trouble {
-	pending.era = p.era.Load()
+	pending.era = p.era.now.Load()
 	got, err := p.plugin.Decrypt(ctx, wrappedOf(&pending.source))
 	defer clear(got)
 	switch {
@@ -252,12 +215,9 @@ func (p *Provider) build(pending *pendingDEK) (*writeDEK, *plugin.Trouble) {
 	if err != nil {
 		return nil, plugin.Troublef(Failed, "build the DEK: %w", err)
 	}
-	known := &knownDEK{opener: open, keyID: source.KeyID, since: p.opts.Clock.Now(), era: pending.era, use: p.usage.of(source.KeyID)}
+	known := p.newDEK(open, source.KeyID, fingerprintOf(pending.secret[:]), pending.era)
 	known.proven.Store(true)
-	return &writeDEK{
-		sealer: sealer, keyID: source.KeyID, source: source, tail: tail, opener: known,
-		fingerprint: fingerprintOf(pending.secret[:]),
-	}, nil
+	return &writeDEK{sealer: sealer, keyID: source.KeyID, source: source, tail: tail, opener: known}, nil
 }
 
 func (o *Options) newSealer(secret, tail []byte) (sealer, error) {

@@ -2,7 +2,6 @@ package envelope
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/kube-atrest/atrest/internal/plugin"
 	"github.com/kube-atrest/atrest/internal/stored"
@@ -16,29 +15,20 @@ type memory struct {
 	samples plugin.Samples[stored.DEKSource]
 	usage   usage
 	era     eras
+	refused unanswered // what the plugin was last tried by in vain
 
 	mu      sync.Mutex
 	sharers map[*Provider]struct{}
 }
-
-// eras count how often the plugin was found to have lost a KEK.
-type eras struct{ atomic.Uint32 }
-
-// isOver reports whether the era of a DEK is: its KEK is lost, as far as is known.
-func (e *eras) isOver(d *knownDEK) bool { return d.era != e.Load() }
 
 // maxDoubted is how many DEKs in doubt are kept.
 const maxDoubted = 64
 
 func newMemory(maxDEKs int) *memory {
 	m := &memory{cache: newCache(maxDEKs), doubted: newCache(maxDoubted), sharers: map[*Provider]struct{}{}}
-	m.cache.residents.kept = func(e *entry) bool { return m.isLost(e.dek) }
+	m.cache.residents.kept = func(e *entry) bool { return m.era.isOver(e.dek) }
 	return m
 }
-
-// isLost reports whether the KEK of a DEK was found to be lost: then this memory is
-// the only place for it.
-func (m *memory) isLost(d *knownDEK) bool { return m.era.isOver(d) }
 
 func (m *memory) join(p *Provider) {
 	m.mu.Lock()
@@ -53,25 +43,57 @@ func (m *memory) leave(p *Provider) {
 }
 
 // lose begins another era: the plugin was found to have lost a KEK in an era, unless
-// that is over already. Nothing that was wrapped until now is written with, by whoever
+// that is known already. Nothing that was wrapped until now is written with, by whoever
 // shares the memory; it is read with.
 func (m *memory) lose(finder *Provider, era uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.era.Load() != era {
+	if era < m.era.lost.Load() {
 		return
 	}
-	m.era.Add(1)
-	m.samples.Clear()
+	m.era.lost.Store(m.begin())
 	for p := range m.sharers {
-		p.setAside(p.writer.current()) // before anybody could look for it in vain
-		p.setAside(p.writer.aside())
 		former := p.writer.lose()
 		p.setAside(former)
 		if p != finder && former != nil {
 			p.mustMakeAnother()
 		}
 	}
+}
+
+// question begins another era if something that the plugin had unwrapped was not
+// when it was last tried by it, in whatever words: another DEK takes its place, and
+// whether it ever will be unwrapped again is not known. All that was wrapped until now
+// is stale until the plugin unwraps it again. It is written with as before. question
+// returns the era of what was unwrapped in one, and after that which was not.
+func (m *memory) question(finder *Provider, unwrapped uint32) (era uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refused.Load() == nil {
+		return unwrapped
+	}
+	era = m.begin()
+	for p := range m.sharers {
+		if p != finder && p.writer.current() != nil {
+			p.followed.Look()
+		}
+	}
+	if unwrapped < m.era.lost.Load() {
+		return unwrapped
+	}
+	return era
+}
+
+// begin begins another era. The caller holds mu.
+func (m *memory) begin() (era uint32) {
+	era = m.era.now.Add(1)
+	m.samples.Clear()
+	m.refused.Store(nil)
+	for p := range m.sharers { // before anybody could look for it in vain
+		p.setAside(p.writer.current())
+		p.setAside(p.writer.aside())
+	}
+	return era
 }
 
 // mustMakeAnother notes that what the plugin wrapped is lost, as another provider has

@@ -16,6 +16,7 @@ func (p *Provider) beginToWrite() {
 	}
 	if spare := p.writer.begin(p.knownKeyID(k), k.NamedAt, healthy); spare.writeDEK != nil {
 		p.use(spare.writeDEK)
+		p.question(p, 0)
 		now := p.opts.Clock.Now()
 		p.followed.Learn(func(k plugin.Known) plugin.Known {
 			k.Decrypt, k.TriedAt = k.Decrypt.Moot(now), spare.proven
@@ -105,7 +106,7 @@ func (p *Provider) proveAgain(ctx context.Context, s spare) *plugin.Trouble {
 	case lost && p.writer.current() != nil:
 		p.writer.keepSpare(nil, time.Time{}) // the present one was unwrapped just now
 	case lost:
-		p.lose(p, s.opener.era)
+		p.lose(p, s.opener.era.Load())
 	case t == nil:
 		p.writer.keepSpare(s.writeDEK, now)
 	case now.Sub(s.proven) >= p.opts.HealthyPoll:

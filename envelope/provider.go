@@ -66,6 +66,7 @@ func NewProvider(owned Plugin, opts Options) *Provider {
 
 func (p *Provider) close() {
 	p.setAside(p.writer.current()) // for those that are left
+	p.question(p, 0)               // nobody else asks for what it asked for in vain
 	p.memory.leave(p)
 	_ = p.writer.end()
 	_ = p.plugin.Close() // there is nobody left whom an error could concern
@@ -218,7 +219,7 @@ func (p *Provider) DropAged() {
 		return
 	}
 	oldest := p.opts.Clock.Now().Add(-p.opts.MaxDEKAge)
-	aged := func(d *knownDEK) bool { return d.since.Before(oldest) && !p.isLost(d) }
+	aged := func(d *knownDEK) bool { return d.since.Before(oldest) && !p.era.isOver(d) }
 	p.doubted.drop(aged)
 	if len(p.cache.drop(aged)) > 0 {
 		p.opts.Observer.DEKsDropped(p.cache.len())

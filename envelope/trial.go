@@ -36,7 +36,7 @@ func (p *Provider) tryDEK(ctx context.Context, d *draft, dek *writeDEK, doubted 
 	d.tried = true
 	asked := p.opts.Clock.Now()
 	t, lost := p.unwrapAgain(ctx, dek)
-	if good := p.samples.Good(); t == nil && doubted && good != nil && good.KeyID == d.KeyID && ctx.Err() == nil {
+	if good := p.samples.Good(under(d.KeyID)); t == nil && doubted && good != nil && ctx.Err() == nil {
 		t, _ = p.unwrapSample(ctx, d, good)
 	}
 	if ctx.Err() != nil {
@@ -46,7 +46,7 @@ func (p *Provider) tryDEK(ctx context.Context, d *draft, dek *writeDEK, doubted 
 	d.learn(func(k plugin.Known) plugin.Known { return k.AfterTrial(t, asked, now) })
 	if lost {
 		p.setAside(dek) // it may be about to be written with
-		p.lose(p, dek.opener.era)
+		p.lose(p, dek.opener.era.Load())
 	}
 	return lost
 }
@@ -59,7 +59,7 @@ func (p *Provider) tryNow(ctx context.Context, dek *writeDEK) *plugin.Trouble {
 		return nil // whoever waits is told
 	}
 	p.publish(d)
-	if p.isLost(dek.opener) && d.Decrypt.Trouble == nil {
+	if p.era.isLost(dek.opener) && d.Decrypt.Trouble == nil {
 		p.mustMakeAnother()
 	}
 	return d.Decrypt.Trouble
@@ -68,7 +68,25 @@ func (p *Provider) tryNow(ctx context.Context, dek *writeDEK) *plugin.Trouble {
 // unwrapAgain has the plugin unwrap a DEK that it has unwrapped before. lost
 // reports whether it said that it no longer can.
 func (p *Provider) unwrapAgain(ctx context.Context, dek *writeDEK) (t *plugin.Trouble, lost bool) {
-	got, err := p.plugin.Decrypt(ctx, wrappedOf(&dek.source))
+	t, lost = p.unwrapKnown(ctx, dek.opener, &dek.source)
+	switch {
+	case t == nil:
+		p.refused.unwrapped(string(dek.tail))
+	case ctx.Err() == nil:
+		p.refused.refused(string(dek.tail))
+	}
+	return t, lost
+}
+
+// under reports whether a source is under a key_id.
+func under(keyID string) func(*stored.DEKSource) bool {
+	return func(s *stored.DEKSource) bool { return s.KeyID == keyID }
+}
+
+// unwrapKnown is unwrapAgain for any DEK that is in memory.
+func (p *Provider) unwrapKnown(ctx context.Context, dek *knownDEK, source *stored.DEKSource) (t *plugin.Trouble, lost bool) {
+	era := p.era.now.Load()
+	got, err := p.plugin.Decrypt(ctx, wrappedOf(source))
 	defer clear(got)
 	switch {
 	case err != nil:
@@ -76,6 +94,7 @@ func (p *Provider) unwrapAgain(ctx context.Context, dek *writeDEK) (t *plugin.Tr
 	case fingerprintOf(got) != dek.fingerprint:
 		return plugin.Troublef(BadAnswer, "decrypt: the plugin no longer gives back the DEK that it was given to encrypt"), true
 	}
+	p.era.unwrapped(dek, era)
 	return nil, false
 }
 
@@ -106,18 +125,18 @@ func (p *Provider) trySample(ctx context.Context, d *draft) {
 // askSample has the plugin unwrap what it is tried by. telling reports whether t is
 // about the plugin.
 func (p *Provider) askSample(ctx context.Context, d *draft) (t *plugin.Trouble, telling bool) {
-	if source := p.samples.Best(func(s *stored.DEKSource) bool { return s.KeyID == d.KeyID }); source != nil {
+	if source := p.samples.Best(under(d.KeyID)); source != nil {
 		return p.unwrapSample(ctx, d, source)
 	}
 	switch aside := p.writer.aside(); {
-	case aside == nil || p.isLost(aside.opener):
+	case aside == nil || p.era.isLost(aside.opener):
 		return nil, false
 	case aside.keyID != p.knownKeyID(&d.Known):
 		return p.unwrapSample(ctx, d, &aside.source)
 	default:
 		t, lost := p.unwrapAgain(ctx, aside)
 		if lost && ctx.Err() == nil {
-			p.lose(p, aside.opener.era)
+			p.lose(p, aside.opener.era.Load())
 		}
 		return t, true
 	}
@@ -129,12 +148,14 @@ func (p *Provider) askSample(ctx context.Context, d *draft) (t *plugin.Trouble, 
 // works with, it should know: then that is lost. telling reports whether t is
 // about the plugin.
 func (p *Provider) unwrapSample(ctx context.Context, d *draft, source *stored.DEKSource) (t *plugin.Trouble, telling bool) {
-	era, good := p.era.Load(), p.samples.Good() == source
+	era, good := p.era.now.Load(), p.samples.IsGood(source)
 	_, t, err := p.callDecrypt(ctx, source)
-	if t == nil || ctx.Err() != nil {
-		return nil, true
-	}
 	switch {
+	case ctx.Err() != nil:
+		return nil, true
+	case t == nil:
+		p.refused.unwrapped(string(source.Tail()))
+		return nil, true
 	case plugin.OfTheValue(err):
 		p.samples.Forget(source)
 		if !good || source.KeyID != p.knownKeyID(&d.Known) {
@@ -144,6 +165,8 @@ func (p *Provider) unwrapSample(ctx context.Context, d *draft, source *stored.DE
 	case d.KeyID != "" && source.KeyID != d.KeyID && !t.LostContact():
 		p.samples.Forget(source)
 		return nil, false
+	case good && source.KeyID == d.KeyID:
+		p.refused.refused(string(source.Tail()))
 	}
 	return t, true
 }

@@ -76,8 +76,8 @@ func (p *Provider) unwrap(ctx context.Context, s *stored.DEKSource, raw []byte) 
 			if err != nil {
 				return nil, t, err
 			}
-			if !p.isLost(dek) {
-				p.samples.Unwrapped(s)
+			if !p.era.isOver(dek) {
+				p.samples.Unwrapped(s, s.KeyID == p.followed.Load().KeyID)
 			}
 			p.cache.addSource(s, raw, dek)
 			p.opts.Observer.DEKUnwrapped(p.cache.len())
@@ -88,7 +88,7 @@ func (p *Provider) unwrap(ctx context.Context, s *stored.DEKSource, raw []byte) 
 
 // callDecrypt asks the plugin for a DEK.
 func (p *Provider) callDecrypt(ctx context.Context, s *stored.DEKSource) (*knownDEK, *plugin.Trouble, error) {
-	era := p.era.Load()
+	era := p.era.now.Load()
 	secret, err := p.plugin.Decrypt(ctx, wrappedOf(s))
 	if err != nil {
 		return nil, plugin.TroubleOf("decrypt", err), err
@@ -99,5 +99,12 @@ func (p *Provider) callDecrypt(ctx context.Context, s *stored.DEKSource) (*known
 		err = fmt.Errorf("%w: %w", plugin.ErrNoKey, err)
 		return nil, plugin.Troublef(BadAnswer, "decrypt: %w", err), err
 	}
-	return &knownDEK{opener: open, keyID: s.KeyID, since: p.opts.Clock.Now(), era: era, use: p.usage.of(s.KeyID)}, nil, nil
+	return p.newDEK(open, s.KeyID, fingerprintOf(secret), era), nil, nil
+}
+
+// newDEK is a DEK that the plugin unwrapped in an era.
+func (p *Provider) newDEK(open opener, keyID string, f fingerprint, era uint32) *knownDEK {
+	dek := &knownDEK{opener: open, keyID: keyID, fingerprint: f, since: p.opts.Clock.Now(), use: p.usage.of(keyID)}
+	dek.era.Store(era)
+	return dek
 }

@@ -254,3 +254,31 @@ func TestNothingThatHoldsAKeyPrintsIt(t *testing.T) {
 		}
 	}
 }
+
+// whenMade is told when a DEK is first written with.
+type whenMade struct {
+	silent
+	do func()
+}
+
+func (o *whenMade) DEKMade(string, time.Duration, error) { o.do() }
+
+// A plugin is called well when there is something to write with, and not a moment
+// before.
+func TestAPluginIsCalledWellWhenItCanBeWrittenWith(t *testing.T) {
+	seen := &whenMade{do: func() {}}
+	r := newRig(t, func(o *Options) { o.Observer = seen })
+	r.plugin.die()
+	r.pass(DefaultWriteWindow + time.Second)
+	r.plugin.live()
+	r.plugin.set(func(f *faultyPlugin) { f.status.KeyID = "2" })
+	told := 0
+	seen.do = func() {
+		told++
+		require.NotEmpty(t, r.Health().Problem)
+	}
+	r.pass(DefaultUnhealthyPoll)
+	require.Equal(t, 1, told)
+	require.Empty(t, r.Health().Problem)
+	r.write("v")
+}

@@ -19,7 +19,6 @@ type writeDEK struct {
 	source stored.DEKSource
 	tail   []byte // encoded source, as it ends every object sealed under it
 	opener *knownDEK
-	fingerprint
 
 	reason string        // why it was made
 	took   time.Duration // to make it
@@ -47,7 +46,7 @@ type writing struct {
 // outdates reports whether a value under a DEK is to be written again. Nothing is
 // outdated where nothing is written, and everything while it is not known under
 // which key_id it should be. What is of an earlier era was wrapped by a KEK that
-// the plugin has lost: it is readable in this process, and perhaps nowhere else.
+// the plugin may have lost: it is readable in this process, and perhaps nowhere else.
 func (w *writing) outdates(d *knownDEK) bool {
 	return w != nil && (w.keyID != d.keyID || w.era.isOver(d))
 }
@@ -125,13 +124,13 @@ func (w *writer) name(keyID string, at time.Time) {
 	w.set(next)
 }
 
-// permit lets dek be written with for the write window from since on, and returns
-// the one in whose place it comes, if that is another. It is not ok if its KEK was lost
-// meanwhile.
-func (w *writer) permit(dek *writeDEK, since time.Time) (former *writeDEK, ok bool) {
+// permit lets dek be written with for the write window from since on, unless its KEK
+// was lost meanwhile, and returns the one in whose place it comes, if that is another.
+func (w *writer) permit(dek *writeDEK, since time.Time) (former *writeDEK) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.put(dek, since)
+	former, _ = w.put(dek, since)
+	return former
 }
 
 // replace puts another DEK in the place of one that is used up. It does not
@@ -150,7 +149,7 @@ func (w *writer) put(dek *writeDEK, since time.Time) (former *writeDEK, ok bool)
 		w.spare = spare{dek, since} // the role changed meanwhile
 		return nil, true
 	}
-	if w.era.isOver(dek.opener) {
+	if w.era.isLost(dek.opener) {
 		return nil, false
 	}
 	if now.dek != dek {

@@ -37,7 +37,7 @@ func (p *Provider) ping(ctx context.Context) {
 		t = p.unwrapProbe(ctx, made)
 	}
 	var others *plugin.Trouble
-	if good := p.samples.Good(); t == nil && good != nil && (known.Doubt != nil || known.Decrypt.Trouble != nil) {
+	if good := p.samples.Good(always); t == nil && good != nil && (known.Doubt != nil || known.Decrypt.Trouble != nil) {
 		others, _ = p.unwrapSample(ctx, good)
 	}
 	if ctx.Err() != nil {
@@ -93,7 +93,7 @@ func (p *Provider) recheck(ctx context.Context) {
 	if !p.followed.Load().TrialIsDue(envelope.Reads, p.opts.HealthyPoll, asked) {
 		return
 	}
-	wrapped := p.samples.Best(func(*[]byte) bool { return true })
+	wrapped := p.samples.Best(always)
 	var t *plugin.Trouble
 	telling := false
 	if wrapped != nil {
@@ -105,6 +105,9 @@ func (p *Provider) recheck(ctx context.Context) {
 	now := p.opts.Clock.Now()
 	p.followed.Learn(func(k plugin.Known) plugin.Known { return k.AfterSample(t, telling, asked, now) })
 }
+
+// always: KMS v1 names no KEK.
+func always(*[]byte) bool { return true }
 
 // unwrapSample has the plugin unwrap a stored value's DEK. That it has no such KEK
 // is the value's matter, and nothing to be tried by again. telling reports whether

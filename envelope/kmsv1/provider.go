@@ -148,7 +148,7 @@ func (p *Provider) unwrap(ctx context.Context, wrapped []byte) (*dek, error) {
 			if err != nil {
 				return nil, t, err
 			}
-			p.samples.Unwrapped(&own)
+			p.samples.Unwrapped(&own, true)
 			p.remember(own, d)
 			return d, nil, nil
 		},

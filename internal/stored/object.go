@@ -200,9 +200,28 @@ func Split(payload []byte) (data, tail []byte, ok bool) {
 // in any order, the last of a repeated one wins, and unknown ones are passed
 // over, as every protobuf reader does. Data aliases payload; the source does not.
 func Parse(payload []byte) (Object, error) {
-	var o Object
+	o, err := parse(payload)
+	if err == nil && len(o.Data) == 0 {
+		err = errors.New("encrypted data is empty")
+	}
+	if err != nil {
+		return Object{}, err
+	}
+	return o, o.Source.validate()
+}
+
+// ParseSource reads what [DEKSource.Tail] encodes, in any order of its fields.
+func ParseSource(tail []byte) (DEKSource, error) {
+	o, err := parse(tail)
+	if err != nil {
+		return DEKSource{}, err
+	}
+	return o.Source, o.Source.validate()
+}
+
+func parse(payload []byte) (o Object, err error) {
 	annotations := map[string][]byte{}
-	err := eachField(payload, func(f wireField) error {
+	err = eachField(payload, func(f wireField) error {
 		switch {
 		case f.number == fieldData && f.kind == protowire.BytesType:
 			o.Data = f.bytes
@@ -220,17 +239,11 @@ func Parse(payload []byte) (Object, error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return Object{}, err
-	}
 	for k, v := range annotations {
 		o.Source.Annotations = append(o.Source.Annotations, Annotation{Key: k, Value: v})
 	}
 	slices.SortFunc(o.Source.Annotations, byKey)
-	if len(o.Data) == 0 {
-		return Object{}, errors.New("encrypted data is empty")
-	}
-	return o, o.Source.validate()
+	return o, err
 }
 
 // sourceType narrows as protobuf does for enums: to the low 32 bits.
