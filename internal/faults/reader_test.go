@@ -292,7 +292,7 @@ func TestTheKeyIDOfAPluginIsKnownInEveryRole(t *testing.T) {
 		}, "the key_id is "+keyID)
 	}
 	knows("read", "2")
-	require.Contains(t, s.metrics(t, "known-next"), "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{")
+	require.Contains(t, s.metrics(t, "known-next", nil), "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{")
 	next.Heal("3")
 	s.clock.Step(healthyPoll)
 	knows("read", "3")

@@ -79,7 +79,7 @@ func (s *server) failed() bool { return s.Status().Reload.Outcome == "failed" }
 // failures are the reloads that failed, as counted.
 func (s *server) requireFailures(t *trial, n string) {
 	t.Helper()
-	require.Contains(t, s.metrics(t, t.id), `automatic_reloads_total{status="failure"} `+n)
+	require.Contains(t, s.metrics(t, t.id, t.before), `automatic_reloads_total{status="failure"} `+n)
 }
 
 func fileBad(t *trial) {

@@ -5,7 +5,6 @@
 package faults
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	dto "github.com/prometheus/client_model/go"
 )
 
 // row is a row of the operations page: what stands in its columns "What is
@@ -32,6 +33,7 @@ type row struct {
 type trial struct {
 	*testing.T
 	row
+	before counts // what others counted in this process
 	looked bool
 }
 
@@ -41,7 +43,7 @@ func TestOperations(t *testing.T) {
 	for _, r := range rows {
 		t.Run(r.id, func(t *testing.T) {
 			t.Parallel()
-			trial := &trial{T: t, row: r}
+			trial := &trial{T: t, row: r, before: countsNow(t)}
 			r.test(trial)
 			require.True(t, trial.looked, "the test never looks at what is seen")
 		})
@@ -79,14 +81,42 @@ func (s *server) shown(t *trial) string {
 	}
 	state, err := json.Marshal(s.Status())
 	require.NoError(t, err)
-	return strings.Join([]string{"kms-providers: " + check, string(state), s.metrics(t, t.id), s.log.String()}, "\n")
+	return strings.Join([]string{"kms-providers: " + check, string(state), s.metrics(t, t.id, t.before), s.log.String()}, "\n")
+}
+
+// counts are what every counter and histogram of the process has counted, by its
+// series.
+type counts map[string]float64
+
+func countsNow(t testing.TB) counts {
+	now := counts{}
+	for _, f := range gathered(t) {
+		for _, m := range f.GetMetric() {
+			now[seriesOf(f, m)] = counted(m)
+		}
+	}
+	return now
+}
+
+func gathered(t testing.TB) []*dto.MetricFamily {
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	return families
+}
+
+func seriesOf(f *dto.MetricFamily, m *dto.Metric) string {
+	return f.GetName() + fmt.Sprint(m.GetLabel())
+}
+
+func counted(m *dto.Metric) float64 {
+	return m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
 }
 
 // metrics are those of the server and of its providers, whose names begin
-// with provider. Labels that only say whose they are are left out.
-func (s *server) metrics(t testing.TB, provider string) string {
-	families, err := legacyregistry.DefaultGatherer.Gather()
-	require.NoError(t, err)
+// with provider, and what is counted is so since before. Labels that only say whose
+// they are are left out.
+func (s *server) metrics(t testing.TB, provider string, before counts) string {
+	families := gathered(t)
 	server := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(s.name)))
 	var lines []string
 	for _, f := range families {
@@ -104,7 +134,7 @@ func (s *server) metrics(t testing.TB, provider string) string {
 				}
 			}
 			if ours {
-				value := cmp.Or(m.GetGauge().GetValue(), m.GetCounter().GetValue(), float64(m.GetHistogram().GetSampleCount()))
+				value := m.GetGauge().GetValue() + counted(m) - before[seriesOf(f, m)]
 				lines = append(lines, fmt.Sprintf("%s{%s} %v", f.GetName(), strings.Join(labels, ","), value))
 			}
 		}
