@@ -7,36 +7,36 @@ import (
 
 // building is a content that is being built, beside the goroutine that looks at
 // the file; zero for none.
-type building struct {
+type building[G Generation] struct {
 	hash string
-	done chan built
+	done chan built[G]
 	stop context.CancelFunc
 }
 
 // built is what came of it.
-type built struct {
-	next Generation
+type built[G Generation] struct {
+	next G
 	err  error
 }
 
 // build begins to build a content.
-func (c *Controller) build(ctx context.Context, l look) {
+func (c *Controller[G]) build(ctx context.Context, l look) {
 	ctx, stop := context.WithCancel(ctx)
-	b := building{hash: l.hash, done: make(chan built, 1), stop: stop}
+	b := building[G]{hash: l.hash, done: make(chan built[G], 1), stop: stop}
 	c.building = b
 	status := c.Status()
 	status.LastAttempt, status.Building = c.config.Clock.Now(), l.hash
 	c.status.Store(&status)
 	go func() {
 		next, err := c.config.Build(ctx, l.content)
-		b.done <- built{next, err}
+		b.done <- built[G]{next, err}
 	}()
 }
 
 // abandon ends the building under way, and reports whether there is one: the
 // file holds another content by now, or none, or nobody follows it any longer.
 // What was built all the same is closed.
-func (c *Controller) abandon() bool {
+func (c *Controller[G]) abandon() bool {
 	if c.building.done == nil {
 		return false
 	}
@@ -49,8 +49,8 @@ func (c *Controller) abandon() bool {
 }
 
 // ended notes that nothing is being built.
-func (c *Controller) ended() Status {
-	c.building = building{}
+func (c *Controller[G]) ended() Status {
+	c.building = building[G]{}
 	status := c.Status()
 	status.Building = ""
 	c.status.Store(&status)
@@ -58,7 +58,7 @@ func (c *Controller) ended() Status {
 }
 
 // built takes in what came of building a content.
-func (c *Controller) built(b built) {
+func (c *Controller[G]) built(b built[G]) {
 	hash := c.building.hash
 	c.building.stop()
 	status := c.ended()

@@ -18,19 +18,19 @@ import (
 // Build may wait for others, bounds that waiting, and ends when ctx does: that is
 // when the file holds another content, which is built next. Its errors must not
 // hold key material.
-type Build func(ctx context.Context, content []byte) (Generation, error)
+type Build[G Generation] func(ctx context.Context, content []byte) (G, error)
 
 // Config is what a [Controller] works with. Path, Hash, Build and Set are
 // required.
-type Config struct {
+type Config[G Generation] struct {
 	// Path leads to the file.
 	Path string
 	// Hash is that of the content in use (see [Hash]).
 	Hash string
 	// Build is called for one content at a time, while the file is looked at.
-	Build Build
+	Build Build[G]
 	// Set is where generations are swapped. The controller does not close it.
-	Set *Set
+	Set *Set[G]
 
 	// Poll is the longest time between two looks at the file. An outcome
 	// that lasts so long counts even if the file is open for writing, and
@@ -46,7 +46,7 @@ type Config struct {
 	// Notifier is [FSNotify] by default.
 	Notifier Notifier
 	// Hooks report what happens.
-	Hooks Hooks
+	Hooks Hooks[G]
 }
 
 // The defaults of [Config].
@@ -55,7 +55,7 @@ const (
 	DefaultQuiet = 40 * time.Millisecond
 )
 
-func (c Config) complete() (Config, error) {
+func (c Config[G]) complete() (Config[G], error) {
 	if c.Path == "" || c.Hash == "" || c.Build == nil || c.Set == nil {
 		return c, errors.New("reload: Path, Hash, Build and Set are required")
 	}
@@ -81,23 +81,23 @@ func (c Config) complete() (Config, error) {
 
 // Controller keeps a [Set] in step with a file. Status may be called at any
 // time by anyone, Run once.
-type Controller struct {
-	config   Config
+type Controller[G Generation] struct {
+	config   Config[G]
 	settling settling
 	status   atomic.Pointer[Status] // stored by the goroutine of Run
 	watching watching
-	building building
+	building building[G]
 	telling  telling // of the latest failure
 }
 
 // NewController returns a controller, or an error that names what is wrong with
 // config. It does nothing before Run.
-func NewController(config Config) (*Controller, error) {
+func NewController[G Generation](config Config[G]) (*Controller[G], error) {
 	config, err := config.complete()
 	if err != nil {
 		return nil, err
 	}
-	c := &Controller{
+	c := &Controller[G]{
 		config: config,
 		settling: settling{
 			announced:   config.Quiet,
@@ -110,7 +110,7 @@ func NewController(config Config) (*Controller, error) {
 }
 
 // Status returns what is known now.
-func (c *Controller) Status() Status { return *c.status.Load() }
+func (c *Controller[G]) Status() Status { return *c.status.Load() }
 
 // reason is why the file is looked at.
 type reason int
@@ -123,7 +123,7 @@ const (
 
 // Run follows the file until ctx is done. When it returns, nothing that it
 // started is left.
-func (c *Controller) Run(ctx context.Context) {
+func (c *Controller[G]) Run(ctx context.Context) {
 	poll := c.config.Clock.NewTicker(c.config.Poll)
 	defer poll.Stop()
 	defer c.watching.end()
@@ -155,7 +155,7 @@ func (c *Controller) Run(ctx context.Context) {
 
 // look looks at the file once, acts if what it saw counts, and returns when to
 // look again before the next poll; zero for not.
-func (c *Controller) look(ctx context.Context, why reason) time.Duration {
+func (c *Controller[G]) look(ctx context.Context, why reason) time.Duration {
 	c.watch(ctx)
 	l := lookAt(c.config.Path)
 	if why == polled && !l.sameOutcome(c.settling.last) {
@@ -174,7 +174,7 @@ func (c *Controller) look(ctx context.Context, why reason) time.Duration {
 
 // act brings the Set in step with a look that counts. Most often it is already,
 // or about to be.
-func (c *Controller) act(ctx context.Context, l look, why reason) {
+func (c *Controller[G]) act(ctx context.Context, l look, why reason) {
 	if l.err == nil && l.hash == c.building.hash {
 		return
 	}
@@ -198,7 +198,7 @@ func (c *Controller) act(ctx context.Context, l look, why reason) {
 	}
 }
 
-func (c *Controller) cleared(status Status) {
+func (c *Controller[G]) cleared(status Status) {
 	status.LastError, status.FailedHash, status.FailedSince, status.Retrying = nil, "", time.Time{}, false
 	c.status.Store(&status)
 	call(c.config.Hooks.Cleared, status)

@@ -278,21 +278,21 @@ func TestNewControllerChecksItsConfig(t *testing.T) {
 	set, _ := newSet(constant{})
 	defer set.Close()
 	build := func(context.Context, []byte) (Generation, error) { return constant{}, nil }
-	whole := Config{Path: "config", Hash: "sha256:0", Build: build, Set: set}
+	whole := Config[Generation]{Path: "config", Hash: "sha256:0", Build: build, Set: set}
 
 	c, err := NewController(whole)
 	require.NoError(t, err)
 	require.Equal(t, DefaultPoll, c.config.Poll)
 	require.Equal(t, DefaultQuiet, c.config.Quiet)
 	require.True(t, filepath.IsAbs(c.config.Path), "the process may change its folder")
-	for name, spoil := range map[string]func(*Config){
-		"no path":             func(c *Config) { c.Path = "" },
-		"no hash":             func(c *Config) { c.Hash = "" },
-		"no build":            func(c *Config) { c.Build = nil },
-		"no set":              func(c *Config) { c.Set = nil },
-		"quiet above poll":    func(c *Config) { c.Quiet, c.Poll = 2, 1 },
-		"quiet below nothing": func(c *Config) { c.Quiet = -1 },
-		"poll below nothing":  func(c *Config) { c.Poll = -1 },
+	for name, spoil := range map[string]func(*Config[Generation]){
+		"no path":             func(c *Config[Generation]) { c.Path = "" },
+		"no hash":             func(c *Config[Generation]) { c.Hash = "" },
+		"no build":            func(c *Config[Generation]) { c.Build = nil },
+		"no set":              func(c *Config[Generation]) { c.Set = nil },
+		"quiet above poll":    func(c *Config[Generation]) { c.Quiet, c.Poll = 2, 1 },
+		"quiet below nothing": func(c *Config[Generation]) { c.Quiet = -1 },
+		"poll below nothing":  func(c *Config[Generation]) { c.Poll = -1 },
 	} {
 		config := whole
 		spoil(&config)

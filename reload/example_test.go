@@ -55,13 +55,13 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	set := reload.NewSet(first, reload.SetOptions{})
+	set := reload.NewSet[reload.Generation](first, reload.SetOptions{})
 	defer set.Close()
 
 	loaded := make(chan reload.Status)
-	controller, err := reload.NewController(reload.Config{
+	controller, err := reload.NewController(reload.Config[reload.Generation]{
 		Path: path, Hash: reload.Hash(content), Build: build, Set: set,
-		Hooks: reload.Hooks{Loaded: func(_ reload.Generation, status reload.Status) { loaded <- status }},
+		Hooks: reload.Hooks[reload.Generation]{Loaded: func(_ reload.Generation, status reload.Status) { loaded <- status }},
 	})
 	if err != nil {
 		panic(err)

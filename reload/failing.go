@@ -17,7 +17,7 @@ type telling struct {
 
 // failed notes that the file cannot be used. It is the same failure as before
 // if it is of the same content and has the same prospects, whatever its words.
-func (c *Controller) failed(status Status, hash string, cause error) {
+func (c *Controller[G]) failed(status Status, hash string, cause error) {
 	now, again := c.config.Clock.Now(), retryable(cause)
 	same := status.LastError != nil && status.FailedHash == hash && status.Retrying == again
 	status.LastError = fmt.Errorf("the encryption config at %s is not in use, the one before it stays: %w", c.config.Path, cause)

@@ -153,10 +153,10 @@ func (l *loads) since(t time.Time) time.Duration {
 
 // followFile runs a controller until the test ends. It returns when events, if
 // there are any, are being watched.
-func followFile(t *testing.T, path string, config Config) *loads {
+func followFile(t *testing.T, path string, config Config[Generation]) *loads {
 	t.Helper()
 	got := &loads{looks: make(chan struct{}, 100)}
-	set := NewSet(&fakeGeneration{name: inUse}, SetOptions{})
+	set := NewSet[Generation](&fakeGeneration{name: inUse}, SetOptions{})
 	config.Path, config.Hash, config.Set = path, Hash([]byte(inUse)), set
 	config.Build = func(_ context.Context, content []byte) (Generation, error) {
 		got.add(string(content))
@@ -203,7 +203,7 @@ func TestEachWayOfChangingTheFileTakesEffectByEvent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := realTempDir(t)
 			path := way.lay(t, dir)
-			got := followFile(t, path, Config{Poll: time.Hour, Notifier: FSNotify{}})
+			got := followFile(t, path, Config[Generation]{Poll: time.Hour, Notifier: FSNotify{}})
 			way.change(t, dir)
 			changed := time.Now()
 			requireLoads(t, got, "second")
@@ -219,7 +219,7 @@ func TestEachWayOfChangingTheFileTakesEffectByPoll(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := realTempDir(t)
 			path := way.lay(t, dir)
-			got := followFile(t, path, Config{Poll: 50 * time.Millisecond, Quiet: 10 * time.Millisecond, Notifier: none{}})
+			got := followFile(t, path, Config[Generation]{Poll: 50 * time.Millisecond, Quiet: 10 * time.Millisecond, Notifier: none{}})
 			<-got.looks // the second begins when the first, which is no poll, is over
 			way.change(t, dir)
 			requireLoads(t, got, "second")
@@ -305,7 +305,7 @@ func TestWhatEventsSay(t *testing.T) {
 func TestFoldersThatMoveAndGoDoNotStopTheEvents(t *testing.T) {
 	dir := realTempDir(t)
 	path := plain(t, dir)
-	got := followFile(t, path, Config{Poll: time.Hour, Notifier: FSNotify{}})
+	got := followFile(t, path, Config[Generation]{Poll: time.Hour, Notifier: FSNotify{}})
 	for range 100 {
 		rename(t, dir+"/a", dir+"/old")
 		require.NoError(t, os.RemoveAll(dir+"/old"))
@@ -318,5 +318,5 @@ func TestFoldersThatMoveAndGoDoNotStopTheEvents(t *testing.T) {
 func TestRunWithoutAnyEventSourceEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	writeFile(t, path, inUse)
-	followFile(t, path, Config{Notifier: none{}})
+	followFile(t, path, Config[Generation]{Notifier: none{}})
 }

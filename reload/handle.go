@@ -17,7 +17,7 @@ import (
 // additions to a counter that another processor seldom has: no lock, no look-up,
 // no allocation.
 type handle struct {
-	set      *Set
+	set      *set
 	resource schema.GroupResource
 	bound    atomic.Pointer[binding]
 }
@@ -57,7 +57,7 @@ func (h *handle) enter(v *tally.Visit) (*binding, *slot) {
 
 // enter counts an operation into g if it is current. If it still is after it was
 // counted, then its draining begins later and sees the count.
-func (s *Set) enter(g *generation, v *tally.Visit) *slot {
+func (s *set) enter(g *generation, v *tally.Visit) *slot {
 	slot := g.enter(v)
 	if s.current.Load() == g {
 		return slot
@@ -112,7 +112,7 @@ func (h *handle) write(ctx context.Context, data []byte, dataCtx value.Context) 
 }
 
 // hasReplaced reports whether there is a newer generation than used.
-func (s *Set) hasReplaced(used *generation) bool {
+func (s *set) hasReplaced(used *generation) bool {
 	current := s.current.Load()
 	return current != used && !current.ended
 }

@@ -21,7 +21,7 @@ import (
 // but the count stands between a swap and the close.
 func TestNoOperationIsInAGenerationThatWasFoundEmpty(t *testing.T) {
 	const swaps = 5_000
-	s := NewSet(&fakeGeneration{}, SetOptions{Linger: -1})
+	s := NewSet[Generation](&fakeGeneration{}, SetOptions{Linger: -1})
 	h := s.TransformerForResource(secrets)
 	var ended atomic.Bool
 	var operations sync.WaitGroup
@@ -49,7 +49,7 @@ func TestNoOperationIsInAGenerationThatWasFoundEmpty(t *testing.T) {
 }
 
 // countHandles is how many handles are remembered.
-func (s *Set) countHandles() int {
+func (s *set) countHandles() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.handles)
@@ -83,7 +83,7 @@ func TestAHandleIsNotForgottenForAnEarlierOne(t *testing.T) {
 // Whoever loaded the current generation may come to be counted when that was
 // replaced, drained and closed.
 func TestAReplacedGenerationIsEnteredNoMore(t *testing.T) {
-	s := NewSet(&fakeGeneration{name: "one"}, SetOptions{Clock: clocktesting.NewFakeClock(start), Linger: -1})
+	s := NewSet[Generation](&fakeGeneration{name: "one"}, SetOptions{Clock: clocktesting.NewFakeClock(start), Linger: -1})
 	defer s.Close()
 	v := tally.Begin(etcdKey)
 	defer v.End()

@@ -63,7 +63,7 @@ type follower struct {
 	path       string
 	clock      *clocktesting.FakeClock
 	notifier   *fakeNotifier
-	controller *Controller
+	controller *Controller[Generation]
 	log        ktesting.Buffer
 
 	refuses map[string]error
@@ -86,12 +86,12 @@ func follow(t *testing.T, test func(*follower)) {
 			refuses: map[string]error{}, made: map[string]*fakeGeneration{},
 		}
 		writeFile(t, f.path, inUse)
-		set := NewSet(&fakeGeneration{name: inUse}, SetOptions{Clock: f.clock, Linger: -1})
+		set := NewSet[Generation](&fakeGeneration{name: inUse}, SetOptions{Clock: f.clock, Linger: -1})
 		var err error
-		f.controller, err = NewController(Config{
+		f.controller, err = NewController(Config[Generation]{
 			Path: f.path, Hash: Hash([]byte(inUse)), Build: f.build, Set: set,
 			Clock: f.clock, Notifier: f.notifier,
-			Hooks: Hooks{
+			Hooks: Hooks[Generation]{
 				Loaded:   func(_ Generation, s Status) { f.loaded = append(f.loaded, s) },
 				Failed:   func(s Status) { f.failed = append(f.failed, s) },
 				Reworded: func(s Status) { f.reworded = append(f.reworded, s) },

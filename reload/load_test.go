@@ -25,7 +25,7 @@ func TestThousandSwapsUnderLoad(t *testing.T) {
 	for i := range generations {
 		generations[i] = &fakeGeneration{name: strconv.Itoa(i), readsAll: true}
 	}
-	s := NewSet(generations[0], SetOptions{})
+	s := NewSet[Generation](generations[0], SetOptions{})
 
 	ctx, stop := context.WithCancel(t.Context())
 	var operations atomic.Int64
@@ -68,7 +68,7 @@ func TestThousandSwapsUnderLoad(t *testing.T) {
 }
 
 // roundTrip returns the generation that wrote.
-func roundTrip(s *Set, i int) (int, error) {
+func roundTrip(s *Set[Generation], i int) (int, error) {
 	name := func(i int) schema.GroupResource { return schema.GroupResource{Resource: fmt.Sprint("r", i)} }
 	stored, err := s.TransformerForResource(name(i)).TransformToStorage(context.Background(), []byte("v"), etcdKey)
 	if err != nil {

@@ -80,10 +80,15 @@ func (o SetOptions) withDefaults() SetOptions {
 	return o
 }
 
-// Set is a value.ResourceTransformers that is always current. It owns the
-// generations given to it and closes each once. All methods are safe for
+// Set is a value.ResourceTransformers that is always current, of generations of one
+// type. It owns those given to it and closes each once. All methods are safe for
 // concurrent use.
-type Set struct {
+type Set[G Generation] struct{ set }
+
+var _ value.ResourceTransformers = &Set[Generation]{}
+
+// set is a Set of generations of any type.
+type set struct {
 	options SetOptions
 	current atomic.Pointer[generation]
 
@@ -92,8 +97,6 @@ type Set struct {
 	closed   bool
 	retiring sync.WaitGroup
 }
-
-var _ value.ResourceTransformers = &Set{}
 
 // generation is a Generation in use.
 type generation struct {
@@ -107,16 +110,39 @@ type generation struct {
 }
 
 // NewSet returns a Set in which first is current.
-func NewSet(first Generation, options SetOptions) *Set {
-	s := &Set{
+func NewSet[G Generation](first G, options SetOptions) *Set[G] {
+	s := &Set[G]{set{
 		options: options.withDefaults(),
 		handles: map[schema.GroupResource]weak.Pointer[handle]{},
-	}
+	}}
 	s.current.Store(s.newGeneration(first))
 	return s
 }
 
-func (s *Set) newGeneration(g Generation) *generation {
+// Current returns the current generation; after Close, the last one. It is for
+// looking (health, what to keep for the next generation): nothing stops it from
+// being replaced and closed meanwhile.
+func (s *Set[G]) Current() G {
+	return s.current.Load().Generation.(G) // nothing else comes in
+}
+
+// Swap makes next current, for all resources at once, and returns. What it
+// replaces is closed later (see the package comment). On a closed Set it closes
+// next and returns false. Swaps come one after another, from one goroutine.
+func (s *Set[G]) Swap(next G) (swapped bool) {
+	swap := func() { swapped = s.swap(next) }
+	if c, ok := Generation(next).(Committer); ok {
+		c.Commit(swap)
+	} else {
+		swap()
+	}
+	if !swapped {
+		next.Close()
+	}
+	return swapped
+}
+
+func (s *set) newGeneration(g Generation) *generation {
 	return &generation{
 		Generation: g,
 		inflight:   newInflight(),
@@ -130,7 +156,7 @@ func (s *Set) newGeneration(g Generation) *generation {
 // somebody holds it, and may be called at any time, also for resources that no
 // generation has named yet. Nothing is kept of a handle that is let go: servers
 // have custom resources that come and go.
-func (s *Set) TransformerForResource(resource schema.GroupResource) value.Transformer {
+func (s *set) TransformerForResource(resource schema.GroupResource) value.Transformer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h := s.handles[resource].Value(); h != nil {
@@ -144,7 +170,7 @@ func (s *Set) TransformerForResource(resource schema.GroupResource) value.Transf
 }
 
 // forget forgets the handle of a resource, unless there is another by now.
-func (s *Set) forget(resource schema.GroupResource) {
+func (s *set) forget(resource schema.GroupResource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.handles[resource].Value() == nil {
@@ -152,30 +178,7 @@ func (s *Set) forget(resource schema.GroupResource) {
 	}
 }
 
-// Current returns the current generation; after Close, the last one. It is for
-// looking (health, what to keep for the next generation): nothing stops it from
-// being replaced and closed meanwhile.
-func (s *Set) Current() Generation {
-	return s.current.Load().Generation
-}
-
-// Swap makes next current, for all resources at once, and returns. What it
-// replaces is closed later (see the package comment). On a closed Set it closes
-// next and returns false. Swaps come one after another, from one goroutine.
-func (s *Set) Swap(next Generation) (swapped bool) {
-	swap := func() { swapped = s.swap(next) }
-	if c, ok := next.(Committer); ok {
-		c.Commit(swap)
-	} else {
-		swap()
-	}
-	if !swapped {
-		next.Close()
-	}
-	return swapped
-}
-
-func (s *Set) swap(next Generation) bool {
+func (s *set) swap(next Generation) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -190,7 +193,7 @@ func (s *Set) swap(next Generation) bool {
 }
 
 // install is called with mu held.
-func (s *Set) install(g *generation) {
+func (s *set) install(g *generation) {
 	old := s.current.Swap(g)
 	close(old.replaced)
 	// A handle that is not used after the swap must not keep the old
@@ -204,7 +207,7 @@ func (s *Set) install(g *generation) {
 }
 
 // retire sees old, which next has replaced, to its end.
-func (s *Set) retire(old, next *generation) {
+func (s *set) retire(old, next *generation) {
 	if next.before.Load() != nil {
 		s.linger(next)
 		next.before.Store(nil)
@@ -215,7 +218,7 @@ func (s *Set) retire(old, next *generation) {
 	old.Close()
 }
 
-func (s *Set) linger(next *generation) {
+func (s *set) linger(next *generation) {
 	timer := s.options.Clock.NewTimer(s.options.Linger)
 	defer timer.Stop()
 	select {
@@ -227,12 +230,12 @@ func (s *Set) linger(next *generation) {
 // Close ends the Set: operations that begin later fail with [ErrClosed], every
 // generation is closed as after a swap but without lingering, and then Close
 // returns. Further calls wait for the same and do nothing else.
-func (s *Set) Close() {
+func (s *set) Close() {
 	s.end()
 	s.retiring.Wait()
 }
 
-func (s *Set) end() {
+func (s *set) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

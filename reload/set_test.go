@@ -76,21 +76,21 @@ func (t fakeTransformer) work() error {
 	return nil
 }
 
-func write(t *testing.T, s *Set, resource schema.GroupResource) string {
+func write(t *testing.T, s *Set[Generation], resource schema.GroupResource) string {
 	t.Helper()
 	out, err := s.TransformerForResource(resource).TransformToStorage(t.Context(), []byte("v"), etcdKey)
 	require.NoError(t, err)
 	return string(out)
 }
 
-func read(ctx context.Context, s *Set, stored string) (string, bool, error) {
+func read(ctx context.Context, s *Set[Generation], stored string) (string, bool, error) {
 	out, stale, err := s.TransformerForResource(secrets).TransformFromStorage(ctx, []byte(stored), etcdKey)
 	return string(out), stale, err
 }
 
-func newSet(first Generation) (*Set, *clocktesting.FakeClock) {
+func newSet(first Generation) (*Set[Generation], *clocktesting.FakeClock) {
 	clock := clocktesting.NewFakeClock(start)
-	return NewSet(first, SetOptions{Clock: clock}), clock
+	return NewSet[Generation](first, SetOptions{Clock: clock}), clock
 }
 
 func TestSwapIsForAllResourcesAtOnce(t *testing.T) {
@@ -111,7 +111,7 @@ func TestReplacedGenerationIsClosedWhenItsLastOperationEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		one := &fakeGeneration{name: "one", inside: func() { <-release }}
-		s := NewSet(one, SetOptions{Clock: clocktesting.NewFakeClock(start), Linger: -1})
+		s := NewSet[Generation](one, SetOptions{Clock: clocktesting.NewFakeClock(start), Linger: -1})
 		defer s.Close()
 		done := make(chan string)
 		go func() { done <- write(t, s, secrets) }()
@@ -133,7 +133,7 @@ func TestOperationThatOutlivesTheBoundIsDoneAgain(t *testing.T) {
 		release := make(chan struct{})
 		one := &fakeGeneration{name: "one", inside: func() { <-release }}
 		clock := clocktesting.NewFakeClock(start)
-		s := NewSet(one, SetOptions{Clock: clock, Linger: -1, Drain: 5 * time.Second})
+		s := NewSet[Generation](one, SetOptions{Clock: clock, Linger: -1, Drain: 5 * time.Second})
 		defer s.Close()
 		written := make(chan string)
 		go func() { written <- write(t, s, secrets) }()
@@ -212,7 +212,7 @@ func TestOnlyTheLastReplacedGenerationLingers(t *testing.T) {
 
 func TestUnreadableDecidesWhatTheGenerationBeforeIsAskedFor(t *testing.T) {
 	asked := 0
-	s := NewSet(&fakeGeneration{name: "one"}, SetOptions{
+	s := NewSet[Generation](&fakeGeneration{name: "one"}, SetOptions{
 		Clock:      clocktesting.NewFakeClock(start),
 		Unreadable: func(error) bool { asked++; return false },
 	})
@@ -226,8 +226,8 @@ func TestUnreadableDecidesWhatTheGenerationBeforeIsAskedFor(t *testing.T) {
 func TestReadThatComesTooLateForTheGenerationBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := &fakeGeneration{name: "one"}
-		var s *Set
-		s = NewSet(one, SetOptions{
+		var s *Set[Generation]
+		s = NewSet[Generation](one, SetOptions{
 			Clock: clocktesting.NewFakeClock(start),
 			Unreadable: func(error) bool {
 				s.Swap(&fakeGeneration{name: "three"}) // one lingers no more
@@ -306,7 +306,7 @@ func TestMissingTransformerFailsAndNeverWritesPlaintext(t *testing.T) {
 func TestPanicInsideAnOperationDoesNotKeepTheGenerationOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := &fakeGeneration{name: "one", inside: func() { panic("defect") }}
-		s := NewSet(one, SetOptions{Clock: clocktesting.NewFakeClock(start), Linger: -1})
+		s := NewSet[Generation](one, SetOptions{Clock: clocktesting.NewFakeClock(start), Linger: -1})
 		defer s.Close()
 		require.PanicsWithValue(t, "defect", func() { write(t, s, secrets) })
 		s.Swap(&fakeGeneration{name: "two"})
@@ -341,7 +341,7 @@ func TestLateOperationDoesNotBindAHandleBack(t *testing.T) {
 }
 
 func TestOperationsDoNotAllocate(t *testing.T) {
-	s := NewSet(constant{}, SetOptions{})
+	s := NewSet[Generation](constant{}, SetOptions{})
 	defer s.Close()
 	h := s.TransformerForResource(secrets)
 	ctx, data, dataCtx := t.Context(), []byte("v"), value.Context(etcdKey)
@@ -356,7 +356,7 @@ func TestOperationsDoNotAllocate(t *testing.T) {
 }
 
 func BenchmarkHandle(b *testing.B) {
-	s := NewSet(constant{}, SetOptions{})
+	s := NewSet[Generation](constant{}, SetOptions{})
 	defer s.Close()
 	h := s.TransformerForResource(secrets)
 	ctx, data, dataCtx := b.Context(), []byte("v"), value.Context(etcdKey)

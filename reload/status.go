@@ -34,10 +34,10 @@ type Status struct {
 
 // Hooks are called by the goroutine of [Controller.Run], which waits for them:
 // they must be quick. A nil hook is not called.
-type Hooks struct {
+type Hooks[G Generation] struct {
 	// Loaded follows each swap, with the generation that was replaced: it lingers,
 	// and may be looked at.
-	Loaded func(before Generation, s Status)
+	Loaded func(before G, s Status)
 	// Failed is called once for each content that cannot be used, and for a
 	// file that cannot be read: not again for the same content, unless it is
 	// tried again no longer, or from now on.

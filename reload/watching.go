@@ -27,7 +27,7 @@ func (w *watching) end() {
 
 // watch asks for events unless there are any. That they cannot be had is logged
 // once, until they can.
-func (c *Controller) watch(ctx context.Context) {
+func (c *Controller[G]) watch(ctx context.Context) {
 	if c.watching.events != nil {
 		return
 	}
@@ -41,7 +41,7 @@ func (c *Controller) watch(ctx context.Context) {
 	c.watchReported(klog.FromContext(ctx), err)
 }
 
-func (c *Controller) watchReported(log klog.Logger, err error) {
+func (c *Controller[G]) watchReported(log klog.Logger, err error) {
 	status := c.Status()
 	switch {
 	case err != nil && status.WatchError == nil:

@@ -42,7 +42,7 @@ type following struct {
 }
 
 // build makes the generation that is to replace the one in use.
-func (f *following) build(ctx context.Context, content []byte) (reload.Generation, error) {
+func (f *following) build(ctx context.Context, content []byte) (*providers.Transformers, error) {
 	built, err := f.options.Build(content, f.Now(), f.tried)
 	f.dropTried()
 	if err != nil {
@@ -62,8 +62,8 @@ func (f *following) dropTried() {
 	}
 }
 
-func (f *following) loaded(replaced reload.Generation, s reload.Status) {
-	before, now := replaced.(*providers.Transformers), f.Now()
+func (f *following) loaded(before *providers.Transformers, s reload.Status) {
+	now := f.Now()
 	f.metrics.Succeeded(s.Hash)
 	f.options.Logger.Info("Reloaded the encryption configuration", "file", f.options.Path, "hash", s.Hash)
 	for _, change := range config.Diff(before.Configuration(), now.Configuration()) {

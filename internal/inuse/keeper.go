@@ -37,10 +37,10 @@ type Options struct {
 // Keeper keeps transformers in use. Safe for concurrent use.
 type Keeper struct {
 	options    Options
-	set        *reload.Set                       // of *providers.Transformers
-	first      string                            // the hash of the first content
-	followed   atomic.Bool                       // Follow was called
-	controller atomic.Pointer[reload.Controller] // nil before it is followed
+	set        *reload.Set[*providers.Transformers]
+	first      string                                                     // the hash of the first content
+	followed   atomic.Bool                                                // Follow was called
+	controller atomic.Pointer[reload.Controller[*providers.Transformers]] // nil before it is followed
 	changed    chan struct{}
 
 	tending sync.Mutex // held by the one who tends what is in use
@@ -70,7 +70,7 @@ func unreadable(err error) bool {
 }
 
 // Now are the transformers in use.
-func (k *Keeper) Now() *providers.Transformers { return k.set.Current().(*providers.Transformers) }
+func (k *Keeper) Now() *providers.Transformers { return k.set.Current() }
 
 // Resources are the transformers of every resource, always those in use.
 func (k *Keeper) Resources() value.ResourceTransformers { return k.set }
@@ -173,9 +173,9 @@ func (k *Keeper) Follow(ctx context.Context) error {
 			"and wrap the storage options of others with RESTOptions", k.options.Path)
 	}
 	f := &following{Keeper: k, metrics: metrics.Reload{APIServerID: k.options.APIServerID}}
-	controller, err := reload.NewController(reload.Config{
+	controller, err := reload.NewController(reload.Config[*providers.Transformers]{
 		Path: k.options.Path, Hash: k.first, Set: k.set, Clock: k.options.Clock, Build: f.build,
-		Hooks: reload.Hooks{Loaded: f.loaded, Failed: f.failed, Reworded: f.tellFailed, Cleared: f.cleared},
+		Hooks: reload.Hooks[*providers.Transformers]{Loaded: f.loaded, Failed: f.failed, Reworded: f.tellFailed, Cleared: f.cleared},
 	})
 	if err != nil || !k.begin() {
 		return err
