@@ -72,6 +72,7 @@ var rooms = map[string]room{
 	"internal/metrics": {uses: []string{"internal/stored", "internal/tally"}},
 	"internal/erase":   {},
 	"internal/gcm":     {},
+	"internal/hashed":  {},
 	"internal/outage":  {uses: []string{"envelope", "reload"}, never: []string{"google.golang.org/grpc/..."}},
 	"internal/plugin":  {uses: []string{"internal/stored"}},
 	"internal/redact":  {},

@@ -1,9 +1,10 @@
 package config
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
+
+	"github.com/kube-atrest/atrest/internal/hashed"
 )
 
 // MaxSize is the length in bytes of the largest file that [Parse] reads: room
@@ -53,9 +54,5 @@ func Parse(data []byte, o Options) (*Configuration, error) {
 	if problems = append(problems, found...); len(problems) > 0 {
 		return nil, refuse(o, problems...)
 	}
-	return resolve(Hash(data), entries), nil
+	return resolve(hashed.Name(data), entries), nil
 }
-
-// Hash is the name of a file's content: "sha256:" and the SHA-256 of the bytes
-// in hex, as kube-apiserver has it in its metric last_config_info.
-func Hash(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }

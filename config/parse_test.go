@@ -272,8 +272,6 @@ func TestLongValuesAreCut(t *testing.T) {
 }
 
 func TestHash(t *testing.T) {
-	require.Equal(t, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", Hash(nil))
-	require.Equal(t, "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", Hash([]byte("abc")))
 	for _, file := range files(t, "testdata/valid/*") {
 		want, err := encryptionconfig.GetEncryptionConfigHash(file)
 		require.NoError(t, err)

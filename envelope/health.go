@@ -3,7 +3,7 @@ package envelope
 import (
 	"time"
 
-	"github.com/kube-atrest/atrest/internal/plugin"
+	"github.com/kube-atrest/atrest/internal/hashed"
 )
 
 // Health is what a provider knows of itself. It is a record of what was seen:
@@ -68,4 +68,4 @@ func (p *Provider) Health() Health {
 
 // HashKeyID is how a key_id is shown: sha256:<hex>, as in kube-apiserver's
 // metrics. A key_id is chosen by the plugin, and may be anything.
-func HashKeyID(keyID string) string { return plugin.HashKeyID(keyID) }
+func HashKeyID(keyID string) string { return hashed.ID(keyID) }

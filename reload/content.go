@@ -1,13 +1,14 @@
 package reload
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"syscall"
+
+	"github.com/kube-atrest/atrest/internal/hashed"
 )
 
 // MaxSize is the largest file that is read, in bytes.
@@ -21,10 +22,9 @@ func Read(path string) ([]byte, error) {
 	return l.content, l.err
 }
 
-// Hash names a content as kube-apiserver's metrics do: "sha256:" and hex.
-func Hash(content []byte) string {
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(content))
-}
+// Hash names a content as kube-apiserver's metric last_config_info does: "sha256:" and
+// the SHA-256 in hex.
+func Hash(content []byte) string { return hashed.Name(content) }
 
 // look is what one look at the file saw: a content or an error.
 type look struct {

@@ -15,8 +15,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
-	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/healthz"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
@@ -70,7 +70,7 @@ func (r *real) use(entries ...string) {
 	require.NoError(r.t, err)
 	require.Eventually(r.t, func() bool {
 		_, status := r.Get(healthz.Path)
-		return strings.Contains(status, config.Hash(content))
+		return strings.Contains(status, hashed.Name(content))
 	}, time.Minute, 50*time.Millisecond)
 }
 

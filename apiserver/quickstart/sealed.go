@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"fmt"
 
 	"github.com/kube-atrest/atrest/internal/stored"
@@ -41,10 +40,4 @@ func look(value, plaintext []byte) (sealed, error) {
 func (s sealed) String() string {
 	shown := s.payload[:min(shownBytes, len(s.payload))]
 	return fmt.Sprintf("%s % x ... (%d bytes)", s.prefix, shown, len(s.prefix)+len(s.payload))
-}
-
-// shortHash names a key_id: only its hash is ever shown, the way the metrics have it, here the start of it.
-func shortHash(keyID string) string {
-	sum := sha256.Sum256([]byte(keyID))
-	return fmt.Sprintf("sha256:%x", sum[:6])
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
@@ -101,7 +102,7 @@ func showSecret(ctx context.Context, s *stage) ([]detail, error) {
 	return []detail{
 		{"API", field + ": " + value},
 		{"etcd", found.String()},
-		{"key_id", shortHash(found.keyID)},
+		{"key_id", hashed.Short(hashed.ID(found.keyID))},
 	}, nil
 }
 
@@ -128,8 +129,8 @@ func showRotation(ctx context.Context, s *stage) ([]detail, error) {
 		return nil, fmt.Errorf("the Secret from before the rotation can no longer be read: %w", err)
 	}
 	return []detail{
-		{"before", shortHash(before.keyID)},
-		{"after", shortHash(after.keyID)},
+		{"before", hashed.Short(hashed.ID(before.keyID))},
+		{"after", hashed.Short(hashed.ID(after.keyID))},
 		{"noticed", fmt.Sprintf("after %s; the plugin is asked every %s here, every minute by default", roughly(took), roughly(statusPoll))},
 		{"meanwhile", fmt.Sprintf("%d writes, none refused; the older Secret still reads", writes)},
 	}, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
-	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/internal/hashed"
 )
 
 func TestAnotherPluginTakesOverWhileTheClusterServes(t *testing.T) {
@@ -74,8 +74,8 @@ func TestNothingIsRewrittenWhileOneApiserverIsHeldBack(t *testing.T) {
 
 	k.rotate(t)
 	command := c.rotate(t, "one-plugin", "--provider", "kms", "--hold", "1s")
-	command.says(t, "cp-1, cp-3 has "+rotation.KeyIDHash(k.newest(t)))
-	require.Contains(t, command.Log(), "cp-2 has "+rotation.KeyIDHash(before))
+	command.says(t, "cp-1, cp-3 has "+hashed.ID(k.newest(t)))
+	require.Contains(t, command.Log(), "cp-2 has "+hashed.ID(before))
 	load.more(t, 300)
 	require.Zero(t, command.state(t).Round, "a migration has begun")
 	require.GreaterOrEqual(t, c.stored(t)[under{"kms", before}], *objects)

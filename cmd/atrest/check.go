@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/preflight"
 )
@@ -279,7 +280,7 @@ func printPlugins(w io.Writer, plugins []preflight.Result) error {
 		if p.Failure != nil {
 			result = "fails at " + p.Failure.Step
 		}
-		rows = append(rows, []string{strings.Join(p.Names, ", "), p.Endpoint, use, orDash(shortHash(p.KeyIDHash)),
+		rows = append(rows, []string{strings.Join(p.Names, ", "), p.Endpoint, use, orDash(hashed.Short(p.KeyIDHash)),
 			took(p.Status), took(p.Encrypt), took(p.Decrypt), result})
 	}
 	return printTable(w, rows)

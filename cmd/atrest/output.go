@@ -66,15 +66,6 @@ func printable(s string) string {
 	}, s)
 }
 
-// shortHash is as much of a hash as tells keys apart in a table.
-func shortHash(hash string) string {
-	const digits = len("sha256:") + 12
-	if len(hash) <= digits {
-		return hash
-	}
-	return hash[:digits] + "…"
-}
-
 func orDash(s string) string {
 	if s == "" {
 		return "-"

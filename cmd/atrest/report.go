@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/audit"
 )
 
@@ -30,9 +31,9 @@ func printReport(w io.Writer, r *audit.Report) error {
 
 func keyID(f audit.Form) string {
 	if f.KeyID != "" {
-		return shortHash(f.KeyIDHash) + " " + f.KeyID
+		return hashed.Short(f.KeyIDHash) + " " + f.KeyID
 	}
-	return orDash(shortHash(f.KeyIDHash))
+	return orDash(hashed.Short(f.KeyIDHash))
 }
 
 func deks(c audit.Count) string {

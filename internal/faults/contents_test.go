@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"pgregory.net/rapid"
 
-	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
@@ -80,7 +80,7 @@ func (w *world) newContent(all [][]means) content {
 		rules = append(rules, rule(r.String(), elements...))
 	}
 	text := fmt.Sprintf("# %d\n", w.files) + fileOf(rules...)
-	return content{text, config.Hash([]byte(text)), all}
+	return content{text, hashed.Name([]byte(text)), all}
 }
 
 // anyContent draws a file in which each resource has some means.

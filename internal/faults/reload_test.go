@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/reload"
 )
 
@@ -71,7 +71,7 @@ func (s *server) loaded(content string) {
 // uses reports whether content is in use and the controller knows.
 func (s *server) uses(content string) bool {
 	now := s.Status()
-	return now.ConfigHash == config.Hash([]byte(content)) && now.Reload.Outcome == "ok"
+	return now.ConfigHash == hashed.Name([]byte(content)) && now.Reload.Outcome == "ok"
 }
 
 func (s *server) failed() bool { return s.Status().Reload.Outcome == "failed" }
@@ -127,7 +127,7 @@ func fileHalfWritten(t *trial) {
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	s.loaded(half + rest)
-	require.NotContains(t, s.log.String(), config.Hash([]byte(half)))
+	require.NotContains(t, s.log.String(), hashed.Name([]byte(half)))
 }
 
 func fileDeleted(t *trial) {

@@ -9,6 +9,7 @@ import (
 	envelopemetrics "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/metrics"
 	"k8s.io/component-base/metrics"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
@@ -71,7 +72,7 @@ func (k KMS) StatusKeyID(keyID string) {
 // StatusKeyIDAt records when Status named keyID last, as of an earlier record.
 func (k KMS) StatusKeyIDAt(keyID string, at time.Time) {
 	k.StatusKeyID(keyID)
-	envelopemetrics.KeyIDHashStatusLastTimestampSeconds.WithLabelValues(k.Provider, hash(keyID), hash(k.APIServerID)).Set(unix(at))
+	envelopemetrics.KeyIDHashStatusLastTimestampSeconds.WithLabelValues(k.Provider, hashed.ID(keyID), hashed.ID(k.APIServerID)).Set(unix(at))
 }
 
 // KeyIDRefused records a key_id of Status that cannot be used.
@@ -109,13 +110,13 @@ func (k KMS) KeyIDUsed(d Direction, keyID string, n uint64) {
 	}
 	kmsMetrics()
 	envelopemetrics.RecordKeyID(string(d), k.Provider, keyID, k.APIServerID)
-	envelopemetrics.KeyIDHashTotal.WithLabelValues(string(d), k.Provider, hash(keyID), hash(k.APIServerID)).Add(float64(n - 1))
+	envelopemetrics.KeyIDHashTotal.WithLabelValues(string(d), k.Provider, hashed.ID(keyID), hashed.ID(k.APIServerID)).Add(float64(n - 1))
 }
 
 // KeyIDUsedAt records when keyID was last used, as of an earlier record.
 func (k KMS) KeyIDUsedAt(d Direction, keyID string, at time.Time) {
 	kmsMetrics()
-	envelopemetrics.KeyIDHashLastTimestampSeconds.WithLabelValues(string(d), k.Provider, hash(keyID), hash(k.APIServerID)).Set(unix(at))
+	envelopemetrics.KeyIDHashLastTimestampSeconds.WithLabelValues(string(d), k.Provider, hashed.ID(keyID), hashed.ID(k.APIServerID)).Set(unix(at))
 }
 
 // Condition is the state of a provider.

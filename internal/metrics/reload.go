@@ -1,10 +1,9 @@
 package metrics
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"sync"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	reloadmetrics "k8s.io/apiserver/pkg/server/options/encryptionconfig/metrics"
 	"k8s.io/component-base/metrics"
 )
@@ -29,7 +28,7 @@ type Reload struct{ APIServerID string }
 // and not that one appears.
 func (r Reload) Started(inUse string) {
 	for _, status := range []string{"success", "failure"} {
-		reloads().WithLabelValues(status, hash(r.APIServerID))
+		reloads().WithLabelValues(status, hashed.ID(r.APIServerID))
 	}
 	reloadmetrics.RecordEncryptionConfigLastConfigInfo(r.APIServerID, inUse)
 }
@@ -44,12 +43,4 @@ func (r Reload) Succeeded(hash string) {
 func (r Reload) Failed() {
 	reloadmetrics.RegisterMetrics()
 	reloadmetrics.RecordEncryptionConfigAutomaticReloadFailure(r.APIServerID)
-}
-
-// hash is how identifiers are shown in labels, as in kube-apiserver.
-func hash(id string) string {
-	if id == "" {
-		return ""
-	}
-	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(id)))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/stretchr/testify/require"
 )
 
@@ -11,7 +12,7 @@ import (
 // nothing is told of those.
 func reloadsOf(t *testing.T, r Reload, status string) float64 {
 	return sampleOf(t, "apiserver_encryption_config_controller_automatic_reloads_total",
-		"apiserver_id_hash="+hash(r.APIServerID), "status="+status)
+		"apiserver_id_hash="+hashed.ID(r.APIServerID), "status="+status)
 }
 
 // Prometheus's increase() does not see a series that begins at 1, and so not the

@@ -2,8 +2,6 @@ package plugin
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -11,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
@@ -89,17 +88,7 @@ func dekUnder(keyID string) string {
 	if keyID == "" {
 		return "the DEK"
 	}
-	return "the DEK under key_id " + HashKeyID(keyID)
-}
-
-// HashKeyID is how a key_id is shown: sha256:<hex>, as in kube-apiserver's
-// metrics. A key_id is chosen by the plugin, and may be anything.
-func HashKeyID(keyID string) string {
-	if keyID == "" {
-		return ""
-	}
-	sum := sha256.Sum256([]byte(keyID))
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return "the DEK under key_id " + hashed.ID(keyID)
 }
 
 func (u *Unwrapper[DEK]) ask(ctx context.Context, f *Followed, c Call[DEK]) (dek DEK, err error) {

@@ -2,12 +2,12 @@ package keyfile
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/kube-atrest/atrest/internal/hashed"
 )
 
 // Limits of a key file.
@@ -69,8 +69,7 @@ func checksum(entries []entry) (string, error) {
 	if err != nil {
 		return "", errors.New("key file: its JSON cannot be written: is the clock between the years 0 and 9999?")
 	}
-	sum := sha256.Sum256(compact)
-	return "sha256:" + hex.EncodeToString(sum[:]), nil
+	return hashed.Name(compact), nil
 }
 
 // decode reads what encode wrote and nothing else. Its errors never quote the

@@ -18,13 +18,14 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/healthz"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 var (
 	start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	keyA  = rotation.KeyIDHash("A")
+	keyA  = hashed.ID("A")
 )
 
 // server is an apiserver as far as a fleet asks it. A path that it has no answer

@@ -10,8 +10,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/healthz"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/fleet"
-	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 // asking is a fleet of one apiserver, which is to ask its plugins.
@@ -26,13 +26,13 @@ const (
 )
 
 func TestApiserversAreHadToAskTheirPlugins(t *testing.T) {
-	s := newServer(t, map[string]reply{askQuestion: statusUnder(rotation.KeyIDHash("B"), "kms"), healthz.Path: status("kms")})
+	s := newServer(t, map[string]reply{askQuestion: statusUnder(hashed.ID("B"), "kms"), healthz.Path: status("kms")})
 	f := asking(t, s)
 	for range 2 {
 		i := f.Observe(t.Context())["a"]
 		require.Empty(t, i.Problem)
 		require.Equal(t, start, i.CheckedAt)
-		require.Equal(t, rotation.KeyIDHash("B"), i.Providers["kms"].KeyID, "the new key_id, not the one before")
+		require.Equal(t, hashed.ID("B"), i.Providers["kms"].KeyID, "the new key_id, not the one before")
 	}
 	require.Equal(t, []string{askQuestion, askQuestion}, s.asked)
 }
@@ -87,8 +87,8 @@ func TestWhateverElseKeepsOneFromAskingItsPluginsIsTriedAgain(t *testing.T) {
 			require.Equal(t, "/debug/encryption: 503 Service Unavailable: shutting down", f.Observe(t.Context())["a"].Problem)
 			s.answer(healthz.Path, status("kms"))
 			require.Empty(t, f.Observe(t.Context())["a"].Problem)
-			s.answer(askQuestion, statusUnder(rotation.KeyIDHash("B"), "kms"))
-			require.Equal(t, rotation.KeyIDHash("B"), f.Observe(t.Context())["a"].Providers["kms"].KeyID)
+			s.answer(askQuestion, statusUnder(hashed.ID("B"), "kms"))
+			require.Equal(t, hashed.ID("B"), f.Observe(t.Context())["a"].Providers["kms"].KeyID)
 			require.Equal(t, []string{askQuestion, getQuestion, askQuestion, getQuestion, askQuestion}, s.asked)
 		})
 	}

@@ -11,14 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/observe"
 )
 
 var (
-	keyOld = rotation.KeyIDHash("old key")
-	keyNew = rotation.KeyIDHash("new key")
+	keyOld = hashed.ID("old key")
+	keyNew = hashed.ID("new key")
 )
 
 func TestHowAnApiserverUsesWhatIsToGo(t *testing.T) {
@@ -118,20 +119,20 @@ func TestNamesAreListedUpToAFew(t *testing.T) {
 // A key_id may look like the hash of one.
 func TestAKeyIDThatLooksLikeAHash(t *testing.T) {
 	e := Evidence{Etcd: Stock{"etcd", &audit.Report{Resources: []audit.Resource{{Forms: []audit.Count{
-		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: rotation.KeyIDHash(keyOld)}},
+		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: hashed.ID(keyOld)}},
 		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: keyNew}}}}}}}}
-	for name, want := range map[string]string{keyOld: rotation.KeyIDHash(keyOld), keyNew: keyNew, "new key": keyNew} {
+	for name, want := range map[string]string{keyOld: hashed.ID(keyOld), keyNew: keyNew, "new key": keyNew} {
 		what, err := e.Identify(name, Anything)
 		require.NoError(t, err)
 		require.Equal(t, Subject{KeyID: want}, what)
 	}
-	what, err := e.Identify(rotation.KeyIDHash("unknown"), AKeyID)
+	what, err := e.Identify(hashed.ID("unknown"), AKeyID)
 	require.NoError(t, err)
-	require.Equal(t, Subject{KeyID: rotation.KeyIDHash("unknown")}, what)
+	require.Equal(t, Subject{KeyID: hashed.ID("unknown")}, what)
 }
 
 func TestWhatIsBothHasToBeSaid(t *testing.T) {
-	keyID := rotation.KeyIDHash("kms")
+	keyID := hashed.ID("kms")
 	e := Evidence{Etcd: Stock{"etcd", &audit.Report{Resources: []audit.Resource{{Forms: []audit.Count{
 		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: keyID}}, {Form: audit.Form{Kind: config.AESGCM, Name: "key"}}}}}}}}
 	_, err := e.Identify("kms", Anything)

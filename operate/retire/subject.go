@@ -4,13 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/audit"
-	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 // Subject is what is to go: a KMS provider by its name, or a key_id by its hash.
@@ -48,14 +47,12 @@ const (
 // ErrAmbiguous says that a name is of two things.
 var ErrAmbiguous = errors.New("say which, with --provider or --key-id")
 
-var hashOfKeyID = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-
 // Identify finds out what a name is of. The error wraps [ErrAmbiguous] if that
 // has to be said; any other lists what there is.
 func (e Evidence) Identify(name string, as As) (Subject, error) {
 	providers, keyIDs := e.names()
-	keyID := rotation.KeyIDHash(name)
-	if hashOfKeyID.MatchString(name) && !keyIDs[keyID] {
+	keyID := hashed.ID(name)
+	if hashed.IsName(name) && !keyIDs[keyID] {
 		keyID = name
 	}
 	switch isProvider, isKeyID := providers[name], keyIDs[keyID]; {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/drive"
 	"github.com/kube-atrest/atrest/operate/rotation/edit"
@@ -90,7 +90,7 @@ func (k OnePlugin) leftHash() string {
 	if strings.HasPrefix(k.From, "sha256:") {
 		return k.From
 	}
-	return rotation.KeyIDHash(k.From)
+	return hashed.ID(k.From)
 }
 
 // owns is not so for a rotation from another key_id, which would be taken for the
@@ -114,7 +114,7 @@ func (k OnePlugin) providers() []string { return k.Providers }
 func (k OnePlugin) leaving() []string { return k.Providers }
 
 func (k OnePlugin) hashes(_ string, file []byte) ([]string, error) {
-	return []string{config.Hash(file)}, nil
+	return []string{hashed.Name(file)}, nil
 }
 
 func (k OnePlugin) drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error) {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
@@ -111,7 +112,7 @@ func TestAFileThatCannotBeRotatedIsRefused(t *testing.T) {
 // by --from current.
 func TestWhichStateARotationOwns(t *testing.T) {
 	from := func(keyID string, proven time.Time) rotation.State {
-		return rotation.State{OnePlugin: &rotation.OnePlugin{Providers: []string{"kms"}, From: rotation.KeyIDHash(keyID), ProvenAt: proven}}
+		return rotation.State{OnePlugin: &rotation.OnePlugin{Providers: []string{"kms"}, From: hashed.ID(keyID), ProvenAt: proven}}
 	}
 	open, done := from("one", time.Time{}), from("one", time.Unix(1, 0))
 	for _, c := range []struct {
@@ -122,7 +123,7 @@ func TestWhichStateARotationOwns(t *testing.T) {
 	}{
 		{"any", OnePlugin{Providers: []string{"kms"}}, done, true},
 		{"by the key_id", OnePlugin{Providers: []string{"kms"}, From: "one"}, open, true},
-		{"by its hash", OnePlugin{Providers: []string{"kms"}, From: rotation.KeyIDHash("one")}, open, true},
+		{"by its hash", OnePlugin{Providers: []string{"kms"}, From: hashed.ID("one")}, open, true},
 		{"of another key_id", OnePlugin{Providers: []string{"kms"}, From: "two"}, open, false},
 		{"from current, on its way", OnePlugin{Providers: []string{"kms"}, From: Current}, open, true},
 		{"from current, finished", OnePlugin{Providers: []string{"kms"}, From: Current}, done, false},

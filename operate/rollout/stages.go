@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/internal/wholefile"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/edit"
@@ -33,11 +34,11 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 		return err
 	}
 	known := r.hashes[apiserver]
-	at, wanted := slices.Index(known, config.Hash(file)), slices.Index(rotation.Stages[:], to)
+	at, wanted := slices.Index(known, hashed.Name(file)), slices.Index(rotation.Stages[:], to)
 	switch {
 	case at < 0:
 		return fmt.Errorf("the file has hash %s, which is none of this rotation's, and stays as it is: somebody changed it, "+
-			"so put it back as it was%s", config.Hash(file), r.latest(apiserver))
+			"so put it back as it was%s", hashed.Name(file), r.latest(apiserver))
 	case at == wanted:
 		return nil
 	case at > wanted:
@@ -47,7 +48,7 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 	if err != nil {
 		return err
 	}
-	if config.Hash(next) != hash {
+	if hashed.Name(next) != hash {
 		return errors.New("the new file would not be the one that was planned: give --endpoint and --plugin-timeout as at the beginning")
 	}
 	if err := errors.Join(r.keep(rotation.Stages[at], apiserver, file), r.keep(to, apiserver, next)); err != nil {
@@ -89,7 +90,7 @@ func begunHashes(file []byte, changes []edit.Replacement) ([]string, error) {
 			continue
 		}
 		hashes, err := plannedHashes(before, changes)
-		if err == nil && slices.Index(hashes, config.Hash(file)) == slices.Index(rotation.Stages[:], stage) {
+		if err == nil && slices.Index(hashes, hashed.Name(file)) == slices.Index(rotation.Stages[:], stage) {
 			return hashes, nil
 		}
 	}

@@ -6,14 +6,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 var (
 	start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	keyA  = rotation.KeyIDHash("A")
-	keyB  = rotation.KeyIDHash("B")
-	keyC  = rotation.KeyIDHash("C")
+	keyA  = hashed.ID("A")
+	keyB  = hashed.ID("B")
+	keyC  = hashed.ID("C")
 )
 
 // writing is an apiserver that writes with key under the configuration.

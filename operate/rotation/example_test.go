@@ -4,18 +4,19 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 // A plugin names a new key_id, one of two apiservers is behind, and then both
 // write under it.
 func ExampleNext() {
-	b := rotation.KeyIDHash("key-2")
+	b := envelope.HashKeyID("key-2")
 	state, err := rotation.NewOnePlugin(rotation.Plan{
 		Configs:   map[string][]string{"cp-1": {"sha256:5e"}, "cp-2": {"sha256:5e"}},
 		Resources: []string{"secrets"},
 		Hold:      rotation.DefaultHold,
-	}, []string{"vault"}, rotation.KeyIDHash("key-1"))
+	}, []string{"vault"}, envelope.HashKeyID("key-1"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -25,7 +26,7 @@ func ExampleNext() {
 		return rotation.Instance{CheckedAt: now, ConfigHash: "sha256:5e", Providers: map[string]rotation.Provider{
 			"vault": {Healthy: true, KeyID: b, WroteKeyID: keyID, WroteAt: now}}}
 	}
-	for _, second := range []string{rotation.KeyIDHash("key-1"), b, b} {
+	for _, second := range []string{envelope.HashKeyID("key-1"), b, b} {
 		var d rotation.Decision
 		state, d = rotation.Next(state, rotation.Observation{Instances: map[string]rotation.Instance{"cp-1": writes(b), "cp-2": writes(second)}}, now)
 		for _, action := range d.Actions {

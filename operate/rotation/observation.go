@@ -1,8 +1,6 @@
 package rotation
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"time"
 )
 
@@ -93,13 +91,4 @@ type Count struct {
 	// KeyID is the hash of the key_id.
 	KeyID   string `json:"keyID,omitempty"`
 	Objects int64  `json:"objects"`
-}
-
-// KeyIDHash is how a key_id is named here and in kube-apiserver's metrics:
-// "sha256:" and the SHA-256 of it in hex. It is empty for an empty key_id.
-func KeyIDHash(keyID string) string {
-	if keyID == "" {
-		return ""
-	}
-	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(keyID)))
 }

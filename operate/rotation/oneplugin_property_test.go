@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -16,7 +17,7 @@ type oneWorld struct {
 	version int
 }
 
-func keyOf(version int) string { return rotation.KeyIDHash(string(rune('0' + version))) }
+func keyOf(version int) string { return hashed.ID(string(rune('0' + version))) }
 
 func newOneWorld(t *rapid.T) *oneWorld {
 	w := &oneWorld{world: newWorld(t), version: 1}

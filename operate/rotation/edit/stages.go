@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -81,7 +81,7 @@ func Hashes(before []byte, all ...Replacement) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		hashes = append(hashes, config.Hash(file))
+		hashes = append(hashes, hashed.Name(file))
 	}
 	return hashes, nil
 }

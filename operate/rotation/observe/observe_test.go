@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/healthz"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/observe"
 )
@@ -17,8 +18,8 @@ import (
 var (
 	now    = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	moment = observe.Moment{At: now}
-	keyA   = rotation.KeyIDHash("A")
-	keyB   = rotation.KeyIDHash("B")
+	keyA   = hashed.ID("A")
+	keyB   = hashed.ID("B")
 )
 
 func TestTheStateOfAnApiserverOfThisProject(t *testing.T) {
