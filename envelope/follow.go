@@ -68,7 +68,8 @@ func (p *Provider) ask(ctx context.Context, role Role) {
 	if well && dek != nil && p.era.isLost(dek.opener) {
 		p.mustMakeAnother() // another provider has found that meanwhile
 	}
-	if well && role == Writes {
+	if d.Status.Trouble == nil && d.Decrypt.Trouble == nil {
+		p.askUnanswered(ctx, d.KeyID)
 		p.recheck(ctx, d.KeyID)
 	}
 }

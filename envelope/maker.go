@@ -65,8 +65,8 @@ func (p *Provider) make(ctx context.Context, d *draft, reason string) (*writeDEK
 func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *writeDEK, t *plugin.Trouble) {
 	start := p.opts.Clock.Now()
 	t = p.noted(d, encrypted, func() *plugin.Trouble { return p.wrapped(ctx, d.KeyID) })
-	if t == nil && reason == usedUp {
-		p.tryUsedUp(ctx, d.KeyID)
+	if t == nil && reason != notUnwrapped {
+		p.tryFormer(ctx, d.KeyID)
 	}
 	if t == nil {
 		t = p.noted(d, decrypted, func() *plugin.Trouble { return p.prove(ctx, p.maker.pending) })
@@ -83,14 +83,22 @@ func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *w
 	return dek, nil
 }
 
-// tryUsedUp tries the plugin by the DEK that is used up: nobody tries it again.
-func (p *Provider) tryUsedUp(ctx context.Context, keyID string) {
-	used := p.writer.current()
-	if used == nil || used.keyID != keyID || p.era.isLost(used.opener) {
+// tryFormer tries the plugin by the DEK in whose place another comes, or by the one that
+// is aside: nobody may try it again.
+func (p *Provider) tryFormer(ctx context.Context, keyID string) {
+	now := p.writer.current()
+	former := now
+	if former == nil {
+		former = p.writer.aside()
+	}
+	if former == nil || former.keyID != keyID || p.era.isLost(former.opener) {
 		return
 	}
-	if _, lost := p.unwrapAgain(ctx, used); lost && ctx.Err() == nil {
-		p.lose(p, used.opener.era.Load())
+	if _, lost := p.unwrapAgain(ctx, former); lost && ctx.Err() == nil {
+		p.lose(p, former.opener.era.Load())
+		if now != nil {
+			p.mustMakeAnother() // until the other is there
+		}
 	}
 }
 

@@ -96,10 +96,10 @@ func (m *memory) begin() (era uint32) {
 	return era
 }
 
-// mustMakeAnother notes that what the plugin wrapped is lost, as another provider has
-// found, and has it asked for another DEK.
+// mustMakeAnother notes that what the plugin wrapped was found to be lost, and has it
+// asked for another DEK.
 func (p *Provider) mustMakeAnother() {
-	t := plugin.Troublef(Failed, "decrypt: the plugin no longer unwraps what it has wrapped, as was seen with another timeout")
+	t := plugin.Troublef(Failed, "decrypt: the plugin no longer unwraps what it has wrapped, as was seen a moment ago")
 	now := p.opts.Clock.Now()
 	p.followed.Learn(func(k plugin.Known) plugin.Known {
 		k.Decrypt = k.Decrypt.After(t, now, now)
@@ -121,4 +121,17 @@ func (m *memory) writesWith(b *budget) bool {
 		}
 	}
 	return false
+}
+
+// inUse are the DEKs that are written with.
+func (m *memory) inUse() map[*knownDEK]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	deks := map[*knownDEK]bool{}
+	for p := range m.sharers {
+		if d := p.writer.current(); d != nil {
+			deks[d.opener] = true
+		}
+	}
+	return deks
 }

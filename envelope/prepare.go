@@ -104,7 +104,8 @@ func (p *Provider) proveAgain(ctx context.Context, s spare) *plugin.Trouble {
 	switch {
 	case ctx.Err() != nil:
 	case lost && p.writer.current() != nil:
-		p.writer.keepSpare(nil, time.Time{}) // the present one was unwrapped just now
+		p.question(p, 0) // the present one was unwrapped just now
+		p.writer.keepSpare(nil, time.Time{})
 	case lost:
 		p.lose(p, s.opener.era.Load())
 	case t == nil:

@@ -43,6 +43,7 @@ type Provider struct {
 
 	writer    writer
 	maker     maker        // of the follower's goroutine
+	rechecked rechecked    // of the same
 	preparing atomic.Int32 // how many want it made ready to write
 }
 

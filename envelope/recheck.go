@@ -1,7 +1,9 @@
 package envelope
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -22,22 +24,54 @@ func (u *unanswered) unwrapped(tail string) {
 	}
 }
 
-// Of what is in question, a plugin is asked at each poll for recheckAtOnce at most,
-// and for recheckTime; for one that it does not unwrap, recheckTimes in all.
+// askUnanswered asks a plugin that is well for what it last did not unwrap, if that is
+// still of interest: it may have been away for a moment. If it says that it has lost
+// that, all is in question.
+func (p *Provider) askUnanswered(ctx context.Context, keyID string) {
+	tail := p.refused.Load()
+	if tail == nil {
+		return
+	}
+	source, err := stored.ParseSource([]byte(*tail))
+	dek := p.cache.find([]byte(*tail))
+	if err != nil || dek == nil || source.KeyID != keyID {
+		p.refused.CompareAndSwap(tail, nil)
+		return
+	}
+	if _, lost := p.unwrapKnown(ctx, dek, &source); lost && ctx.Err() == nil {
+		p.question(p, 0)
+	}
+}
+
+// Of what is in question, a plugin that is well is asked at a healthy poll, and when the
+// question comes up, for recheckAtOnce at most, and for recheckTime. What it refused
+// recheckTimes is asked for one by one, when there is nothing else.
 const (
 	recheckAtOnce = 16
 	recheckTime   = time.Second
-	recheckTimes  = 100
+	recheckTimes  = 10
+	never         = math.MaxUint32 // the plugin has said that it has no such KEK
 )
 
-// recheck has a plugin that is well unwrap again some of what is in question under its
-// present key_id. What it unwraps is of the present era.
+// rechecked is when, and in which era, there last was a recheck. It is for the
+// follower's goroutine.
+type rechecked struct {
+	at  time.Time
+	era uint32
+}
+
+// recheck has the plugin unwrap again some of what is in question. What it unwraps is
+// of the present era.
 func (p *Provider) recheck(ctx context.Context, keyID string) {
-	began := p.opts.Clock.Now()
+	began, era := p.opts.Clock.Now(), p.era.now.Load()
+	if era == p.rechecked.era && began.Sub(p.rechecked.at) < p.opts.HealthyPoll {
+		return
+	}
+	p.rechecked = rechecked{began, era}
 	for _, e := range p.inQuestion(keyID) {
 		source, err := stored.ParseSource(e.tail)
 		if err != nil {
-			e.dek.refused.Store(recheckTimes) // it was parsed before
+			e.dek.refused.Store(never) // it was parsed before
 			continue
 		}
 		t, lost := p.unwrapKnown(ctx, e.dek, &source)
@@ -45,7 +79,7 @@ func (p *Provider) recheck(ctx context.Context, keyID string) {
 		case ctx.Err() != nil:
 			return
 		case lost:
-			e.dek.refused.Store(recheckTimes)
+			e.dek.refused.Store(never)
 		case t != nil:
 			e.dek.refused.Add(1)
 		}
@@ -55,25 +89,33 @@ func (p *Provider) recheck(ctx context.Context, keyID string) {
 	}
 }
 
-// inQuestion are entries of DEKs that are in question and to be asked for next: the
-// one that is written with first, then those that were refused least.
+// inQuestion are entries of DEKs that are in question and to be asked for next: those
+// under the present key_id before others, and first that were refused least. What is
+// written with is not among them: it is tried.
 func (p *Provider) inQuestion(keyID string) []*entry {
-	asked := map[*knownDEK]bool{}
+	seen := p.inUse()
 	entries := p.cache.entries(func(d *knownDEK) bool {
-		return d.keyID == keyID && p.era.isOver(d) && !p.era.isLost(d) && d.refused.Load() < recheckTimes
+		return p.era.isOver(d) && !p.era.isLost(d) && d.refused.Load() != never
 	})
 	entries = slices.DeleteFunc(entries, func(e *entry) bool { // of several aliases one
-		again := asked[e.dek]
-		asked[e.dek] = true
+		again := seen[e.dek]
+		seen[e.dek] = true
 		return again
 	})
-	now := p.writer.current()
-	after := func(e *entry) int {
-		if now != nil && e.dek == now.opener {
+	slices.SortStableFunc(entries, func(a, b *entry) int {
+		switch {
+		case a.dek.refused.Load() != b.dek.refused.Load():
+			return cmp.Compare(a.dek.refused.Load(), b.dek.refused.Load())
+		case a.dek.keyID == keyID && b.dek.keyID != keyID:
 			return -1
+		case b.dek.keyID == keyID && a.dek.keyID != keyID:
+			return 1
 		}
-		return int(e.dek.refused.Load())
+		return 0
+	})
+	n := 0
+	for n < min(len(entries), recheckAtOnce) && (n == 0 || entries[n].dek.refused.Load() < recheckTimes) {
+		n++
 	}
-	slices.SortStableFunc(entries, func(a, b *entry) int { return after(a) - after(b) })
-	return entries[:min(len(entries), recheckAtOnce)]
+	return entries[:n]
 }

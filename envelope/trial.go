@@ -13,15 +13,16 @@ import (
 // written, one that a value was read with. It reports whether the plugin has lost
 // it.
 func (p *Provider) try(ctx context.Context, d *draft, role Role, dek *writeDEK) (lost bool) {
-	if ctx.Err() != nil || d.tried || !d.TrialIsDue(role, p.opts.HealthyPoll, p.opts.Clock.Now()) {
+	if dek == nil {
+		dek = p.writer.current()
+	}
+	inQuestion := dek != nil && p.era.isOver(dek.opener) && !d.Status.LostContact()
+	if ctx.Err() != nil || d.tried || !inQuestion && !d.TrialIsDue(role, p.opts.HealthyPoll, p.opts.Clock.Now()) {
 		return false
 	}
 	if role != Writes {
 		p.trySample(ctx, d)
 		return false
-	}
-	if dek == nil {
-		dek = p.writer.current()
 	}
 	if dek == nil {
 		return false
@@ -69,10 +70,7 @@ func (p *Provider) tryNow(ctx context.Context, dek *writeDEK) *plugin.Trouble {
 // reports whether it said that it no longer can.
 func (p *Provider) unwrapAgain(ctx context.Context, dek *writeDEK) (t *plugin.Trouble, lost bool) {
 	t, lost = p.unwrapKnown(ctx, dek.opener, &dek.source)
-	switch {
-	case t == nil:
-		p.refused.unwrapped(string(dek.tail))
-	case ctx.Err() == nil:
+	if t != nil && ctx.Err() == nil && !p.era.isLost(dek.opener) {
 		p.refused.refused(string(dek.tail))
 	}
 	return t, lost
@@ -95,6 +93,7 @@ func (p *Provider) unwrapKnown(ctx context.Context, dek *knownDEK, source *store
 		return plugin.Troublef(BadAnswer, "decrypt: the plugin no longer gives back the DEK that it was given to encrypt"), true
 	}
 	p.era.unwrapped(dek, era)
+	p.refused.unwrapped(string(source.Tail()))
 	return nil, false
 }
 

@@ -93,7 +93,7 @@ func (w *writer) begin(keyID string, named, healthy time.Time) (used spare) {
 // isFresh reports whether there is a spare DEK that the plugin has unwrapped
 // within the window.
 func (w *writer) isFresh() bool {
-	return w.spareIsOfThisEra() && w.clock.Since(w.spare.proven) <= w.window
+	return w.spareIsNotLost() && w.clock.Since(w.spare.proven) <= w.window
 }
 
 // end ends writing. The DEK is set aside.
@@ -229,13 +229,13 @@ func (w *writer) fittingSpare(keyID string, maxWrites uint64) (spare, bool) {
 }
 
 func (w *writer) spareFits(keyID string, maxWrites uint64) bool {
-	return w.spareIsOfThisEra() && w.spare.keyID == keyID && w.spare.lasts(maxWrites)
+	return w.spareIsNotLost() && w.spare.keyID == keyID && w.spare.lasts(maxWrites)
 }
 
-// spareIsOfThisEra reports whether there is a spare DEK that no lost KEK has
-// wrapped, as far as is known.
-func (w *writer) spareIsOfThisEra() bool {
-	return w.spare.writeDEK != nil && !w.era.isOver(w.spare.opener)
+// spareIsNotLost reports whether there is a spare DEK that no lost KEK has wrapped, as
+// far as is known.
+func (w *writer) spareIsNotLost() bool {
+	return w.spare.writeDEK != nil && !w.era.isLost(w.spare.opener)
 }
 
 // keepSpare keeps a DEK that was proven at a time; none for nil.

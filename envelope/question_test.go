@@ -1,0 +1,223 @@
+package envelope
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/internal/plugin"
+)
+
+// What was written with, set aside as the role changed and then found lost, is stale and
+// stays readable, whatever is written with meanwhile.
+func TestASpareThatWroteIsNotForgottenWhenItIsLost(t *testing.T) {
+	for name, c := range map[string]struct{ before, after func(*rig) }{
+		"an outage between Prepare and the role": {
+			before: func(r *rig) {
+				require.NoError(r.t, r.Prepare(r.t.Context()))
+				r.plugin.die()
+				r.clock.Step(2 * time.Second)
+				r.plugin.wake <- struct{}{}
+				r.settle()
+				r.SetRole(Writes)
+				for range 24 {
+					r.pass(DefaultUnhealthyPoll)
+				}
+				r.plugin.live()
+			},
+			after: func(r *rig) { r.pass(DefaultUnhealthyPoll) },
+		},
+		"it is too old to write with": {before: func(*rig) {}, after: func(r *rig) {
+			r.SetRole(Writes)
+			r.settle()
+		}},
+		"found as more is to be written": {before: func(r *rig) {
+			r.SetRole(Writes)
+			r.settle()
+		}, after: func(r *rig) {
+			r.clock.Step(2 * time.Second)
+			_ = r.Prepare(r.t.Context())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(o *Options) { o.MaxDEKAge = time.Hour })
+			own, lost := r.write("own"), r.ownDEK()
+			r.SetRole(Reads)
+			r.settle()
+			r.clock.Step(4 * time.Minute)
+			r.settle()
+			c.before(r)
+			r.refuse(errNoSuchKEK, lost)
+			c.after(r)
+			for range 70 {
+				r.pass(DefaultHealthyPoll)
+				r.DropAged()
+				r.isStale(true, own)
+				r.isStale(false, r.write("v"))
+			}
+			require.Empty(t, r.Health().Problem)
+		})
+	}
+}
+
+// A DEK in use that is in question is tried, also if another provider called it so: it
+// is not written with when the plugin says that it is lost, and the window is not
+// prolonged when it says anything else.
+func TestADEKInUseThatIsInQuestionIsTried(t *testing.T) {
+	for name, words := range inOtherWords {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			until := r.Health().WritesUntil
+			r.refused.refused("x")
+			r.question(r.Provider, 0)
+			r.refuse(words, r.ownDEK())
+			r.pass(DefaultHealthyPoll)
+			require.Equal(t, until, r.Health().WritesUntil)
+		})
+	}
+	t.Run("lost", func(t *testing.T) {
+		r := newRig(t)
+		heir := r.heir()
+		own, lost := heir.write("own"), heir.ownDEK()
+		r.refuse(errNoSuchKEK, lost)
+		heir.refuse(errNoSuchKEK, lost)
+		r.refused.refused("x")
+		r.question(r.Provider, 0)
+		heir.settle()
+		heir.pass(DefaultUnhealthyPoll)
+		require.NotEqual(t, lost, heir.ownDEK())
+		heir.isStale(true, own)
+		heir.isStale(false, heir.write("v"))
+	})
+}
+
+// What is fine becomes fresh again, however long, however often and by whomever the
+// plugin was asked for it in vain.
+func TestWhatIsFineIsNotStaleForEver(t *testing.T) {
+	for name, inVain := range map[string]func(*rig){
+		"for long": func(r *rig) { r.repeat(5*recheckTimes, func() { r.pass(DefaultHealthyPoll) }) },
+		"asked each time": func(r *rig) {
+			r.repeat(200, func() { r.clock.Step(1100 * time.Millisecond); r.settle(); _ = r.Ask(r.t.Context()) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			value, ciphertext := sealedBy(t, "1")
+			r := newRig(t)
+			r.read(value)
+			for range 3 {
+				r.refused.refused("x")
+				r.question(r.Provider, 0)
+				r.refuse(errDenied, ciphertext)
+				inVain(r)
+				r.isStale(true, value)
+				r.plugin.set(func(f *faultyPlugin) { f.refusedAll, f.decErr = nil, nil })
+				r.repeat(2, func() { r.pass(DefaultHealthyPoll) })
+				r.isStale(false, value)
+			}
+		})
+	}
+}
+
+func (r *rig) repeat(times int, do func()) {
+	for range times {
+		do()
+	}
+}
+
+// What is under a former key_id ages like before, when the plugin has unwrapped it.
+func TestAfterAQuestionDEKsAgeLikeBefore(t *testing.T) {
+	for _, role := range []Role{Reads, Writes} {
+		r := newRig(t, func(o *Options) { o.MaxDEKAge = time.Hour })
+		for range 50 {
+			value, _ := sealedBy(t, "0")
+			r.read(value)
+		}
+		r.SetRole(role)
+		r.settle()
+		r.refused.refused("x")
+		r.question(r.Provider, 0)
+		r.repeat(80, func() { r.pass(DefaultHealthyPoll) })
+		r.DropAged()
+		require.Zero(t, r.cache.len())
+	}
+}
+
+// A plugin that has lost what is written with is not well until there is another DEK.
+func TestAPluginIsNotWellWhileADEKIsMadeInThePlaceOfALostOne(t *testing.T) {
+	r, f := newFailing(t)
+	r.End()
+	r.Lease = lease(NewProvider(f, Options{Clock: r.clock, MaxWrites: 64}), Writes)
+	t.Cleanup(r.End)
+	require.NoError(t, r.Asked(t.Context()))
+	used := r.ownDEK()
+	r.repeat(60, func() { r.write("v") }) // the last eighth is left
+	problem := Problem("not asked")
+	f.refuses = func(w Wrapped) error {
+		if string(w.Ciphertext) == used {
+			return errNoSuchKEK
+		}
+		problem = r.Health().Problem
+		return nil
+	}
+	r.pass(DefaultHealthyPoll)
+	require.Equal(t, Failed, problem)
+	require.Empty(t, r.Health().Problem)
+	r.write("v")
+}
+
+// A sample that was refused once, and is not what the plugin is tried by any longer, is
+// asked for again: nothing is called in question for it hours later.
+func TestARefusalThatIsAnsweredLaterIsForgotten(t *testing.T) {
+	sample, ciphertext := sealedBy(t, "1")
+	other, _ := sealedBy(t, "1")
+	r := newRig(t)
+	r.read(sample)
+	r.refuse(errGone, ciphertext)
+	r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
+	r.clock.Step(time.Second)
+	r.settle()
+	r.read(other)
+	r.plugin.set(func(f *faultyPlugin) { f.refusedAll, f.decErr = nil, nil })
+	r.pass(DefaultUnhealthyPoll)
+	r.pass(DefaultHealthyPoll)
+	require.Empty(t, r.Health().Problem)
+	require.Nil(t, r.refused.Load())
+
+	r.refused.refused(string(r.cache.entries(func(*knownDEK) bool { return true })[0].tail))
+	r.plugin.set(func(f *faultyPlugin) { f.status.KeyID = "2" })
+	r.pass(DefaultHealthyPoll)
+	require.Nil(t, r.refused.Load(), "it is under another key_id than the plugin's")
+}
+
+// What a plugin that is well says it has lost, which was refused in other words before.
+func TestARefusalThatIsALossLaterCallsAllInQuestion(t *testing.T) {
+	value, ciphertext := sealedBy(t, "1")
+	r := newRig(t)
+	r.read(value)
+	r.refused.refused(string(r.cache.entries(func(d *knownDEK) bool { return d != r.writer.current().opener })[0].tail))
+	r.refuse(errNoSuchKEK, ciphertext)
+	r.pass(DefaultHealthyPoll)
+	r.pass(DefaultHealthyPoll)
+	r.isStale(true, value)
+	r.isStale(false, r.write("v"))
+}
+
+// A question stops no writes.
+func TestAQuestionBeforeTheRoleStopsNoWrites(t *testing.T) {
+	r := newRig(t)
+	heir := r.idleHeir()
+	require.NoError(t, heir.Prepare(t.Context()))
+	r.refused.refused("x")
+	r.question(r.Provider, 0)
+	held, stop := context.WithCancel(t.Context())
+	began := make(chan struct{})
+	go heir.followed.Do(t.Context(), func(context.Context) { close(began); <-held.Done() })
+	<-began
+	heir.SetRole(Writes)
+	value := heir.write("at once")
+	stop()
+	heir.settle()
+	heir.isStale(false, value)
+}
