@@ -14,8 +14,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/kube-atrest/atrest"
-	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/reload"
 )
 
 // hookOf is what a server calls a hook with. Nobody answers at its own address.
@@ -54,8 +54,24 @@ func TestRunEndsWithClose(t *testing.T) {
 	e.Close()
 	put(fileOf(rule("configmaps", aesgcm)))
 	require.NoError(t, <-ended)
-	require.Equal(t, healthz.Loaded, reloadOf(e).Outcome)
-	require.Error(t, e.Run(t.Context()))
+	require.Nil(t, e.Status().Reload, "nobody follows it")
+	require.ErrorIs(t, e.Run(t.Context()), reload.ErrClosed)
+}
+
+// A file that is no longer followed has no outcome, and can be followed again.
+func TestAFileIsFollowedAgain(t *testing.T) {
+	path, put := place(t, fileOf(rule("secrets", aesgcm)))
+	e := start(t, optionsFor(path))
+	for i, content := range []string{fileOf(rule("configmaps", aesgcm)), fileOf(rule("pods", aesgcm))} {
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- e.Run(ctx) }()
+		put(content)
+		eventually(t, func() bool { return uses(e, content) })
+		stop()
+		require.NoError(t, <-ended, i)
+		require.Nil(t, e.Status().Reload)
+	}
 }
 
 // Two that follow would swap for each other, and count each content twice.
@@ -101,6 +117,7 @@ func TestTheStateOfPluginsIsGoneWithClose(t *testing.T) {
 	eventually(t, func() bool { return gaugesOf(t, name)["atrest_kms_writes_until_timestamp_seconds"] > 0 })
 	e.Close()
 	require.Empty(t, gaugesOf(t, name))
+	require.Empty(t, seriesOf(t, "atrest_encryption_config_warnings", "kind"))
 }
 
 // A hook may begin while the server is being stopped.

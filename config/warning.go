@@ -49,13 +49,13 @@ func (w Warning) String() string { return w.Path + ": " + w.Message }
 func (c *Configuration) Warnings() []Warning { return slices.Clone(c.warnings) }
 
 // Unserved warns of every resource named in the file that the server does not
-// serve, which is most often a typo that leaves the real one in plaintext. The
-// wildcards have no such warning. A custom resource is served once its
-// definition exists.
+// serve, which is most often a typo that leaves the real one in plaintext, and of
+// every wildcard of a group of which it serves nothing: served is asked for the
+// resource "*" of it. A custom resource is served once its definition exists.
 func (c *Configuration) Unserved(served func(schema.GroupResource) bool) []Warning {
 	var found []Warning
 	for _, rule := range c.rules {
-		if rule.Resource.Resource == "*" || served(rule.Resource) {
+		if rule.Resource.Group == "*" || served(rule.Resource) {
 			continue
 		}
 		remedy := "correct the name, or ignore this if it is to be defined later"

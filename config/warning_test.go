@@ -95,21 +95,25 @@ func TestEndpoints(t *testing.T) {
 
 func TestUnserved(t *testing.T) {
 	c, err := Parse([]byte(head+`resources:
-- resources: [secret, configmaps, pandas.awesome.bears.example, '*.apps']
+- resources: [secret, configmaps, pandas.awesome.bears.example, '*.apps', '*.app']
   providers: [{identity: {}}]
 - resources: [secret]
+  providers: [{identity: {}}]
+- resources: ['*.']
   providers: [{identity: {}}]
 - resources: ['*.*']
   providers: [{identity: {}}]
 `), Options{})
 	require.NoError(t, err)
 	served := func(r schema.GroupResource) bool {
-		return r.Group == "" && (r.Resource == "secrets" || r.Resource == "configmaps")
+		return r.Group == "" && (r.Resource == "secrets" || r.Resource == "configmaps" || r.Resource == "*") || r.Group == "apps"
 	}
 	require.Equal(t, []Warning{
 		{UnservedResource, "resources[0].resources[0]", `this server has no resource "secret", so nothing is encrypted by its name: is "secrets" meant?`},
 		{UnservedResource, "resources[1].resources[0]", `this server has no resource "secret", so nothing is encrypted by its name: is "secrets" meant?`},
 		{UnservedResource, "resources[0].resources[2]", `this server has no resource "pandas.awesome.bears.example", so nothing is encrypted by its name: ` +
+			`correct the name, or ignore this if it is to be defined later`},
+		{UnservedResource, "resources[0].resources[4]", `this server has no resource "*.app", so nothing is encrypted by its name: ` +
 			`correct the name, or ignore this if it is to be defined later`},
 	}, c.Unserved(served))
 }

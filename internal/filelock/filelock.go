@@ -69,7 +69,12 @@ func isAt(path string, file *os.File) bool {
 }
 
 // Release removes the lock file and gives the lock up. The file goes first,
-// while the lock is still held, so that only a holder ever removes it.
+// while the lock is still held, so that only a holder ever removes it: one that
+// somebody put in its place stays.
 func (l *Lock) Release() error {
-	return errors.Join(os.Remove(l.file.Name()), l.file.Close())
+	var err error
+	if isAt(l.file.Name(), l.file) {
+		err = os.Remove(l.file.Name())
+	}
+	return errors.Join(err, l.file.Close())
 }

@@ -95,3 +95,17 @@ func TestOnlyOneHoldsTheLockAtATime(t *testing.T) {
 	all.Wait()
 	require.Zero(t, crowded.Load(), "two held the lock at once")
 }
+
+// Somebody tidies the lock file of a holder away, and another takes a new one.
+func TestReleaseLeavesTheLockOfAnother(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	first, err := TryAcquire(path)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(path))
+	second, err := TryAcquire(path)
+	require.NoError(t, err)
+	require.NoError(t, first.Release())
+	_, err = TryAcquire(path)
+	require.ErrorIs(t, err, ErrHeld)
+	require.NoError(t, second.Release())
+}

@@ -38,7 +38,6 @@ type Options struct {
 type Keeper struct {
 	options    Options
 	set        *reload.Set[*providers.Transformers]
-	first      string                                                     // the hash of the first content
 	followed   atomic.Bool                                                // Follow was called
 	controller atomic.Pointer[reload.Controller[*providers.Transformers]] // nil before it is followed
 	changed    chan struct{}
@@ -53,10 +52,10 @@ type Keeper struct {
 
 // Keep takes first into use, and begins to tend it. The caller closes the keeper.
 func Keep(first *providers.Transformers, o Options) *Keeper {
-	k := &Keeper{options: o, first: first.Configuration().Hash(), changed: make(chan struct{}, 1)}
+	k := &Keeper{options: o, changed: make(chan struct{}, 1)}
 	k.set = reload.NewSet(first, reload.SetOptions{Clock: o.Clock, Unreadable: unreadable})
 	k.ctx, k.stop = context.WithCancel(context.Background())
-	metrics.Reload{APIServerID: o.APIServerID}.Started(k.first)
+	metrics.Reload{APIServerID: o.APIServerID}.Started(first.Configuration().Hash())
 	k.warn(first.Configuration())
 	k.Go(context.Background(), k.tend)
 	return k
@@ -153,6 +152,7 @@ func (k *Keeper) Close() {
 	k.Now().Tend(k.options.Clock.Now()) // what was counted last
 	metrics.Flush()
 	k.Now().Forget()
+	metrics.ConfigWarnings(nil)
 }
 
 // Ended reports whether the keeper is closed.
@@ -165,24 +165,29 @@ func (k *Keeper) Wait(ctx context.Context) {
 	}
 }
 
-// Follow follows the file until ctx ends or the keeper is closed. A second call is
-// refused.
+// Follow follows the file until ctx ends or the keeper is closed. While it does, another
+// call is refused; on a closed one it fails with [reload.ErrClosed].
 func (k *Keeper) Follow(ctx context.Context) error {
 	if !k.followed.CompareAndSwap(false, true) {
 		return fmt.Errorf("the encryption config at %s is followed already: install encryption in the config of one server, "+
 			"and wrap the storage options of others with RESTOptions", k.options.Path)
 	}
+	defer k.followed.Store(false)
 	f := &following{Keeper: k, metrics: metrics.Reload{APIServerID: k.options.APIServerID}}
 	controller, err := reload.NewController(reload.Config[*providers.Transformers]{
-		Path: k.options.Path, Hash: k.first, Set: k.set, Clock: k.options.Clock, Build: f.build,
+		Path: k.options.Path, Hash: k.Now().Configuration().Hash(), Set: k.set, Clock: k.options.Clock, Build: f.build,
 		Hooks: reload.Hooks[*providers.Transformers]{Loaded: f.loaded, Failed: f.failed, Reworded: f.tellFailed, Cleared: f.cleared},
 	})
-	if err != nil || !k.begin() {
+	if err != nil {
 		return err
+	}
+	if !k.begin() {
+		return reload.ErrClosed
 	}
 	k.do(ctx, func(ctx context.Context) {
 		defer f.dropTried()
 		k.controller.Store(controller)
+		defer k.controller.Store(nil)
 		controller.Run(ctx)
 	})
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -114,13 +115,13 @@ func (t *Trouble) refusesStatus() bool {
 const MaxText = 1 << 10
 
 // Cut bounds the text of an error that came from a plugin to [MaxText] on one
-// line. Its gRPC code stays; an error that needs no cut is returned as it is.
+// line of characters that can be seen. Its gRPC code stays; an error that needs no cut is returned as it is.
 func Cut(err error) error {
 	if err == nil {
 		return nil
 	}
 	text := err.Error()
-	if len(text) <= MaxText && !strings.ContainsAny(text, "\r\n") {
+	if len(text) <= MaxText && !strings.ContainsFunc(text, isHidden) {
 		return err
 	}
 	code := status.Code(err)
@@ -135,7 +136,9 @@ func Cut(err error) error {
 	return status.Error(code, oneLine(text))
 }
 
-var lines = strings.NewReplacer("\r", " ", "\n", " ")
+// isHidden reports whether a character would not be seen as it is where a text is
+// shown: a line's end, the codes of a terminal, or what turns the way of reading.
+func isHidden(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }
 
 // oneLine is text on one line, cut so that an error's own words around it still
 // leave it below [MaxText].
@@ -144,5 +147,10 @@ func oneLine(text string) string {
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "..."
 	}
-	return lines.Replace(text)
+	return strings.Map(func(r rune) rune {
+		if isHidden(r) {
+			return ' '
+		}
+		return r
+	}, text)
 }

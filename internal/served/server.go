@@ -68,6 +68,7 @@ func (s served) list(all []*metav1.APIResourceList) error {
 		for _, r := range list.APIResources {
 			if !strings.Contains(r.Name, "/") { // a subresource has no storage of its own
 				s.resources[schema.GroupResource{Group: version.Group, Resource: r.Name}] = true
+				s.resources[schema.GroupResource{Group: version.Group, Resource: "*"}] = true
 			}
 		}
 	}

@@ -174,6 +174,13 @@ func TestAResourceThatTheServerDoesNotHaveIsWarnedOf(t *testing.T) {
 	s.until(t, 0, func() bool { return s.now() == 2 })
 }
 
+// A group of which the server has nothing is most often another that was meant.
+func TestAWildcardOfNoGroupIsWarnedOf(t *testing.T) {
+	s := watched(t, newAPI(t), "*.app, *.apps, *.")
+	s.until(t, 0, func() bool { return s.now() == 1 })
+	require.Contains(t, s.text(), `no resource "*.app"`)
+}
+
 func TestWhatTheServerHasIsLookedAtWhenItIsReady(t *testing.T) {
 	a := newAPI(t)
 	a.unready.Store(true)

@@ -55,6 +55,9 @@ func Status(data []byte, m Moment) (rotation.Instance, error) {
 		return rotation.Instance{}, err
 	}
 	i := rotation.Instance{CheckedAt: m.At, Process: s.Process, ConfigHash: s.ConfigHash, Providers: map[string]rotation.Provider{}}
+	if s.Ended {
+		i.Problem = s.Line()
+	}
 	for _, told := range s.Providers {
 		p := rotation.Provider{Healthy: told.State == healthz.Ready, Problem: told.Problem, KeyID: told.KeyIDHash}
 		if told.Role == healthz.Writes && told.DEKWrites > 0 {

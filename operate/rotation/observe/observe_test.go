@@ -38,6 +38,15 @@ func TestTheStateOfAnApiserverOfThisProject(t *testing.T) {
 		"1_secrets": writes, "1_configmaps": writes, "made a key": {Healthy: true, KeyID: keyA}, "wrote": {Healthy: true, KeyID: keyA}, "reads": {Healthy: true}, "sick": {Problem: "status_error"}}}, i)
 }
 
+// An apiserver whose encryption has ended serves nothing, whatever its file says.
+func TestAnApiserverWhoseEncryptionHasEndedHasAProblem(t *testing.T) {
+	data, err := json.Marshal(healthz.Status{ConfigHash: "sha256:1", Ended: true})
+	require.NoError(t, err)
+	i, err := observe.Status(data, moment)
+	require.NoError(t, err)
+	require.NotEmpty(t, i.Problem)
+}
+
 // A file without reload may have KMS v1 and v2 under one name.
 func TestANameThatTwoPluginsHaveIsOfNeither(t *testing.T) {
 	told := func(names ...[]string) map[string]rotation.Provider {
