@@ -1,8 +1,6 @@
 package providers
 
 import (
-	"context"
-	"encoding/base64"
 	"fmt"
 	"testing"
 	"time"
@@ -14,19 +12,8 @@ import (
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/envelope/kmsv1"
+	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
-
-// pluginV1 wraps with base64, as that of the golden records.
-type pluginV1 struct{ closed bool }
-
-func (*pluginV1) Encrypt(_ context.Context, dek []byte) ([]byte, error) {
-	return []byte(base64.StdEncoding.EncodeToString(dek)), nil
-}
-func (*pluginV1) Decrypt(_ context.Context, wrapped []byte) ([]byte, error) {
-	return base64.StdEncoding.DecodeString(string(wrapped))
-}
-func (*pluginV1) Wake() <-chan struct{} { return nil }
-func (p *pluginV1) Close() error        { p.closed = true; return nil }
 
 func fileV1(cacheSize int) []byte {
 	return fmt.Appendf(nil, `
@@ -43,13 +30,13 @@ resources:
 // A reload keeps the plugin of an entry that did not change, and nothing is left
 // of one that did.
 func TestKMSv1IsBuiltAndTakenOver(t *testing.T) {
-	var dialled []*pluginV1
+	var dialled []*faultplugin.V1
 	build := func(cacheSize int, previous *Transformers) *Transformers {
 		c, err := config.Parse(fileV1(cacheSize), config.Options{File: "f", Reload: true, KMSv1: true})
 		require.NoError(t, err)
 		built, err := Build(c, Options{
 			DialV1: func(envelope.Endpoint, time.Duration, envelope.Recorder) (kmsv1.Plugin, error) {
-				p := &pluginV1{}
+				p := &faultplugin.V1{}
 				dialled = append(dialled, p)
 				return p, nil
 			},
@@ -68,7 +55,7 @@ func TestKMSv1IsBuiltAndTakenOver(t *testing.T) {
 	second := build(10, first)
 	require.Len(t, dialled, 1)
 	first.Close()
-	require.False(t, dialled[0].closed)
+	require.Zero(t, dialled[0].Closes.Load())
 	require.Equal(t, 1, second.Health()[0].CachedDEKs)
 	got, stale, err := second.TransformerForResource(secrets).TransformFromStorage(t.Context(), out, at)
 	require.NoError(t, err)
@@ -80,7 +67,7 @@ func TestKMSv1IsBuiltAndTakenOver(t *testing.T) {
 	third := build(20, second)
 	require.Len(t, dialled, 2, "another size of the cache is another cache")
 	second.Close()
-	require.True(t, dialled[0].closed)
+	require.EqualValues(t, 1, dialled[0].Closes.Load())
 	third.Close()
-	require.True(t, dialled[1].closed)
+	require.EqualValues(t, 1, dialled[1].Closes.Load())
 }

@@ -102,7 +102,7 @@ func TestTheMetricsTellOfTheOneWithAProblemIfTwoHaveItsName(t *testing.T) {
 	x, err := providers.Build(c, providers.Options{
 		Envelope: envelope.Options{Clock: clock},
 		DialV1: func(envelope.Endpoint, time.Duration, envelope.Recorder) (kmsv1.Plugin, error) {
-			return &pluginV1{}, nil
+			return &faultplugin.V1{}, nil
 		},
 	})
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestTheMetricsTellOfTheOneWithAProblemIfTwoHaveItsName(t *testing.T) {
 
 // Of several on a socket any has the counts, but the DEKs only one that keeps as many.
 func TestAKMSv1PluginKeepsItsDEKsUnderAnotherTimeoutBesideAnotherCacheSize(t *testing.T) {
-	plugin := &pluginV1{}
+	plugin := &faultplugin.V1{}
 	o := func(o *providers.Options) {
 		o.Envelope.Clock = testingclock.NewFakeClock(start)
 		o.DialV1 = func(envelope.Endpoint, time.Duration, envelope.Recorder) (kmsv1.Plugin, error) { return plugin, nil }
@@ -136,7 +136,7 @@ func TestAKMSv1PluginKeepsItsDEKsUnderAnotherTimeoutBesideAnotherCacheSize(t *te
 	next := built(t, former, fileOf(rule("secrets", gcmKey, provider("a", "3s", 10), provider("b", "5s", 20))), o)
 	require.NoError(t, next.Prepare(t.Context()))
 	next.Commit(func() {})
-	before := plugin.decrypts.Load()
+	before := plugin.Decrypts.Load()
 	read(t, next, secrets, object)
-	require.Equal(t, before, plugin.decrypts.Load())
+	require.Equal(t, before, plugin.Decrypts.Load())
 }

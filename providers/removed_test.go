@@ -87,7 +87,7 @@ func TestTheStateOfARemovedKMSv1PluginIsGone(t *testing.T) {
 	require.Empty(t, statesOf(t, gone))
 	y.inUse, y.last = y.last, nil
 	former.Close()
-	require.EqualValues(t, 1, y.v1.closed.Load())
+	require.EqualValues(t, 1, y.v1.Closes.Load())
 }
 
 func TestTheStateOfAPluginIsToldByItsNewName(t *testing.T) {

@@ -2,10 +2,7 @@ package providers_test
 
 import (
 	"bytes"
-	"context"
-	"encoding/base64"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,23 +17,6 @@ import (
 	"github.com/kube-atrest/atrest/providers"
 )
 
-// pluginV1 is a plugin of KMS v1 that is well.
-type pluginV1 struct{ encrypts, decrypts, closed atomic.Int64 }
-
-func (p *pluginV1) Encrypt(_ context.Context, dek []byte) ([]byte, error) {
-	p.encrypts.Add(1)
-	return []byte(base64.StdEncoding.EncodeToString(dek)), nil
-}
-
-func (p *pluginV1) Decrypt(_ context.Context, wrapped []byte) ([]byte, error) {
-	p.decrypts.Add(1)
-	return base64.StdEncoding.DecodeString(string(wrapped))
-}
-
-func (*pluginV1) Wake() <-chan struct{} { return nil }
-
-func (p *pluginV1) Close() error { p.closed.Add(1); return nil }
-
 // trying tries files over and over, as a reload does.
 type trying struct {
 	t       *testing.T
@@ -46,11 +26,11 @@ type trying struct {
 	clock   *testingclock.FakeClock
 	parsed  map[string]*config.Configuration
 	dials   int
-	v1      *pluginV1 // that every KMS v1 provider reaches
+	v1      *faultplugin.V1 // that every KMS v1 provider reaches
 }
 
 func try(t *testing.T, inUse string) *trying {
-	y := &trying{t: t, clock: testingclock.NewFakeClock(start), v1: &pluginV1{}, parsed: map[string]*config.Configuration{}}
+	y := &trying{t: t, clock: testingclock.NewFakeClock(start), v1: &faultplugin.V1{}, parsed: map[string]*config.Configuration{}}
 	y.options = providers.Options{
 		Envelope: envelope.Options{Clock: y.clock, MaxDEKs: 8},
 		Dial: func(e envelope.Endpoint, d time.Duration, r envelope.Recorder) (envelope.Plugin, error) {
@@ -138,12 +118,12 @@ func TestTriesOfAFileLeaveNoTrace(t *testing.T) {
 			}, 30*time.Second, time.Millisecond)
 			object := write(t, y.inUse, secrets, "v")
 			before, dials := y.inUse.Health(), y.dials
-			v2, v1 := p.Calls().Encrypt, y.v1.encrypts.Load()
+			v2, v1 := p.Calls().Encrypt, y.v1.Encrypts.Load()
 			for range triesOf(name) {
 				require.Error(t, y.again(fileOf(c.next)))
 			}
 			require.Equal(t, before, y.inUse.Health())
-			require.LessOrEqual(t, p.Calls().Encrypt-v2+int(y.v1.encrypts.Load()-v1), 1, "one candidate")
+			require.LessOrEqual(t, p.Calls().Encrypt-v2+int(y.v1.Encrypts.Load()-v1), 1, "one candidate")
 			require.LessOrEqual(t, y.dials-dials, 2, "each plugin was reached for once")
 			got, _ := read(t, y.inUse, secrets, object)
 			require.Equal(t, "v", got)
@@ -216,9 +196,9 @@ func TestAPluginThatOnlyATryReachedIsClosedWithIt(t *testing.T) {
 	next := fileOf(rule("secrets", kmsV1("a", "p"), gcmKey), rule("configmaps", kms("away", q)))
 	require.Error(t, y.again(next))
 	require.Error(t, y.again(next))
-	require.Zero(t, y.v1.closed.Load())
+	require.Zero(t, y.v1.Closes.Load())
 	y.drop(nil)
-	require.EqualValues(t, 1, y.v1.closed.Load())
+	require.EqualValues(t, 1, y.v1.Closes.Load())
 	require.Error(t, y.again(next))
 	require.Equal(t, 4, y.dials, "another connection to each")
 }

@@ -3,7 +3,6 @@ package kmsv1
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"log/slog"
 	"os"
@@ -20,6 +19,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
 func TestMain(m *testing.M) {
@@ -27,9 +27,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// faultyPlugin is a plugin in memory whose every answer a test can change. Its
-// wrapping is base64, that of the golden records.
+// faultyPlugin is a plugin in memory whose every answer a test can change.
 type faultyPlugin struct {
+	faultplugin.V1
 	mu                 sync.Mutex
 	encErr, decErr     error
 	wrap               func(dek []byte) []byte // instead of base64, when set
@@ -71,7 +71,7 @@ func (f *faultyPlugin) given() [][]byte {
 // last is the last of them.
 func (f *faultyPlugin) last() []byte { return f.given()[len(f.given())-1] }
 
-func (f *faultyPlugin) Encrypt(_ context.Context, dek []byte) ([]byte, error) {
+func (f *faultyPlugin) Encrypt(ctx context.Context, dek []byte) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.encrypts++
@@ -86,7 +86,7 @@ func (f *faultyPlugin) Encrypt(_ context.Context, dek []byte) ([]byte, error) {
 		}
 		return out, nil
 	}
-	return []byte(base64.StdEncoding.EncodeToString(dek)), nil
+	return f.V1.Encrypt(ctx, dek)
 }
 
 func (f *faultyPlugin) Decrypt(ctx context.Context, wrapped []byte) ([]byte, error) {
@@ -113,7 +113,7 @@ func (f *faultyPlugin) Decrypt(ctx context.Context, wrapped []byte) ([]byte, err
 	if err != nil || instead != nil {
 		return bytes.Clone(instead), err
 	}
-	return base64.StdEncoding.Strict().DecodeString(string(wrapped))
+	return f.V1.Decrypt(ctx, wrapped)
 }
 
 func (f *faultyPlugin) Wake() <-chan struct{} { return f.wake }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/cipher"
-	"encoding/base64"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,24 +11,24 @@ import (
 	kubeaes "k8s.io/apiserver/pkg/storage/value/encrypt/aes"
 	kubev1 "k8s.io/apiserver/pkg/storage/value/encrypt/envelope"
 
+	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
 // wrapsBase64 is what pluginV1 does, as kube-apiserver's own transformer asks.
-type wrapsBase64 struct{}
+type wrapsBase64 struct{ *faultplugin.V1 }
 
-func (wrapsBase64) Encrypt(data []byte) ([]byte, error) {
-	return []byte(base64.StdEncoding.EncodeToString(data)), nil
+func (w wrapsBase64) Encrypt(data []byte) ([]byte, error) {
+	return w.V1.Encrypt(context.Background(), data)
 }
-
-func (wrapsBase64) Decrypt(data []byte) ([]byte, error) {
-	return base64.StdEncoding.DecodeString(string(data))
+func (w wrapsBase64) Decrypt(data []byte) ([]byte, error) {
+	return w.V1.Decrypt(context.Background(), data)
 }
 
 // theirV124 writes with KMS v1 as kube-apiserver did up to v1.24: AES-CBC.
 func theirV124(name string) server {
 	return server{side: side{name: "kube-apiserver of v1.24"}, Transformer: prefixed{
-		Transformer: kubev1.NewEnvelopeTransformer(wrapsBase64{}, -1, func(block cipher.Block) (value.Transformer, error) {
+		Transformer: kubev1.NewEnvelopeTransformer(wrapsBase64{&faultplugin.V1{}}, -1, func(block cipher.Block) (value.Transformer, error) {
 			return kubeaes.NewCBCTransformer(block), nil
 		}),
 		prefix: stored.KMSv1.PrefixFor(name),

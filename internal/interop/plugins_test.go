@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -95,13 +94,16 @@ func (p *strict) Decrypt(ctx context.Context, r *kmsv2.DecryptRequest) (*kmsv2.D
 	return p.Plugin.Decrypt(ctx, &kmsv2.DecryptRequest{Ciphertext: wrapped, KeyId: r.GetKeyId(), Uid: r.GetUid()})
 }
 
-// pluginV1 is a KMS v1 plugin whose wrapping is base64.
+// pluginV1 serves KMS v1.
 type pluginV1 struct {
 	kmsv1.UnimplementedKeyManagementServiceServer
+	*faultplugin.V1
 }
 
 func startV1(t testing.TB) string {
-	return serve(t, func(r grpc.ServiceRegistrar) { kmsv1.RegisterKeyManagementServiceServer(r, pluginV1{}) })
+	return serve(t, func(r grpc.ServiceRegistrar) {
+		kmsv1.RegisterKeyManagementServiceServer(r, pluginV1{V1: &faultplugin.V1{}})
+	})
 }
 
 // Version is the one that there is.
@@ -110,15 +112,13 @@ func (pluginV1) Version(context.Context, *kmsv1.VersionRequest) (*kmsv1.VersionR
 }
 
 // Encrypt wraps.
-func (pluginV1) Encrypt(_ context.Context, r *kmsv1.EncryptRequest) (*kmsv1.EncryptResponse, error) {
-	return &kmsv1.EncryptResponse{Cipher: []byte(base64.StdEncoding.EncodeToString(r.GetPlain()))}, nil
+func (p pluginV1) Encrypt(ctx context.Context, r *kmsv1.EncryptRequest) (*kmsv1.EncryptResponse, error) {
+	wrapped, err := p.V1.Encrypt(ctx, r.GetPlain())
+	return &kmsv1.EncryptResponse{Cipher: wrapped}, err
 }
 
 // Decrypt unwraps.
-func (pluginV1) Decrypt(_ context.Context, r *kmsv1.DecryptRequest) (*kmsv1.DecryptResponse, error) {
-	plain, err := base64.StdEncoding.DecodeString(string(r.GetCipher()))
-	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, "not wrapped here")
-	}
-	return &kmsv1.DecryptResponse{Plain: plain}, nil
+func (p pluginV1) Decrypt(ctx context.Context, r *kmsv1.DecryptRequest) (*kmsv1.DecryptResponse, error) {
+	plain, err := p.V1.Decrypt(ctx, r.GetCipher())
+	return &kmsv1.DecryptResponse{Plain: plain}, err
 }

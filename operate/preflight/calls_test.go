@@ -18,6 +18,7 @@ import (
 
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/envelope/kmsv1"
+	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/operate/preflight"
 )
 
@@ -142,7 +143,7 @@ func TestADEKNeedsAllItsRandomness(t *testing.T) {
 			options := s.options()
 			options.Random = io.MultiReader(bytes.NewReader(make([]byte, enough)), iotest.ErrReader(errors.New("dry")))
 			options.DialV1 = func(envelope.Endpoint, time.Duration, envelope.Recorder) (kmsv1.Plugin, error) {
-				return pluginV1{encrypt: func(dek []byte) ([]byte, error) { s.dek = dek; return nil, nil }}, nil
+				return &faultplugin.V1{Wrap: func(dek []byte) ([]byte, error) { s.dek = dek; return nil, nil }}, nil
 			}
 			r := preflight.Check(t.Context(), parse(t, kms(version, "vault", "unix:///vault.sock")), options)[0]
 			require.NotNil(t, r.Failure)

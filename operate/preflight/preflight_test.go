@@ -1,7 +1,6 @@
 package preflight_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -199,17 +198,6 @@ func TestKeyIDs(t *testing.T) {
 	require.Empty(t, hashes)
 }
 
-// pluginV1 is a plugin of KMS v1 that wraps by putting a letter in front.
-type pluginV1 struct {
-	kmsv1.Plugin
-	encrypt func([]byte) ([]byte, error)
-	decrypt func([]byte) ([]byte, error)
-}
-
-func (p pluginV1) Encrypt(_ context.Context, dek []byte) ([]byte, error) { return p.encrypt(dek) }
-func (p pluginV1) Decrypt(_ context.Context, w []byte) ([]byte, error)   { return p.decrypt(w) }
-func (pluginV1) Close() error                                            { return nil }
-
 func TestKMSv1(t *testing.T) {
 	flip := func(b []byte) ([]byte, error) {
 		flipped := make([]byte, len(b))
@@ -237,7 +225,7 @@ func TestKMSv1(t *testing.T) {
 			dial := func(e envelope.Endpoint, timeout time.Duration, _ envelope.Recorder) (kmsv1.Plugin, error) {
 				require.Equal(t, envelope.Endpoint("unix:///old.sock"), e)
 				require.Equal(t, time.Second, timeout)
-				return pluginV1{encrypt: c.encrypt, decrypt: c.decrypt}, nil
+				return &faultplugin.V1{Wrap: c.encrypt, Unwrap: c.decrypt}, nil
 			}
 			r := preflight.Check(t.Context(), parse(t, kms("v1", "old", "unix:///old.sock")), preflight.Options{DialV1: dial})[0]
 			require.Empty(t, r.KeyIDHash)
