@@ -18,11 +18,11 @@ const DefaultMaxDEKs = 4096
 type knownDEK struct {
 	opener
 	fingerprint
-	keyID   string
-	since   time.Time     // when it was unwrapped or made
-	era     atomic.Uint32 // in which the plugin last unwrapped it
-	refused atomic.Uint32 // how often it did not, since it was called in question
-	use     *keyUse
+	keyID    string
+	since    time.Time     // when it was unwrapped or made
+	era      atomic.Uint32 // in which the plugin last unwrapped it
+	refusals atomic.Uint32 // how often it did not, since it was called in question
+	use      *keyUse
 	// proven is set when it is known to be the key that it is taken for: it was
 	// made here, or has opened something.
 	proven atomic.Bool

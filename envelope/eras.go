@@ -19,7 +19,7 @@ func (e *eras) isLost(d *knownDEK) bool { return d.era.Load() < e.lost.Load() }
 // unwrapped notes that the plugin has unwrapped a DEK in an era.
 func (e *eras) unwrapped(d *knownDEK, era uint32) {
 	if before := d.era.Load(); before < era && before >= e.lost.Load() {
-		d.refused.Store(0)
+		d.refusals.Store(0)
 		d.era.CompareAndSwap(before, era)
 	}
 }

@@ -65,7 +65,7 @@ func (p *Provider) make(ctx context.Context, d *draft, reason string) (*writeDEK
 func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *writeDEK, t *plugin.Trouble) {
 	start := p.opts.Clock.Now()
 	t = p.noted(d, encrypted, func() *plugin.Trouble { return p.wrapped(ctx, d.KeyID) })
-	if t == nil && reason != notUnwrapped {
+	if t == nil && !d.tried {
 		p.tryFormer(ctx, d.KeyID)
 	}
 	if t == nil {

@@ -10,12 +10,12 @@ import (
 // memory is what all providers of one plugin share, whatever timeout they call it
 // with.
 type memory struct {
-	cache   *cache
-	doubted *cache // what has opened nothing, and not what it should have
-	samples plugin.Samples[stored.DEKSource]
-	usage   usage
-	era     eras
-	refused unanswered // what the plugin was last tried by in vain
+	cache      *cache
+	doubted    *cache // what has opened nothing, and not what it should have
+	samples    plugin.Samples[stored.DEKSource]
+	usage      usage
+	era        eras
+	unanswered unanswered
 
 	mu      sync.Mutex
 	sharers map[*Provider]struct{}
@@ -26,9 +26,12 @@ const maxDoubted = 64
 
 func newMemory(maxDEKs int) *memory {
 	m := &memory{cache: newCache(maxDEKs), doubted: newCache(maxDoubted), sharers: map[*Provider]struct{}{}}
-	m.cache.residents.kept = func(e *entry) bool { return m.era.isOver(e.dek) }
+	m.cache.residents.kept = func(e *entry) bool { return m.isKept(e.dek) }
 	return m
 }
+
+// isKept reports whether memory may be the only place for a DEK.
+func (m *memory) isKept(d *knownDEK) bool { return m.era.isOver(d) || m.unanswered.holds(d) }
 
 func (m *memory) join(p *Provider) {
 	m.mu.Lock()
@@ -69,7 +72,7 @@ func (m *memory) lose(finder *Provider, era uint32) {
 func (m *memory) question(finder *Provider, unwrapped uint32) (era uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.refused.Load() == nil {
+	if !m.unanswered.take() {
 		return unwrapped
 	}
 	era = m.begin()
@@ -88,7 +91,7 @@ func (m *memory) question(finder *Provider, unwrapped uint32) (era uint32) {
 func (m *memory) begin() (era uint32) {
 	era = m.era.now.Add(1)
 	m.samples.Clear()
-	m.refused.Store(nil)
+	m.unanswered.take()
 	for p := range m.sharers { // before anybody could look for it in vain
 		p.setAside(p.writer.current())
 		p.setAside(p.writer.aside())

@@ -220,7 +220,7 @@ func (p *Provider) DropAged() {
 		return
 	}
 	oldest := p.opts.Clock.Now().Add(-p.opts.MaxDEKAge)
-	aged := func(d *knownDEK) bool { return d.since.Before(oldest) && !p.era.isOver(d) }
+	aged := func(d *knownDEK) bool { return d.since.Before(oldest) && !p.isKept(d) }
 	p.doubted.drop(aged)
 	if len(p.cache.drop(aged)) > 0 {
 		p.opts.Observer.DEKsDropped(p.cache.len())

@@ -2,10 +2,13 @@ package envelope
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/kube-atrest/atrest/internal/plugin"
 )
@@ -70,7 +73,7 @@ func TestADEKInUseThatIsInQuestionIsTried(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			until := r.Health().WritesUntil
-			r.refused.refused("x")
+			r.unanswered.refused("x", nil)
 			r.question(r.Provider, 0)
 			r.refuse(words, r.ownDEK())
 			r.pass(DefaultHealthyPoll)
@@ -83,7 +86,7 @@ func TestADEKInUseThatIsInQuestionIsTried(t *testing.T) {
 		own, lost := heir.write("own"), heir.ownDEK()
 		r.refuse(errNoSuchKEK, lost)
 		heir.refuse(errNoSuchKEK, lost)
-		r.refused.refused("x")
+		r.unanswered.refused("x", nil)
 		r.question(r.Provider, 0)
 		heir.settle()
 		heir.pass(DefaultUnhealthyPoll)
@@ -107,7 +110,7 @@ func TestWhatIsFineIsNotStaleForEver(t *testing.T) {
 			r := newRig(t)
 			r.read(value)
 			for range 3 {
-				r.refused.refused("x")
+				r.unanswered.refused("x", nil)
 				r.question(r.Provider, 0)
 				r.refuse(errDenied, ciphertext)
 				inVain(r)
@@ -136,7 +139,7 @@ func TestAfterAQuestionDEKsAgeLikeBefore(t *testing.T) {
 		}
 		r.SetRole(role)
 		r.settle()
-		r.refused.refused("x")
+		r.unanswered.refused("x", nil)
 		r.question(r.Provider, 0)
 		r.repeat(80, func() { r.pass(DefaultHealthyPoll) })
 		r.DropAged()
@@ -183,12 +186,7 @@ func TestARefusalThatIsAnsweredLaterIsForgotten(t *testing.T) {
 	r.pass(DefaultUnhealthyPoll)
 	r.pass(DefaultHealthyPoll)
 	require.Empty(t, r.Health().Problem)
-	require.Nil(t, r.refused.Load())
-
-	r.refused.refused(string(r.cache.entries(func(*knownDEK) bool { return true })[0].tail))
-	r.plugin.set(func(f *faultyPlugin) { f.status.KeyID = "2" })
-	r.pass(DefaultHealthyPoll)
-	require.Nil(t, r.refused.Load(), "it is under another key_id than the plugin's")
+	require.Empty(t, r.unanswered.all())
 }
 
 // What a plugin that is well says it has lost, which was refused in other words before.
@@ -196,7 +194,8 @@ func TestARefusalThatIsALossLaterCallsAllInQuestion(t *testing.T) {
 	value, ciphertext := sealedBy(t, "1")
 	r := newRig(t)
 	r.read(value)
-	r.refused.refused(string(r.cache.entries(func(d *knownDEK) bool { return d != r.writer.current().opener })[0].tail))
+	e := r.cache.entries(func(d *knownDEK) bool { return d != r.writer.current().opener })[0]
+	r.unanswered.refused(string(e.tail), e.dek)
 	r.refuse(errNoSuchKEK, ciphertext)
 	r.pass(DefaultHealthyPoll)
 	r.pass(DefaultHealthyPoll)
@@ -209,7 +208,7 @@ func TestAQuestionBeforeTheRoleStopsNoWrites(t *testing.T) {
 	r := newRig(t)
 	heir := r.idleHeir()
 	require.NoError(t, heir.Prepare(t.Context()))
-	r.refused.refused("x")
+	r.unanswered.refused("x", nil)
 	r.question(r.Provider, 0)
 	held, stop := context.WithCancel(t.Context())
 	began := make(chan struct{})
@@ -220,4 +219,151 @@ func TestAQuestionBeforeTheRoleStopsNoWrites(t *testing.T) {
 	stop()
 	heir.settle()
 	heir.isStale(false, value)
+}
+
+// What is unanswered is kept where it can be read, whoever asks next and however old it is.
+func TestWhatIsUnansweredIsKept(t *testing.T) {
+	for name, pushOut := range map[string]func(*rig){
+		"aged": func(r *rig) {
+			r.pass(2 * time.Hour)
+			r.DropAged()
+		},
+		"evicted": func(r *rig) { r.pushOut() },
+	} {
+		t.Run("by another timeout, "+name, func(t *testing.T) {
+			r := newRig(t, func(o *Options) { o.MaxDEKs, o.MaxDEKAge = 16, time.Hour })
+			own, lost := r.write("own"), r.ownDEK()
+			pushOut(r)
+			r.refuse(errors.New("no such key"), lost)
+			r.reconnect()
+			heir := r.idleHeir(func(o *Options) { o.MaxDEKAge = time.Hour })
+			heir.refuse(errors.New("no such key"), lost)
+			require.NoError(t, heir.Prepare(t.Context()))
+			heir.SetRole(Writes)
+			heir.settle()
+			r.End()
+			for range 70 {
+				heir.pass(DefaultHealthyPoll)
+				heir.DropAged()
+				heir.isStale(true, own)
+			}
+			heir.isStale(false, heir.write("v"))
+		})
+	}
+	t.Run("a reader's", func(t *testing.T) {
+		value, ciphertext := sealedBy(t, "1")
+		r, _ := onlooker(t, newFaultyPlugin())
+		r.opts.MaxDEKAge = time.Hour
+		r.read(value)
+		r.refuse(errors.New("no such key"), ciphertext)
+		r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
+		r.settle()
+		r.pass(2 * time.Hour)
+		r.DropAged()
+		r.read(value)
+	})
+}
+
+// A key_id that comes and goes while nothing is written says nothing of what was refused
+// under the other.
+func TestARefusalOutlivesAnotherKeyID(t *testing.T) {
+	for name, prepared := range map[string]bool{"prepared meanwhile": true, "only polled": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			own, lost := r.write("own"), r.ownDEK()
+			r.SetRole(Reads)
+			r.settle()
+			r.refuse(errors.New("no such key"), lost)
+			r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
+			r.settle()
+			for _, keyID := range []string{"2", "1"} {
+				r.plugin.set(func(f *faultyPlugin) { f.status.KeyID = keyID })
+				r.pass(DefaultHealthyPoll)
+				if prepared {
+					require.NoError(t, r.Prepare(t.Context()))
+				}
+			}
+			r.SetRole(Writes)
+			r.repeat(3, func() { r.pass(DefaultUnhealthyPoll) })
+			r.isStale(true, own)
+			r.isStale(false, r.write("v"))
+		})
+	}
+}
+
+// A plugin that gives another key for a DEK that it gave before has lost that one.
+func TestAnotherKeyForASampleIsALoss(t *testing.T) {
+	for _, role := range []Role{Reads, Writes} {
+		value, ciphertext := sealedBy(t, "1")
+		r := newRig(t)
+		r.SetRole(role)
+		r.settle()
+		r.read(value)
+		r.ofOld(ciphertext, func(f *faultyPlugin) { f.unwrapped = make([]byte, dekSize) })
+		r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
+		r.settle()
+		require.NotEmpty(t, r.Health().Problem)
+		r.SetRole(Writes)
+		r.repeat(3, func() { r.pass(DefaultUnhealthyPoll) })
+		require.Empty(t, r.Health().Problem)
+		r.isStale(true, value)
+		r.isStale(false, r.write("v"))
+	}
+}
+
+// That Status fails for long does not make a loss the matter of a value.
+func TestALossThatIsSeenWhileStatusFailsIsKept(t *testing.T) {
+	value, ciphertext := sealedBy(t, "1")
+	r, _ := onlooker(t, newFaultyPlugin())
+	r.read(value)
+	r.plugin.set(func(f *faultyPlugin) { f.statusErr = status.Error(codes.Internal, "odd") })
+	r.pass(DefaultHealthyPoll)
+	r.pass(DefaultWriteWindow)
+	r.refuse(errNoSuchKEK, ciphertext)
+	r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
+	r.settle()
+	r.plugin.set(func(f *faultyPlugin) { f.statusErr = nil })
+	r.pass(DefaultUnhealthyPoll)
+	require.NoError(t, r.Prepare(t.Context()))
+	r.SetRole(Writes)
+	r.settle()
+	r.isStale(true, value)
+	r.isStale(false, r.write("v"))
+}
+
+// A spare that a recheck was told is lost is not written with.
+func TestASpareThatIsLostInARecheckIsNotWrittenWith(t *testing.T) {
+	r, _ := onlooker(t, newFaultyPlugin())
+	require.NoError(t, r.Prepare(t.Context()))
+	spare := string(r.writer.aside().source.EncryptedDEK)
+	r.unanswered.refused("x", nil)
+	r.question(r.Provider, 0)
+	r.refuse(errNoSuchKEK, spare)
+	r.pass(DefaultHealthyPoll)
+	r.SetRole(Writes)
+	if now := r.writer.current(); now != nil {
+		require.NotEqual(t, spare, string(now.source.EncryptedDEK))
+	}
+	r.settle()
+	require.NotEqual(t, spare, r.ownDEK())
+	r.write("v")
+}
+
+// What was set aside is tried as another is made, also if it is by something else that
+// the plugin is in trouble.
+func TestWhatIsAsideIsTriedThoughSomethingElseWasRefused(t *testing.T) {
+	cold, ciphertext := sealedBy(t, "1")
+	r := newRig(t)
+	own, lost := r.write("own"), r.ownDEK()
+	r.SetRole(Reads)
+	r.settle()
+	r.refuse(errors.New("no such key"), ciphertext, lost)
+	_, _, err := r.Open(t.Context(), cold, testKey)
+	require.Error(t, err)
+	r.settle()
+	r.pass(4 * time.Minute)
+	r.SetRole(Writes)
+	r.repeat(3, func() { r.pass(DefaultUnhealthyPoll) })
+	r.isStale(true, own)
+	r.isStale(false, r.write("v"))
 }

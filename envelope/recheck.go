@@ -5,43 +5,10 @@ import (
 	"context"
 	"math"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/kube-atrest/atrest/internal/stored"
 )
-
-// unanswered is the encoded source of a DEK that the plugin has unwrapped, and did
-// not unwrap when it was last tried by it; nil if there is none. If another DEK takes
-// its place, whether it is lost is a question.
-type unanswered struct{ atomic.Pointer[string] }
-
-func (u *unanswered) refused(tail string) { u.Store(&tail) }
-
-func (u *unanswered) unwrapped(tail string) {
-	if r := u.Load(); r != nil && *r == tail {
-		u.CompareAndSwap(r, nil)
-	}
-}
-
-// askUnanswered asks a plugin that is well for what it last did not unwrap, if that is
-// still of interest: it may have been away for a moment. If it says that it has lost
-// that, all is in question.
-func (p *Provider) askUnanswered(ctx context.Context, keyID string) {
-	tail := p.refused.Load()
-	if tail == nil {
-		return
-	}
-	source, err := stored.ParseSource([]byte(*tail))
-	dek := p.cache.find([]byte(*tail))
-	if err != nil || dek == nil || source.KeyID != keyID {
-		p.refused.CompareAndSwap(tail, nil)
-		return
-	}
-	if _, lost := p.unwrapKnown(ctx, dek, &source); lost && ctx.Err() == nil {
-		p.question(p, 0)
-	}
-}
 
 // Of what is in question, a plugin that is well is asked at a healthy poll, and when the
 // question comes up, for recheckAtOnce at most, and for recheckTime. What it refused
@@ -60,18 +27,19 @@ type rechecked struct {
 	era uint32
 }
 
-// recheck has the plugin unwrap again some of what is in question. What it unwraps is
-// of the present era.
+// recheck has the plugin unwrap again what is unanswered, and some of what is in
+// question. What it unwraps is of the present era.
 func (p *Provider) recheck(ctx context.Context, keyID string) {
 	began, era := p.opts.Clock.Now(), p.era.now.Load()
 	if era == p.rechecked.era && began.Sub(p.rechecked.at) < p.opts.HealthyPoll {
 		return
 	}
 	p.rechecked = rechecked{began, era}
+	p.askUnanswered(ctx, keyID)
 	for _, e := range p.inQuestion(keyID) {
 		source, err := stored.ParseSource(e.tail)
 		if err != nil {
-			e.dek.refused.Store(never) // it was parsed before
+			e.dek.refusals.Store(never) // it was parsed before
 			continue
 		}
 		t, lost := p.unwrapKnown(ctx, e.dek, &source)
@@ -79,12 +47,28 @@ func (p *Provider) recheck(ctx context.Context, keyID string) {
 		case ctx.Err() != nil:
 			return
 		case lost:
-			e.dek.refused.Store(never)
+			e.dek.refusals.Store(never)
 		case t != nil:
-			e.dek.refused.Add(1)
+			e.dek.refusals.Add(1)
 		}
 		if p.opts.Clock.Since(began) >= recheckTime {
 			return // others wait for the follower
+		}
+	}
+}
+
+// askUnanswered asks a plugin that is well for what it last did not unwrap, under its
+// present key_id: it may have been away for a moment. If it says that it has lost that,
+// all is in question.
+func (p *Provider) askUnanswered(ctx context.Context, keyID string) {
+	for tail, dek := range p.unanswered.all() {
+		source, err := stored.ParseSource([]byte(tail))
+		if err != nil || source.KeyID != keyID || ctx.Err() != nil {
+			continue
+		}
+		if _, lost := p.unwrapMet(ctx, dek, &source); lost && ctx.Err() == nil {
+			p.question(p, 0)
+			return
 		}
 	}
 }
@@ -95,7 +79,7 @@ func (p *Provider) recheck(ctx context.Context, keyID string) {
 func (p *Provider) inQuestion(keyID string) []*entry {
 	seen := p.inUse()
 	entries := p.cache.entries(func(d *knownDEK) bool {
-		return p.era.isOver(d) && !p.era.isLost(d) && d.refused.Load() != never
+		return p.era.isOver(d) && !p.era.isLost(d) && d.refusals.Load() != never
 	})
 	entries = slices.DeleteFunc(entries, func(e *entry) bool { // of several aliases one
 		again := seen[e.dek]
@@ -104,8 +88,8 @@ func (p *Provider) inQuestion(keyID string) []*entry {
 	})
 	slices.SortStableFunc(entries, func(a, b *entry) int {
 		switch {
-		case a.dek.refused.Load() != b.dek.refused.Load():
-			return cmp.Compare(a.dek.refused.Load(), b.dek.refused.Load())
+		case a.dek.refusals.Load() != b.dek.refusals.Load():
+			return cmp.Compare(a.dek.refusals.Load(), b.dek.refusals.Load())
 		case a.dek.keyID == keyID && b.dek.keyID != keyID:
 			return -1
 		case b.dek.keyID == keyID && a.dek.keyID != keyID:
@@ -114,7 +98,7 @@ func (p *Provider) inQuestion(keyID string) []*entry {
 		return 0
 	})
 	n := 0
-	for n < min(len(entries), recheckAtOnce) && (n == 0 || entries[n].dek.refused.Load() < recheckTimes) {
+	for n < min(len(entries), recheckAtOnce) && (n == 0 || entries[n].dek.refusals.Load() < recheckTimes) {
 		n++
 	}
 	return entries[:n]

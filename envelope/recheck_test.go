@@ -194,7 +194,7 @@ func TestARecheckIsBounded(t *testing.T) {
 		values[i], _ = sealedBy(t, "1")
 		r.read(values[i])
 	}
-	r.refused.refused("x")
+	r.unanswered.refused("x", nil)
 	r.question(r.Provider, 0)
 	own := r.write("own")
 	r.isStale(true, append(values, own)...)
@@ -215,7 +215,7 @@ func TestALossOfWhatIsInQuestionIsFound(t *testing.T) {
 	r := newRig(t)
 	own := r.write("own")
 	r.read(other)
-	r.refused.refused("x")
+	r.unanswered.refused("x", nil)
 	r.question(r.Provider, 0)
 	r.loseKEK()
 	r.reconnect()

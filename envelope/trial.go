@@ -70,10 +70,22 @@ func (p *Provider) tryNow(ctx context.Context, dek *writeDEK) *plugin.Trouble {
 // reports whether it said that it no longer can.
 func (p *Provider) unwrapAgain(ctx context.Context, dek *writeDEK) (t *plugin.Trouble, lost bool) {
 	t, lost = p.unwrapKnown(ctx, dek.opener, &dek.source)
-	if t != nil && ctx.Err() == nil && !p.era.isLost(dek.opener) {
-		p.refused.refused(string(dek.tail))
+	if t != nil && ctx.Err() == nil {
+		p.keepUnanswered(string(dek.tail), &dek.source, dek.opener)
 	}
 	return t, lost
+}
+
+// keepUnanswered notes that the plugin did not unwrap a DEK that it has unwrapped before,
+// and keeps it; nil for one that is not in memory.
+func (p *Provider) keepUnanswered(tail string, source *stored.DEKSource, dek *knownDEK) {
+	if dek != nil && p.era.isLost(dek) {
+		return
+	}
+	p.unanswered.refused(tail, dek)
+	if dek != nil {
+		p.cache.addSource(source, nil, dek)
+	}
 }
 
 // under reports whether a source is under a key_id.
@@ -93,8 +105,21 @@ func (p *Provider) unwrapKnown(ctx context.Context, dek *knownDEK, source *store
 		return plugin.Troublef(BadAnswer, "decrypt: the plugin no longer gives back the DEK that it was given to encrypt"), true
 	}
 	p.era.unwrapped(dek, era)
-	p.refused.unwrapped(string(source.Tail()))
+	p.unanswered.unwrapped(string(source.Tail()))
 	return nil, false
+}
+
+// unwrapMet has the plugin unwrap what it has unwrapped before. dek is nil if that is
+// not in memory, or not known to be what it is taken for.
+func (p *Provider) unwrapMet(ctx context.Context, dek *knownDEK, source *stored.DEKSource) (t *plugin.Trouble, lost bool) {
+	if dek != nil {
+		return p.unwrapKnown(ctx, dek, source)
+	}
+	_, t, err := p.callDecrypt(ctx, source)
+	if t == nil {
+		p.unanswered.unwrapped(string(source.Tail()))
+	}
+	return t, plugin.OfTheValue(err)
 }
 
 // fingerprint tells whether two DEKs are the same, and nothing else of them.
@@ -134,6 +159,9 @@ func (p *Provider) askSample(ctx context.Context, d *draft) (t *plugin.Trouble, 
 		return p.unwrapSample(ctx, d, &aside.source)
 	default:
 		t, lost := p.unwrapAgain(ctx, aside)
+		if t != nil {
+			p.writer.distrust(aside)
+		}
 		if lost && ctx.Err() == nil {
 			p.lose(p, aside.opener.era.Load())
 		}
@@ -148,24 +176,29 @@ func (p *Provider) askSample(ctx context.Context, d *draft) (t *plugin.Trouble, 
 // about the plugin.
 func (p *Provider) unwrapSample(ctx context.Context, d *draft, source *stored.DEKSource) (t *plugin.Trouble, telling bool) {
 	era, good := p.era.now.Load(), p.samples.IsGood(source)
-	_, t, err := p.callDecrypt(ctx, source)
+	tail := source.Tail()
+	dek := p.cache.find(tail)
+	if dek != nil && !dek.proven.Load() {
+		dek = nil
+	}
+	t, lost := p.unwrapMet(ctx, dek, source)
+	if t == nil || ctx.Err() != nil {
+		return nil, true
+	}
+	present := good && source.KeyID == d.KeyID
+	if present {
+		p.keepUnanswered(string(tail), source, dek)
+	}
 	switch {
-	case ctx.Err() != nil:
-		return nil, true
-	case t == nil:
-		p.refused.unwrapped(string(source.Tail()))
-		return nil, true
-	case plugin.OfTheValue(err):
+	case lost:
 		p.samples.Forget(source)
-		if !good || source.KeyID != p.knownKeyID(&d.Known) {
+		if !present || p.knownKeyID(&d.Known) == "" {
 			return nil, false
 		}
 		p.lose(p, era)
 	case d.KeyID != "" && source.KeyID != d.KeyID && !t.LostContact():
 		p.samples.Forget(source)
 		return nil, false
-	case good && source.KeyID == d.KeyID:
-		p.refused.refused(string(source.Tail()))
 	}
 	return t, true
 }

@@ -232,10 +232,9 @@ func (w *writer) spareFits(keyID string, maxWrites uint64) bool {
 	return w.spareIsNotLost() && w.spare.keyID == keyID && w.spare.lasts(maxWrites)
 }
 
-// spareIsNotLost reports whether there is a spare DEK that no lost KEK has wrapped, as
-// far as is known.
+// spareIsNotLost reports whether there is a spare DEK, which is not known to be lost.
 func (w *writer) spareIsNotLost() bool {
-	return w.spare.writeDEK != nil && !w.era.isLost(w.spare.opener)
+	return w.spare.writeDEK != nil && !w.era.isLost(w.spare.opener) && w.spare.opener.refusals.Load() != never
 }
 
 // keepSpare keeps a DEK that was proven at a time; none for nil.
@@ -243,6 +242,15 @@ func (w *writer) keepSpare(dek *writeDEK, proven time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.spare = spare{dek, proven}
+}
+
+// distrust has a DEK, if it is spare, not written with before it is proven again.
+func (w *writer) distrust(dek *writeDEK) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.spare.writeDEK == dek {
+		w.spare.proven = time.Time{}
+	}
 }
 
 // spareIsProvenSince reports whether there is a spare DEK that the plugin was known
