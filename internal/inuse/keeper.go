@@ -168,6 +168,9 @@ func (k *Keeper) Wait(ctx context.Context) {
 // Follow follows the file until ctx ends or the keeper is closed. While it does, another
 // call is refused; on a closed one it fails with [reload.ErrClosed].
 func (k *Keeper) Follow(ctx context.Context) error {
+	if k.Ended() {
+		return reload.ErrClosed
+	}
 	if !k.followed.CompareAndSwap(false, true) {
 		return fmt.Errorf("the encryption config at %s is followed already: install encryption in the config of one server, "+
 			"and wrap the storage options of others with RESTOptions", k.options.Path)
