@@ -51,12 +51,13 @@ func TestTheTableSaysWhatWasMeasuredAndWhereNothingCanBeSeen(t *testing.T) {
 		b.add(name{createGroup(oneClient), none}, 100, figure{nsPerOp, []float64{1e6, 2e6, 3e6, 2e6, 1e6}[round] * drift})
 	}
 	var table strings.Builder
-	require.NoError(t, report{s, b}.write(&table, machine{cpu: "an abacus"}))
+	require.NoError(t, report{s, b, []string{"--rounds=1"}}.write(&table, machine{cpu: "an abacus"}))
 
 	require.Contains(t, table.String(), "| creates a second, 1 client | more | 167 | 83.3 | ")
 	require.Contains(t, table.String(), " | 2.00 [2.00, 2.00] | 1.00 [0.50, 1.30], no difference to be seen |")
 	require.NotContains(t, table.String(), "| LIST", "what was not measured has no row")
 	require.Contains(t, table.String(), "cpu: an abacus")
+	require.Contains(t, table.String(), "go run ./apiserver/measure --rounds=1`")
 }
 
 func TestNumbersAreInTheFormatOfGoBenchmarks(t *testing.T) {

@@ -16,6 +16,7 @@ type options struct {
 	cases []measured
 	sides []side
 	scale scale
+	args  []string // but for the folder: what has to be asked for again to see the same
 }
 
 // scale is how much is measured.
@@ -83,6 +84,11 @@ func parse(args []string, help io.Writer) (*options, error) {
 	if fs.NArg() > 0 {
 		return nil, fmt.Errorf("%q is no flag: see --help", fs.Arg(0))
 	}
+	fs.Visit(func(f *pflag.Flag) {
+		if f.Name != "out" {
+			o.args = append(o.args, fmt.Sprintf("--%s=%s", f.Name, strings.Trim(f.Value.String(), "[]")))
+		}
+	})
 	if *first {
 		o.scale = o.scale.lessened(fs.Changed)
 	}

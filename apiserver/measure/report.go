@@ -13,6 +13,7 @@ import (
 type report struct {
 	scale
 	found *book
+	args  []string // of the command
 }
 
 // row is one line of the table.
@@ -31,14 +32,7 @@ type row struct {
 
 func median(v []float64) float64 { return quantile(v, 0.5) }
 func high(v []float64) float64   { return quantile(v, 0.99) }
-func mean(v []float64) float64 {
-	sum := 0.0
-	for _, one := range v {
-		sum += one
-	}
-	return sum / float64(len(v))
-}
-func last(v []float64) float64 { return v[len(v)-1] }
+func last(v []float64) float64   { return v[len(v)-1] }
 
 // in gives the unit in which durations or sizes are shown.
 func in(unit float64) func(float64) float64 { return func(v float64) float64 { return v / unit } }
@@ -61,7 +55,7 @@ func (r report) rows() []row {
 		{what: "start to the end of the first LIST, s", group: start, unit: listedNs, shown: s, figure: median},
 		{what: "read from etcd in that time, MiB", group: start, unit: etcdBytes, shown: in(mib), figure: median},
 		{what: "keys unwrapped by the plugin in that time", group: start, unit: decrypts, shown: in(1), figure: median, alone: true},
-		{what: "live heap that each update adds, bytes", group: memory, unit: heapPerOp, shown: in(1), figure: mean, alone: true},
+		{what: "live heap that each update adds, median of ten parts, bytes", group: memory, unit: heapPerOp, shown: in(1), figure: median, alone: true},
 		{what: fmt.Sprintf("live heap after %d updates, MiB", r.writes), group: memory, unit: heapBytes, shown: in(mib), figure: last, alone: true},
 		{what: "resident memory then, MiB", group: memory, unit: residentB, shown: in(mib), figure: last, alone: true},
 	}
@@ -82,7 +76,7 @@ the rounds lie between. Where the brackets hold 1, nothing can be seen of a diff
 `
 
 func (r report) write(w io.Writer, m machine) error {
-	fmt.Fprintf(w, intoReport, "`go run ./apiserver/measure`")
+	fmt.Fprintf(w, intoReport, "`"+strings.Join(append([]string{"go run ./apiserver/measure"}, r.args...), " ")+"`")
 	fmt.Fprintf(w, "| | better is | atrest | kube-apiserver | none | atrest to kube-apiserver | atrest to none |\n|%s\n", strings.Repeat("---|", 7))
 	for _, row := range r.rows() {
 		if cells := r.cells(row); cells != nil {

@@ -55,7 +55,7 @@ func measureAll(ctx context.Context, o *options, l *lab, found *book, progressTo
 // publish writes the results into the folder and the table to out.
 func publish(o *options, m machine, found *book, out io.Writer) error {
 	var table, numbers bytes.Buffer
-	if err := (report{o.scale, found}).write(&table, m); err != nil {
+	if err := (report{o.scale, found, o.args}).write(&table, m); err != nil {
 		return err
 	}
 	if err := found.write(&numbers, m.cpu); err != nil {
