@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/kube-atrest/atrest/bench/measure"
+	"github.com/kube-atrest/atrest/bench/suite"
 )
 
 // verdict is what is said of a target.
@@ -12,8 +13,8 @@ type verdict string
 
 const (
 	met         verdict = "met"
-	notMet      verdict = "not met"
-	atFloor     verdict = "at the floor" // the bare cipher does not reach it either
+	notMet      verdict = "missed"
+	atFloor     verdict = "missed, by the cipher too"
 	notMeasured verdict = "not measured"
 	noTarget    verdict = "" // shown for comparison
 )
@@ -115,15 +116,17 @@ func (j *judgement) faster(what string, ours measure.Name, theirs, floor string,
 		return f
 	}
 	f.beside = fmt.Sprintf("%s alone: %s", floor, times(bare.Median))
-	if f.verdict == notMet && bare.Median < goal*floorMargin {
+	if f.verdict == notMet && bare.Median < goal {
 		f.verdict = atFloor
 	}
 	return f
 }
 
-// floorMargin is how much better than a target the cipher has to be for the
-// target to be within reach of something that uses it.
-const floorMargin = 1.1
+// fasterAsTheyCome is how many times faster ours is than kube-apiserver with the kind of
+// key that it comes with. There is no target.
+func (j *judgement) fasterAsTheyCome(what string, ours measure.Name) finding {
+	return finding{what: what, figure: "faster than " + suite.KubeSeed + ", as it comes", got: j.ratio(of(ours, suite.KubeSeed), ours), form: times}
+}
 
 // slower is how many times as long as the floor ours takes.
 func (j *judgement) slower(what string, ours measure.Name, floor string, goal float64) finding {

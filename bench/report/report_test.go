@@ -100,6 +100,7 @@ func TestATargetBeyondTheCipherIsSaidToBe(t *testing.T) {
 		{[]float64{100, 200}, []float64{150, 300}, []float64{3000, 6000}, met},
 		{[]float64{100, 200}, []float64{400, 800}, []float64{3000, 6000}, notMet},
 		{[]float64{250, 500}, []float64{300, 600}, []float64{3000, 6000}, atFloor},
+		{[]float64{190, 380}, []float64{300, 600}, []float64{3000, 6000}, notMet}, // the cipher reaches it, if only just
 	} {
 		book, ours := bookOf(c.cipher, c.ours, c.theirs)
 		j := &judgement{book: book, unit: measure.NsPerOp}
