@@ -23,6 +23,8 @@ type knownDEK struct {
 	era      atomic.Uint32 // in which the plugin last unwrapped it
 	refusals atomic.Uint32 // how often it did not, since it was called in question
 	use      *keyUse
+	// unanswered is set while it is one of those.
+	unanswered atomic.Bool
 	// proven is set when it is known to be the key that it is taken for: it was
 	// made here, or has opened something.
 	proven atomic.Bool

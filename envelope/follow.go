@@ -69,7 +69,6 @@ func (p *Provider) ask(ctx context.Context, role Role) {
 		p.mustMakeAnother() // another provider has found that meanwhile
 	}
 	if d.Status.Trouble == nil && d.Decrypt.Trouble == nil {
-		p.askUnanswered(ctx, d.KeyID)
 		p.recheck(ctx, d.KeyID)
 	}
 }

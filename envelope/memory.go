@@ -31,7 +31,7 @@ func newMemory(maxDEKs int) *memory {
 }
 
 // isKept reports whether memory may be the only place for a DEK.
-func (m *memory) isKept(d *knownDEK) bool { return m.era.isOver(d) || m.unanswered.holds(d) }
+func (m *memory) isKept(d *knownDEK) bool { return m.era.isOver(d) || d.unanswered.Load() }
 
 func (m *memory) join(p *Provider) {
 	m.mu.Lock()

@@ -367,3 +367,64 @@ func TestWhatIsAsideIsTriedThoughSomethingElseWasRefused(t *testing.T) {
 	r.isStale(true, own)
 	r.isStale(false, r.write("v"))
 }
+
+// One call that is throttled as another DEK is made, or is made ready, is no question:
+// what was refused is asked for once more, and nothing takes the place of what stays.
+func TestOneRefusalThatPassesIsNoQuestion(t *testing.T) {
+	busy := status.Error(codes.ResourceExhausted, "slow down")
+	once := func(of string) func(Wrapped) error {
+		said := false
+		return func(w Wrapped) error {
+			if said || string(w.Ciphertext) != of {
+				return nil
+			}
+			said = true
+			return busy
+		}
+	}
+	t.Run("the DEK is used up", func(t *testing.T) {
+		r, f := newFailing(t)
+		r.End()
+		r.Lease = lease(NewProvider(f, Options{Clock: r.clock, MaxWrites: 8}), Writes)
+		t.Cleanup(r.End)
+		require.NoError(t, r.Asked(t.Context()))
+		own := r.write("own")
+		f.refuses = once(r.ownDEK())
+		for range 8 {
+			r.write("v")
+		}
+		require.Zero(t, r.era.now.Load())
+		r.isStale(false, own)
+	})
+	t.Run("the window was over", func(t *testing.T) {
+		r, f := newFailing(t)
+		own, dek := r.write("own"), r.ownDEK()
+		f.fails = func() error { return errGone }
+		r.reconnect()
+		for range 20 {
+			r.pass(DefaultUnhealthyPoll)
+		}
+		f.fails, f.refuses = func() error { return nil }, once(dek)
+		r.pass(DefaultUnhealthyPoll)
+		require.Zero(t, r.era.now.Load())
+		r.isStale(false, own, r.write("v"))
+	})
+	t.Run("more is to be written", func(t *testing.T) {
+		r, f := newFailing(t)
+		dek := r.ownDEK()
+		calls := 0
+		f.refuses = func(w Wrapped) error {
+			if string(w.Ciphertext) == dek {
+				if calls++; calls > 1 {
+					return busy
+				}
+			}
+			return nil
+		}
+		r.clock.Step(2 * time.Second)
+		require.NoError(t, r.Prepare(t.Context()))
+		require.Equal(t, dek, r.ownDEK())
+		require.Zero(t, r.era.now.Load())
+		require.Greater(t, calls, 1)
+	})
+}

@@ -11,11 +11,11 @@ import (
 )
 
 // Of what is in question, a plugin that is well is asked at a healthy poll, and when the
-// question comes up, for recheckAtOnce at most, and for recheckTime. What it refused
-// recheckTimes is asked for one by one, when there is nothing else.
+// question comes up, until it has refused recheckAtOnce, and for recheckTime. What it
+// refused recheckTimes is asked for one by one, when there is nothing else.
 const (
 	recheckAtOnce = 16
-	recheckTime   = time.Second
+	recheckTime   = 2 * time.Second
 	recheckTimes  = 10
 	never         = math.MaxUint32 // the plugin has said that it has no such KEK
 )
@@ -35,7 +35,8 @@ func (p *Provider) recheck(ctx context.Context, keyID string) {
 		return
 	}
 	p.rechecked = rechecked{began, era}
-	p.askUnanswered(ctx, keyID)
+	p.askUnanswered(ctx, keyID, began)
+	refused := 0
 	for _, e := range p.inQuestion(keyID) {
 		source, err := stored.ParseSource(e.tail)
 		if err != nil {
@@ -51,7 +52,10 @@ func (p *Provider) recheck(ctx context.Context, keyID string) {
 		case t != nil:
 			e.dek.refusals.Add(1)
 		}
-		if p.opts.Clock.Since(began) >= recheckTime {
+		if t != nil {
+			refused++
+		}
+		if refused == recheckAtOnce || p.opts.Clock.Since(began) >= recheckTime {
 			return // others wait for the follower
 		}
 	}
@@ -59,12 +63,15 @@ func (p *Provider) recheck(ctx context.Context, keyID string) {
 
 // askUnanswered asks a plugin that is well for what it last did not unwrap, under its
 // present key_id: it may have been away for a moment. If it says that it has lost that,
-// all is in question.
-func (p *Provider) askUnanswered(ctx context.Context, keyID string) {
+// all is in question. What is not asked for within recheckTime stays unanswered.
+func (p *Provider) askUnanswered(ctx context.Context, keyID string, began time.Time) {
 	for tail, dek := range p.unanswered.all() {
 		source, err := stored.ParseSource([]byte(tail))
-		if err != nil || source.KeyID != keyID || ctx.Err() != nil {
+		if err != nil || source.KeyID != keyID {
 			continue
+		}
+		if ctx.Err() != nil || p.opts.Clock.Since(began) >= recheckTime {
+			return
 		}
 		if _, lost := p.unwrapMet(ctx, dek, &source); lost && ctx.Err() == nil {
 			p.question(p, 0)
@@ -73,9 +80,9 @@ func (p *Provider) askUnanswered(ctx context.Context, keyID string) {
 	}
 }
 
-// inQuestion are entries of DEKs that are in question and to be asked for next: those
-// under the present key_id before others, and first that were refused least. What is
-// written with is not among them: it is tried.
+// inQuestion are entries of DEKs that are in question and to be asked for, in that
+// order: those under the present key_id before others, and first that were refused
+// least. What is written with is not among them: it is tried.
 func (p *Provider) inQuestion(keyID string) []*entry {
 	seen := p.inUse()
 	entries := p.cache.entries(func(d *knownDEK) bool {
@@ -86,19 +93,20 @@ func (p *Provider) inQuestion(keyID string) []*entry {
 		seen[e.dek] = true
 		return again
 	})
-	slices.SortStableFunc(entries, func(a, b *entry) int {
+	late := func(e *entry) int {
 		switch {
-		case a.dek.refusals.Load() != b.dek.refusals.Load():
-			return cmp.Compare(a.dek.refusals.Load(), b.dek.refusals.Load())
-		case a.dek.keyID == keyID && b.dek.keyID != keyID:
-			return -1
-		case b.dek.keyID == keyID && a.dek.keyID != keyID:
+		case e.dek.refusals.Load() >= recheckTimes:
+			return 2
+		case e.dek.keyID != keyID:
 			return 1
 		}
 		return 0
+	}
+	slices.SortStableFunc(entries, func(a, b *entry) int {
+		return cmp.Or(late(a)-late(b), cmp.Compare(a.dek.refusals.Load(), b.dek.refusals.Load()))
 	})
 	n := 0
-	for n < min(len(entries), recheckAtOnce) && (n == 0 || entries[n].dek.refusals.Load() < recheckTimes) {
+	for n < len(entries) && (n == 0 || late(entries[n]) < 2) {
 		n++
 	}
 	return entries[:n]

@@ -186,27 +186,60 @@ func TestAUsedUpDEKThatIsNotAnsweredForStaysInQuestion(t *testing.T) {
 	r.isStale(false, own)
 }
 
-// What is asked for again is bounded, and the one in use comes first.
+// What is asked for again in vain is bounded, and so is the time for it. What is under
+// the present key_id comes first.
 func TestARecheckIsBounded(t *testing.T) {
-	r := newRig(t)
-	values := make([][]byte, 3*recheckAtOnce)
-	for i := range values {
-		values[i], _ = sealedBy(t, "1")
-		r.read(values[i])
+	slow := func(r *rig) error { r.clock.Step(recheckTime / 4); return nil }
+	for name, c := range map[string]struct {
+		answer func(*rig) error
+		calls  int
+	}{
+		"refused": {func(*rig) error { return errDenied }, recheckAtOnce},
+		"slow":    {slow, 5},
+		"well":    {func(*rig) error { return nil }, 3 * recheckAtOnce},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, f := newFailing(t)
+			for range 3 * recheckAtOnce {
+				value, _ := sealedBy(t, "1")
+				r.read(value)
+			}
+			own := r.ownDEK()
+			r.unanswered.refused("x", nil)
+			r.question(r.Provider, 0)
+			calls := 0
+			f.refuses = func(w Wrapped) error {
+				if string(w.Ciphertext) == own {
+					return nil // it is tried before
+				}
+				calls++
+				return c.answer(r)
+			}
+			r.pass(DefaultHealthyPoll)
+			require.LessOrEqual(t, calls, c.calls)
+			require.NotZero(t, calls)
+		})
 	}
-	r.unanswered.refused("x", nil)
-	r.question(r.Provider, 0)
-	own := r.write("own")
-	r.isStale(true, append(values, own)...)
-	_, _, before := r.plugin.calls()
-	r.pass(DefaultHealthyPoll)
-	_, _, after := r.plugin.calls()
-	require.LessOrEqual(t, after-before, recheckAtOnce+1, "and the DEK in use")
-	r.isStale(false, own)
-	for range 3 {
+	t.Run("what is under a former key_id", func(t *testing.T) {
+		r, f := newFailing(t)
+		for range 3 * recheckAtOnce {
+			former, _ := sealedBy(t, "0")
+			r.read(former)
+		}
+		value, _ := sealedBy(t, "1")
+		r.read(value)
+		r.unanswered.refused("x", nil)
+		r.question(r.Provider, 0)
+		f.refuses = func(w Wrapped) error {
+			if w.KeyID == "0" {
+				r.clock.Step(recheckTime)
+				return errGone
+			}
+			return nil
+		}
 		r.pass(DefaultHealthyPoll)
-	}
-	r.isStale(false, values...)
+		r.isStale(false, value, r.write("v"))
+	})
 }
 
 // A loss that is found meanwhile is one, whatever was in question.

@@ -27,12 +27,20 @@ func (u *unanswered) refused(tail string, dek *knownDEK) {
 		u.deks = map[string]*knownDEK{}
 	}
 	u.deks[tail] = dek
+	mark(dek, true)
+}
+
+func mark(dek *knownDEK, unanswered bool) {
+	if dek != nil {
+		dek.unanswered.Store(unanswered)
+	}
 }
 
 // unwrapped notes that it did.
 func (u *unanswered) unwrapped(tail string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	mark(u.deks[tail], false)
 	delete(u.deks, tail)
 }
 
@@ -43,23 +51,14 @@ func (u *unanswered) all() map[string]*knownDEK {
 	return maps.Clone(u.deks)
 }
 
-// holds reports whether a DEK is one of them.
-func (u *unanswered) holds(dek *knownDEK) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, d := range u.deks {
-		if d == dek {
-			return true
-		}
-	}
-	return false
-}
-
 // take empties it, and reports whether there were any.
 func (u *unanswered) take() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	any_ := len(u.deks) > 0
+	for _, dek := range u.deks {
+		mark(dek, false)
+	}
 	clear(u.deks)
 	return any_
 }
