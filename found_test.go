@@ -12,7 +12,8 @@ import (
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
-// A file that is deleted while its plugin is waited for, or after it was refused: what was tried is let go.
+// A file that is deleted while its plugin is waited for, or after it was refused: what
+// was tried is let go.
 func TestADeletedFileLetsGoWhatWasTried(t *testing.T) {
 	y := newTrying(t)
 	require.EqualValues(t, 1, y.held.open.Load())
@@ -23,7 +24,8 @@ func TestADeletedFileLetsGoWhatWasTried(t *testing.T) {
 
 func e2path(e *atrest.Encryption) string { return e.Status().ConfigFile }
 
-// A POST that comes within a second of another does not have the plugin asked again (docs, Ask, ServeStatus).
+// A POST that comes within a second of another does not have the plugin asked again
+// (docs, Ask, ServeStatus).
 func TestWhoAsksWithinASecondIsTold(t *testing.T) {
 	p := faultplugin.Start(t)
 	path, _ := place(t, configuration(p, "secrets"))

@@ -221,7 +221,8 @@ func TestAQuestionBeforeTheRoleStopsNoWrites(t *testing.T) {
 	heir.isStale(false, value)
 }
 
-// What is unanswered is kept where it can be read, whoever asks next and however old it is.
+// What is unanswered is kept where it can be read, whoever asks next and however old it
+// is.
 func TestWhatIsUnansweredIsKept(t *testing.T) {
 	for name, pushOut := range map[string]func(*rig){
 		"aged": func(r *rig) {

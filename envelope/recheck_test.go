@@ -69,7 +69,8 @@ func TestWhatIsRefusedForLongIsStaleUntilItIsUnwrappedAgain(t *testing.T) {
 	}
 }
 
-// An outage that ends between two calls of one question is no loss: the next poll says so.
+// An outage that ends between two calls of one question is no loss: the next poll says
+// so.
 func TestAnOutageTakenForALossIsSetRight(t *testing.T) {
 	for name, words := range inOtherWords {
 		t.Run(name, func(t *testing.T) {

@@ -241,8 +241,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// cut closes every connection, and any that still comes in. gRPC alone cannot: it waits, even when told to
-// stop at once, for peers that connected and never said a word.
+// cut closes every connection, and any that still comes in. gRPC alone cannot: it waits,
+// even when told to stop at once, for peers that connected and never said a word.
 func (s *socket) cut() {
 	s.mu.Lock()
 	open := s.open

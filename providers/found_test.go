@@ -14,11 +14,11 @@ import (
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
-// Line 2, KMS v1: a plugin that died after an earlier try is written with, and every write fails.
-// Line 2/4, KMS v2: the proof of a candidate DEK never ages.
-// The same with a former writer: its DEK set aside is all the proof there is.
-// Line 2: within the grace of readiness a dead plugin that writes something already counts as well.
-// The docs: "It is away while the file is edited: reads go on, as before."
+// Line 2, KMS v1: a plugin that died after an earlier try is written with, and every
+// write fails. Line 2/4, KMS v2: the proof of a candidate DEK never ages. The same with a
+// former writer: its DEK set aside is all the proof there is. Line 2: within the grace of
+// readiness a dead plugin that writes something already counts as well. The docs: "It is
+// away while the file is edited: reads go on, as before."
 func TestAnotherTimeoutOfAReaderThatIsAwayTakesNoReadsAway(t *testing.T) {
 	p := faultplugin.Start(t)
 	with := func(timeout string) string {

@@ -17,8 +17,8 @@ import (
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
-// deletable is a server that deletes what it cannot read, if it is asked to. It has a Secret that is damaged, and a
-// healthy one of a plugin that is away.
+// deletable is a server that deletes what it cannot read, if it is asked to. It has a
+// Secret that is damaged, and a healthy one of a plugin that is away.
 type deletable struct {
 	*harness.Server
 	etcd *etcd.Server

@@ -75,7 +75,8 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// requireRead reads every Secret through a server that has none of the keys of those before it in memory.
+// requireRead reads every Secret through a server that has none of the keys of those
+// before it in memory.
 func (c *cluster) requireRead(t *testing.T, writes *stream) {
 	t.Helper()
 	for name, wanted := range writes.wanted() {
@@ -88,8 +89,8 @@ func (c *cluster) requireRead(t *testing.T, writes *stream) {
 	}
 }
 
-// requireSealed stops everything and looks at what is left in the folder of etcd: no value is plaintext, and no
-// nonce was used twice with one key.
+// requireSealed stops everything and looks at what is left in the folder of etcd: no
+// value is plaintext, and no nonce was used twice with one key.
 func (c *cluster) requireSealed(t *testing.T) {
 	t.Helper()
 	c.server.Stop()

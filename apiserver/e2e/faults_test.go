@@ -18,8 +18,8 @@ import (
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
-// faulty is a server that writes with one plugin, and has another to read with that is not there at the start. It is
-// to write with the next one later.
+// faulty is a server that writes with one plugin, and has another to read with that is
+// not there at the start. It is to write with the next one later.
 type faulty struct {
 	*harness.Server
 	etcd   *etcd.Server
@@ -28,7 +28,8 @@ type faulty struct {
 	writer, reader, next *faultplugin.Plugin
 }
 
-// endless is a timeout of calls that is longer than any test: who waits for a plugin that hangs waits for ever.
+// endless is a timeout of calls that is longer than any test: who waits for a plugin that
+// hangs waits for ever.
 const endless = "timeout: 24h"
 
 func kmsAt(name, endpoint string, more ...string) string {

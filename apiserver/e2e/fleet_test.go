@@ -129,7 +129,8 @@ func (f *fleet) share(t *testing.T, objects []object) {
 	}
 }
 
-// touch updates o through the member and reads it through all, from etcd and from their watch caches.
+// touch updates o through the member and reads it through all, from etcd and from their
+// watch caches.
 func (f *fleet) touch(t *testing.T, o object, member string) {
 	t.Helper()
 	f.touches++
@@ -169,7 +170,8 @@ func (f *fleet) source(t *testing.T, o object) stored.DEKSource {
 	return sealedAt(t, f.etcd, o.etcdKey(), "two", o.hidden).Source
 }
 
-// keyIDs are those that the running members write a Secret under now, each with its source type.
+// keyIDs are those that the running members write a Secret under now, each with its
+// source type.
 func (f *fleet) keyIDs(t *testing.T, probe object) map[string]bool {
 	t.Helper()
 	ids := map[string]bool{}
@@ -182,8 +184,9 @@ func (f *fleet) keyIDs(t *testing.T, probe object) map[string]bool {
 	return ids
 }
 
-// rotate gives the plugin a new key and returns when all members write under it. All the while every Secret in turn
-// is updated by every member and read by the others: by those that know of the new key, and by those that do not yet.
+// rotate gives the plugin a new key and returns when all members write under it. All the
+// while every Secret in turn is updated by every member and read by the others: by those
+// that know of the new key, and by those that do not yet.
 func (f *fleet) rotate(t *testing.T) {
 	t.Helper()
 	shared := f.secrets()
@@ -192,7 +195,8 @@ func (f *fleet) rotate(t *testing.T) {
 	require.NoError(t, f.plugin.Rotate(t.Context()))
 	rounds, apart := 0, 0
 	until(t, "every member writes under the new key_id", func() bool {
-		// A stock server asks its plugins when its check is read, 20 s after it last did; by itself, after a minute.
+		// A stock server asks its plugins when its check is read, 20 s after it last did;
+		// by itself, after a minute.
 		for _, s := range f.running {
 			requireStatus(t, s, http.StatusOK, check)
 		}
@@ -206,8 +210,8 @@ func (f *fleet) rotate(t *testing.T) {
 	t.Logf("%d members shared %d Secrets in %d rounds, in %d of them under two key_ids", len(f.running), len(shared), rounds, apart)
 }
 
-// requireSettled has every member update every object without a change, over and over: what a member finds stale
-// it writes once, and then nobody writes anything.
+// requireSettled has every member update every object without a change, over and over:
+// what a member finds stale it writes once, and then nobody writes anything.
 func (f *fleet) requireSettled(t *testing.T) {
 	t.Helper()
 	for _, o := range f.objects {

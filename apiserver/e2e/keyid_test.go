@@ -8,7 +8,8 @@ import (
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 )
 
-// The plugin is asked once a minute while it is healthy, so this test takes up to a minute.
+// The plugin is asked once a minute while it is healthy, so this test takes up to a
+// minute.
 func TestWritesFollowThePluginsKeyID(t *testing.T) {
 	t.Parallel()
 	etcd, plugin := harness.Etcd(t), harness.StartPlugin(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 )
 
-// kind is a resource of which a test makes objects. What they hide is an annotation, so that all kinds are
-// written, read and updated alike.
+// kind is a resource of which a test makes objects. What they hide is an annotation, so
+// that all kinds are written, read and updated alike.
 type kind struct {
 	resource schema.GroupVersionResource
 	name     string
@@ -73,7 +73,8 @@ func (o object) touch(t *testing.T, s *harness.Server, mark string) (version str
 	return updated.GetResourceVersion()
 }
 
-// update updates the object through s without a change and reports whether s wrote it all the same.
+// update updates the object through s without a change and reports whether s wrote it all
+// the same.
 func (o object) update(t *testing.T, s *harness.Server) (written bool) {
 	t.Helper()
 	now := o.get(t, s)
@@ -92,8 +93,8 @@ func (o object) get(t *testing.T, s *harness.Server) *unstructured.Unstructured 
 	return got
 }
 
-// cached reads the object from the watch cache of s, once that has come to version: s has then decrypted what its
-// watch of etcd told it.
+// cached reads the object from the watch cache of s, once that has come to version: s has
+// then decrypted what its watch of etcd told it.
 func (o object) cached(t *testing.T, s *harness.Server, version string) *unstructured.Unstructured {
 	t.Helper()
 	list, err := o.in(s).List(t.Context(), metav1.ListOptions{

@@ -1,5 +1,6 @@
-// Package e2e proves on real parts what the library promises: kube-apiserver as a process of its own, etcd,
-// and the key-file plugin, seen through client-go and in the stored bytes.
+// Package e2e proves on real parts what the library promises: kube-apiserver as a process
+// of its own, etcd, and the key-file plugin, seen through client-go and in the stored
+// bytes.
 package e2e
 
 import (

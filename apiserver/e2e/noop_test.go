@@ -14,8 +14,9 @@ import (
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 )
 
-// A rotation is finished by updates that change nothing. A server restarts meanwhile, and its plugin decrypts but is not
-// well: then such an update must fail. It never says that all is well and leaves the object under the former key.
+// A rotation is finished by updates that change nothing. A server restarts meanwhile, and
+// its plugin decrypts but is not well: then such an update must fail. It never says that
+// all is well and leaves the object under the former key.
 func TestAnUpdateThatChangesNothingNeverPretendsToHaveRewritten(t *testing.T) {
 	t.Parallel()
 	etcd, plugin := harness.Etcd(t), faultplugin.Start(t)

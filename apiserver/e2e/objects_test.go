@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// patience bounds each wait for a real server; some wait for the minute between two calls of Status.
+	// patience bounds each wait for a real server; some wait for the minute between two
+	// calls of Status.
 	patience = 2 * time.Minute
 	tick     = 50 * time.Millisecond
 
@@ -97,8 +98,8 @@ func rawAt(t *testing.T, e *etcd.Server, key string) []byte {
 	return raw
 }
 
-// sealedAt requires that etcd holds a KMS v2 value of this provider in which plain does not occur, and returns
-// the stored object.
+// sealedAt requires that etcd holds a KMS v2 value of this provider in which plain does
+// not occur, and returns the stored object.
 func sealedAt(t *testing.T, e *etcd.Server, key, provider, plain string) stored.Object {
 	t.Helper()
 	raw := string(rawAt(t, e, key))
@@ -110,7 +111,8 @@ func sealedAt(t *testing.T, e *etcd.Server, key, provider, plain string) stored.
 	return object
 }
 
-// until tries condition, in the test's own goroutine so that it may end the test, until it holds.
+// until tries condition, in the test's own goroutine so that it may end the test, until
+// it holds.
 func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

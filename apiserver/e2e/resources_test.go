@@ -55,8 +55,8 @@ spec:
 `
 )
 
-// One server, three ways to storage: the core server's, that of custom resources, which begins when a
-// definition is created, and the aggregator's.
+// One server, three ways to storage: the core server's, that of custom resources, which
+// begins when a definition is created, and the aggregator's.
 func TestEveryKindOfResourceIsCiphertextInEtcdAndPlainThroughTheAPI(t *testing.T) {
 	t.Parallel()
 	etcd, plugin := harness.Etcd(t), harness.StartPlugin(t)

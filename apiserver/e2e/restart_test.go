@@ -9,7 +9,8 @@ import (
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
-// A cluster's life in three servers: without encryption, with it, and with the other write mode.
+// A cluster's life in three servers: without encryption, with it, and with the other
+// write mode.
 func TestARestartedServerReadsWhatAllBeforeItWrote(t *testing.T) {
 	t.Parallel()
 	etcd, plugin := harness.Etcd(t), harness.StartPlugin(t)

@@ -40,7 +40,8 @@ func (f *faulty) provider(t *testing.T, name string) healthz.Provider {
 	return all[i]
 }
 
-// requireSameFacts holds what the state tells of the plugin that is written with to the text of the check.
+// requireSameFacts holds what the state tells of the plugin that is written with to the
+// text of the check.
 func (f *faulty) requireSameFacts(t *testing.T, text string) {
 	t.Helper()
 	p := f.provider(t, "one")

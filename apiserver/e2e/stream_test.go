@@ -22,7 +22,8 @@ const (
 	writers = 4
 	// many is how many writes are awaited between two events.
 	many = 40
-	// writeTimeout is when a writer gives up. What it then tried may have been done or not.
+	// writeTimeout is when a writer gives up. What it then tried may have been done or
+	// not.
 	writeTimeout = 3 * time.Second
 )
 
@@ -40,7 +41,8 @@ type stream struct {
 
 // outcome is what is known of one Secret.
 type outcome struct {
-	// values are those that it may have: the last that was acknowledged, and what was tried since.
+	// values are those that it may have: the last that was acknowledged, and what was
+	// tried since.
 	values       []string
 	acknowledged bool
 }

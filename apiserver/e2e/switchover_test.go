@@ -8,8 +8,9 @@ import (
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
-// A cluster moves from the stock server to this library and back while it serves, and the plugin's key is rotated
-// each time both are there. Every object reads and updates through every server at every moment.
+// A cluster moves from the stock server to this library and back while it serves, and the
+// plugin's key is rotated each time both are there. Every object reads and updates
+// through every server at every moment.
 func TestAClusterMovesHereAndBackWhileItServes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -39,8 +40,8 @@ func TestAClusterMovesHereAndBackWhileItServes(t *testing.T) {
 	f.requireSettled(t)
 }
 
-// requireRewrites holds each pair of members to whether an update without a change by one writes again what the
-// other wrote under the same key_id.
+// requireRewrites holds each pair of members to whether an update without a change by one
+// writes again what the other wrote under the same key_id.
 func (f *fleet) requireRewrites(t *testing.T) {
 	t.Helper()
 	o := f.secrets()[0]

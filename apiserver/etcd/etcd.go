@@ -1,7 +1,8 @@
 // Package etcd runs one etcd member inside this process and looks at the bytes it holds.
 //
-// A folder comes in, a unix socket that kube-apiserver can use comes out. It is for trying things out and for
-// tests: one member, no TLS (the socket's folder is the fence), nothing to install. It never decodes a value.
+// A folder comes in, a unix socket that kube-apiserver can use comes out. It is for
+// trying things out and for tests: one member, no TLS (the socket's folder is the fence),
+// nothing to install. It never decodes a value.
 package etcd
 
 import (
@@ -19,7 +20,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// startTimeout bounds how long a member may take to elect itself; a healthy one needs well under a second.
+// startTimeout bounds how long a member may take to elect itself; a healthy one needs
+// well under a second.
 const startTimeout = 30 * time.Second
 
 // ErrNotFound is returned by [Server.Get] for a key that etcd does not hold.
@@ -27,18 +29,21 @@ var ErrNotFound = errors.New("no such key")
 
 // Options say where a member keeps its state.
 type Options struct {
-	// DataDir holds the member's state. A folder that already holds some is taken up again.
+	// DataDir holds the member's state. A folder that already holds some is taken up
+	// again.
 	DataDir string
-	// SocketDir holds the member's sockets and must exist, be private and have a short name: the kernel allows
-	// a socket's path some hundred bytes.
+	// SocketDir holds the member's sockets and must exist, be private and have a short
+	// name: the kernel allows a socket's path some hundred bytes.
 	SocketDir string
 	// LogFile takes etcd's log. Empty discards it.
 	LogFile string
-	// Volatile leaves out fsync. It is for tests, where nothing needs to survive a crash of the machine.
+	// Volatile leaves out fsync. It is for tests, where nothing needs to survive a crash
+	// of the machine.
 	Volatile bool
 }
 
-// Endpoint is what belongs into kube-apiserver's --etcd-servers once a member with these options runs.
+// Endpoint is what belongs into kube-apiserver's --etcd-servers once a member with these
+// options runs.
 func (o Options) Endpoint() string { return o.socket("etcd.sock").String() }
 
 func (o Options) socket(name string) *url.URL {
@@ -58,8 +63,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// etcd names members by SHA-1, which GODEBUG=fips140=only refuses. It is no part of what runs in this process
-	// anywhere else.
+	// etcd names members by SHA-1, which GODEBUG=fips140=only refuses. It is no part of
+	// what runs in this process anywhere else.
 	var member *embed.Etcd
 	fips140.WithoutEnforcement(func() { member, err = embed.StartEtcd(cfg) })
 	if err != nil {
@@ -115,7 +120,8 @@ func (o Options) config() (*embed.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open etcd's log: %w", err)
 	}
-	// etcd insists on advertising a host and a port. A lone member has nobody who would ever dial them.
+	// etcd insists on advertising a host and a port. A lone member has nobody who would
+	// ever dial them.
 	advertised := []url.URL{{Scheme: "http", Host: "127.0.0.1:2380"}}
 
 	cfg := embed.NewConfig()

@@ -75,7 +75,8 @@ func (b *book) values(n name, unit string) []float64 {
 	return values
 }
 
-// write writes the book in the format of Go's benchmarks, which benchstat reads: a line for each sample.
+// write writes the book in the format of Go's benchmarks, which benchstat reads: a line
+// for each sample.
 func (b *book) write(to io.Writer, cpu string) error {
 	w := bufio.NewWriter(to)
 	fmt.Fprintf(w, "goos: %s\ngoarch: %s\npkg: github.com/kube-atrest/atrest/apiserver/measure\ncpu: %s\n", runtime.GOOS, runtime.GOARCH, cpu)

@@ -40,7 +40,8 @@ const (
 	// oneClient and manyClients are those of the creates.
 	oneClient   = 1
 	manyClients = 16
-	// chunks is in how many parts the writes are done, after each of which memory is looked at.
+	// chunks is in how many parts the writes are done, after each of which memory is
+	// looked at.
 	chunks = 10
 	// uncached keeps a server from answering for Secrets out of its watch cache.
 	uncached = "--watch-cache-sizes=secrets#0"

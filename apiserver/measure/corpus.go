@@ -40,8 +40,9 @@ func data(seed uint64) []byte {
 // seal makes a stored value of plaintext for a key in etcd.
 type seal func(ctx context.Context, plaintext []byte, key string) ([]byte, error)
 
-// fill puts Secrets straight into etcd, as the server of this place would have stored them, under so many DEKs.
-// kube-apiserver reads what the library has sealed, so both read the same form.
+// fill puts Secrets straight into etcd, as the server of this place would have stored
+// them, under so many DEKs. kube-apiserver reads what the library has sealed, so both
+// read the same form.
 func (l *lab) fill(ctx context.Context, p *place, n, deks int) error {
 	keep := func(_ context.Context, plaintext []byte, _ string) ([]byte, error) { return plaintext, nil }
 	if p.side.encrypts {
@@ -62,8 +63,8 @@ func (l *lab) fill(ctx context.Context, p *place, n, deks int) error {
 	return l.put(ctx, p, n, keep)
 }
 
-// put puts the Secrets in an order that has nothing to do with their names, as in a store that was written over
-// months: neighbours are under different DEKs.
+// put puts the Secrets in an order that has nothing to do with their names, as in a store
+// that was written over months: neighbours are under different DEKs.
 func (l *lab) put(ctx context.Context, p *place, n int, keep seal) error {
 	order := rand.New(rand.NewPCG(1, 2)).Perm(n)
 	for len(order) > 0 {

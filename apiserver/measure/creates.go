@@ -47,7 +47,8 @@ func creates(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// createFor creates Secrets, by so many clients at once, until the time is over, and returns how many that were.
+// createFor creates Secrets, by so many clients at once, until the time is over, and
+// returns how many that were.
 func (s *server) createFor(ctx context.Context, clients int, slice time.Duration, called string) (int, error) {
 	var last atomic.Int64
 	end := time.Now().Add(slice)

@@ -27,7 +27,8 @@ const (
 	providerName = "measured"
 )
 
-// lab is the place where servers are measured: one etcd, the plugins, and a folder. Not for concurrent use.
+// lab is the place where servers are measured: one etcd, the plugins, and a folder. Not
+// for concurrent use.
 type lab struct {
 	folder string
 	etcd   *process
@@ -102,7 +103,8 @@ func (l *lab) etcdEndpoint() string { return etcd.Options{SocketDir: l.folder}.E
 
 func (l *lab) file(name string) string { return filepath.Join(l.folder, name) }
 
-// compact has etcd forget what was overwritten, so that nobody pays for the writes of others.
+// compact has etcd forget what was overwritten, so that nobody pays for the writes of
+// others.
 func (l *lab) compact(ctx context.Context) error {
 	now, err := l.stored.Get(ctx, "/", clientv3.WithCountOnly())
 	if err == nil {
@@ -114,7 +116,8 @@ func (l *lab) compact(ctx context.Context) error {
 	return nil
 }
 
-// place prepares a server of this side. Servers of one name and side find the same objects in etcd.
+// place prepares a server of this side. Servers of one name and side find the same
+// objects in etcd.
 func (l *lab) place(s side, name string, p *plugin, flags ...string) (*place, error) {
 	folder := l.file(name + "-" + s.name)
 	if err := os.Mkdir(folder, 0o700); err != nil {
@@ -144,8 +147,8 @@ func (l *lab) place(s side, name string, p *plugin, flags ...string) (*place, er
 	return &place{side: s, prefix: prefix, config: cluster.Config(), log: filepath.Join(folder, "log"), flags: all}, nil
 }
 
-// encryption is the EncryptionConfiguration of both sides that encrypt. The timeout is a patient one: on a busy
-// machine a plugin that answers in 20 ms may seem to need seconds.
+// encryption is the EncryptionConfiguration of both sides that encrypt. The timeout is a
+// patient one: on a busy machine a plugin that answers in 20 ms may seem to need seconds.
 func encryption(p *plugin) []byte {
 	return fmt.Appendf(nil, `apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration

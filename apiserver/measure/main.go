@@ -1,8 +1,9 @@
-// Command measure shows what encryption at rest costs the users of a real kube-apiserver: with this library,
-// with kube-apiserver's own encryption, and with none, on one etcd with its fsync on and one KMS plugin.
+// Command measure shows what encryption at rest costs the users of a real kube-apiserver:
+// with this library, with kube-apiserver's own encryption, and with none, on one etcd
+// with its fsync on and one KMS plugin.
 //
-// It starts everything itself, as processes of its own, takes turns between the three, and writes a table and
-// the numbers. It judges nothing.
+// It starts everything itself, as processes of its own, takes turns between the three,
+// and writes a table and the numbers. It judges nothing.
 package main
 
 import (
@@ -32,7 +33,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "measure:", err)
 		os.Exit(2)
 	}
-	// What the plugin and the clients in this process log: what fails here fails with an error.
+	// What the plugin and the clients in this process log: what fails here fails with an
+	// error.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	if err := run(ctx, o, os.Stdout, os.Stderr); err != nil {

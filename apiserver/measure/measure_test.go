@@ -18,7 +18,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The Secrets are sealed by the library, and it is kube-apiserver itself that starts on them and lists them.
+// The Secrets are sealed by the library, and it is kube-apiserver itself that starts on
+// them and lists them.
 func TestAServerStartsOnWhatWasPutIntoEtcd(t *testing.T) {
 	t.Parallel()
 	out := t.TempDir()

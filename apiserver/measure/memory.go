@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// memory has each side write the same few Secrets again and again, one for each client so that no write is in
-// the way of another, and looks at what stays in memory.
+// memory has each side write the same few Secrets again and again, one for each client so
+// that no write is in the way of another, and looks at what stays in memory.
 func memory(ctx context.Context, b *bench) error {
 	f, err := b.startFleet(ctx, b.sides, "memory", uncached)
 	if err != nil {

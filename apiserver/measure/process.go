@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// stopTimeout bounds the orderly end of a program; a kube-apiserver waits up to a minute for its requests.
+	// stopTimeout bounds the orderly end of a program; a kube-apiserver waits up to a
+	// minute for its requests.
 	stopTimeout = 90 * time.Second
 	// shownBytes is how much of a program's log an error shows.
 	shownBytes = 2000
@@ -28,7 +29,8 @@ type process struct {
 	exited    chan struct{}
 }
 
-// startProcess starts a program, which writes its log into the file. It is told to stop when ctx ends.
+// startProcess starts a program, which writes its log into the file. It is told to stop
+// when ctx ends.
 func startProcess(ctx context.Context, name, log string, args ...string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -60,7 +62,8 @@ func startProcess(ctx context.Context, name, log string, args ...string) (*proce
 	return p, nil
 }
 
-// stop ends the process as an operator would and waits until it is gone. Stopping twice is harmless.
+// stop ends the process as an operator would and waits until it is gone. Stopping twice
+// is harmless.
 func (p *process) stop() {
 	p.end()
 	<-p.exited
@@ -87,7 +90,8 @@ func (p *process) lastWords() string {
 	return string(log[max(0, len(log)-shownBytes):])
 }
 
-// cpu is the time that processors have spent on the process so far. 0 where there is no /proc.
+// cpu is the time that processors have spent on the process so far. 0 where there is no
+// /proc.
 func (p *process) cpu() time.Duration {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.command.Process.Pid))
 	if err != nil {
@@ -95,8 +99,8 @@ func (p *process) cpu() time.Duration {
 	}
 	var total time.Duration
 	for _, thread := range threads {
-		// Nanoseconds on a processor come first (proc_pid_schedstat). A thread that ended in between is left out;
-		// those of a Go program hardly ever do.
+		// Nanoseconds on a processor come first (proc_pid_schedstat). A thread that ended
+		// in between is left out; those of a Go program hardly ever do.
 		var spent time.Duration
 		if _, err := fmt.Sscan(firstLine(thread), &spent); err == nil {
 			total += spent

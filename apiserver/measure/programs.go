@@ -13,8 +13,8 @@ import (
 	apiserver "github.com/kube-atrest/atrest/apiserver/server"
 )
 
-// programVariable tells this binary which of its programs to be, so that what is measured is always the tree
-// that it was built from.
+// programVariable tells this binary which of its programs to be, so that what is measured
+// is always the tree that it was built from.
 const programVariable = "ATREST_MEASURE_PROGRAM"
 
 const (
@@ -23,15 +23,17 @@ const (
 	etcdProgram  = "etcd"
 )
 
-// startedAs is the program that this process was started as, if it was not the command itself. A program ends
-// when the process that started it is gone, however that came about.
+// startedAs is the program that this process was started as, if it was not the command
+// itself. A program ends when the process that started it is gone, however that came
+// about.
 func startedAs() (program func() int, started bool) {
 	name, started := os.LookupEnv(programVariable)
 	if !started {
 		return nil, false
 	}
 	go func() {
-		// The parent holds the other end open and writes nothing: this returns when it is gone.
+		// The parent holds the other end open and writes nothing: this returns when it is
+		// gone.
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(3)
 	}()
@@ -47,8 +49,8 @@ func startedAs() (program func() int, started bool) {
 	}
 }
 
-// runEtcd is a member that writes its log to the disk as etcd does. Its arguments are the folders of its data
-// and its sockets.
+// runEtcd is a member that writes its log to the disk as etcd does. Its arguments are the
+// folders of its data and its sockets.
 func runEtcd() int {
 	ctx := genericapiserver.SetupSignalContext()
 	member, err := etcd.Start(ctx, etcd.Options{DataDir: os.Args[1], SocketDir: os.Args[2]})

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/term"
 )
 
-// run measures, prints the table to out and writes the results. Progress goes to progressTo.
+// run measures, prints the table to out and writes the results. Progress goes to
+// progressTo.
 func run(ctx context.Context, o *options, out, progressTo io.Writer) (err error) {
 	l, err := newLab(ctx)
 	if err != nil {
@@ -36,7 +37,8 @@ func run(ctx context.Context, o *options, out, progressTo io.Writer) (err error)
 	return errors.Join(failed, publish(o, m, found, out))
 }
 
-// measureAll writes into found what the cases give that come to their end. The first that does not ends it.
+// measureAll writes into found what the cases give that come to their end. The first that
+// does not ends it.
 func measureAll(ctx context.Context, o *options, l *lab, found *book, progressTo io.Writer) error {
 	for i, c := range o.cases {
 		p := &progress{to: progressTo, title: fmt.Sprintf("[%d/%d] %s: %s", i+1, len(o.cases), c.name, c.about), began: time.Now()}
@@ -73,7 +75,8 @@ func publish(o *options, m machine, found *book, out io.Writer) error {
 	return err
 }
 
-// progress tells how far a case is: on a terminal all the time, elsewhere when it begins and ends.
+// progress tells how far a case is: on a terminal all the time, elsewhere when it begins
+// and ends.
 type progress struct {
 	to    io.Writer
 	title string

@@ -156,7 +156,8 @@ func (s *server) stores(ctx context.Context, l *lab, name string) error {
 
 var heapAlloc = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 
-// heap is how many bytes of memory the server still has a use for: those left after a collection of garbage.
+// heap is how many bytes of memory the server still has a use for: those left after a
+// collection of garbage.
 func (s *server) heap(ctx context.Context) (float64, error) {
 	var profile string
 	for range 2 { // what sync.Pool holds is garbage at the second collection
@@ -176,8 +177,8 @@ func (s *server) heap(ctx context.Context) (float64, error) {
 	return strconv.ParseFloat(found[1], 64)
 }
 
-// each does work for 0 to n-1, by many clients at once. A client has each of its numbers to itself: i modulo
-// manyClients is never worked on twice at once.
+// each does work for 0 to n-1, by many clients at once. A client has each of its numbers
+// to itself: i modulo manyClients is never worked on twice at once.
 func (s *server) each(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for client := range manyClients {

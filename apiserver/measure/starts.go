@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// starts starts each side again and again. The first time is not measured: then a server makes its own objects.
+// starts starts each side again and again. The first time is not measured: then a server
+// makes its own objects.
 func starts(ctx context.Context, b *bench) error {
 	var places []*place
 	for _, s := range b.sides {

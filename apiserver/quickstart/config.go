@@ -9,8 +9,8 @@ import (
 const (
 	// provider is the name under which Secrets are stored, part of every value's prefix.
 	provider = "key-file"
-	// A name may be used once in a file, so the same plugin has another for ConfigMaps. It is one connection
-	// and one key all the same.
+	// A name may be used once in a file, so the same plugin has another for ConfigMaps.
+	// It is one connection and one key all the same.
 	configMapProvider = "key-file-configmaps"
 )
 
@@ -37,7 +37,8 @@ resources:
   - %[4]s
 `
 
-// writeConfig replaces the EncryptionConfiguration in one step, so that nobody reads half of it.
+// writeConfig replaces the EncryptionConfiguration in one step, so that nobody reads half
+// of it.
 func (f folder) writeConfig(endpoint string, configMaps order) error {
 	first, second := "identity: {}", fmt.Sprintf("kms: {apiVersion: v2, name: %s, endpoint: %q}", configMapProvider, endpoint)
 	if configMaps == cipherFirst {

@@ -13,13 +13,15 @@ import (
 type folder struct {
 	// data outlives the run when it was asked for with --data.
 	data string
-	// scratch never does. It holds the sockets, whose paths must be short, and data when nobody asked for it.
+	// scratch never does. It holds the sockets, whose paths must be short, and data when
+	// nobody asked for it.
 	scratch string
 	// takenUp is whether an earlier run left an etcd in data.
 	takenUp bool
 }
 
-// openFolder makes the folders. An empty data stands for one that is removed with the rest.
+// openFolder makes the folders. An empty data stands for one that is removed with the
+// rest.
 func openFolder(data string) (f folder, err error) {
 	if f.scratch, err = os.MkdirTemp("", "atrest-"); err != nil {
 		return folder{}, fmt.Errorf("make a temporary folder: %w", err)
@@ -52,7 +54,8 @@ func (f folder) log(of string) string {
 	return filepath.Join(f.logs(), of+".log")
 }
 
-// lock keeps a second run out of the same data until the process ends or unlock is called.
+// lock keeps a second run out of the same data until the process ends or unlock is
+// called.
 func (f folder) lock() (unlock func() error, err error) {
 	lock, err := filelock.TryAcquire(filepath.Join(f.data, "lock"))
 	if errors.Is(err, filelock.ErrHeld) {

@@ -14,10 +14,12 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// shownErrors is how many of the last errors in the log are printed when a step did not hold.
+// shownErrors is how many of the last errors in the log are printed when a step did not
+// hold.
 const shownErrors = 5
 
-// captureLogs sends what kube-apiserver and the plugin log into a file, from now until the process ends.
+// captureLogs sends what kube-apiserver and the plugin log into a file, from now until
+// the process ends.
 func captureLogs(f folder) (io.Closer, error) {
 	file, err := os.OpenFile(f.log("kube-apiserver"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -25,13 +27,14 @@ func captureLogs(f folder) (io.Closer, error) {
 	}
 	log.SetOutput(file)
 	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(file))))
-	// The server's own loopback clients would log the warnings that the server itself sends.
+	// The server's own loopback clients would log the warnings that the server itself
+	// sends.
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 	return file, nil
 }
 
-// onFatal lets kube-apiserver's way out of what it cannot mend, which is to end the process on the spot, say
-// why and leave no temporary folder behind.
+// onFatal lets kube-apiserver's way out of what it cannot mend, which is to end the
+// process on the spot, say why and leave no temporary folder behind.
 func (f folder) onFatal(r *report) {
 	klog.OsExit = func(int) {
 		lines := f.logged(r)

@@ -1,5 +1,6 @@
-// Command quickstart runs etcd, the key-file KMS plugin and a kube-apiserver with encryption at rest by atrest
-// in this one process, and shows on these real parts what the library does.
+// Command quickstart runs etcd, the key-file KMS plugin and a kube-apiserver with
+// encryption at rest by atrest in this one process, and shows on these real parts what
+// the library does.
 package main
 
 import (

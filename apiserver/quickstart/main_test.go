@@ -21,7 +21,8 @@ import (
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 )
 
-// The command, the command as it behaves on a terminal, and kube-apiserver giving up inside it.
+// The command, the command as it behaves on a terminal, and kube-apiserver giving up
+// inside it.
 const (
 	inALog      = "quickstart"
 	onATerminal = "quickstart on a terminal"

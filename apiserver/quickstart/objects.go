@@ -15,7 +15,8 @@ const (
 	field = "password"
 )
 
-// kind is one kind of object that the quickstart writes and reads, through the API and in etcd.
+// kind is one kind of object that the quickstart writes and reads, through the API and in
+// etcd.
 type kind struct {
 	// resource is its name in etcd's keys.
 	resource string
@@ -33,7 +34,8 @@ func (k kind) stored(ctx context.Context, s *stage, name string) ([]byte, error)
 	return s.etcd.Get(ctx, "/registry/"+k.resource+"/"+namespace+"/"+name)
 }
 
-// writeRead writes an object through the API, reads it back, and returns how it lies in etcd.
+// writeRead writes an object through the API, reads it back, and returns how it lies in
+// etcd.
 func (k kind) writeRead(ctx context.Context, s *stage, name, value string) (sealed, error) {
 	if err := k.write(ctx, s, name, value); err != nil {
 		return sealed{}, err

@@ -12,7 +12,8 @@ const (
 	factWidth   = 72
 	detailWidth = 11
 	textWidth   = 100
-	// On a terminal a wait is redrawn every second; in a log it is told after a second and then rarely.
+	// On a terminal a wait is redrawn every second; in a log it is told after a second
+	// and then rarely.
 	tickInterval = time.Second
 	logInterval  = 10 * time.Second
 )
@@ -48,7 +49,8 @@ func (r *report) fails(fact string, err error) {
 	r.line("")
 }
 
-// during does work and, when that takes more than a second, says what is being waited for.
+// during does work and, when that takes more than a second, says what is being waited
+// for.
 func (r *report) during(what string, work func() error) error {
 	done := make(chan struct{})
 	var ticking sync.WaitGroup
@@ -89,7 +91,8 @@ func (r *report) colour(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// wrap breaks text between words into lines of at most width bytes; a longer word has a line of its own.
+// wrap breaks text between words into lines of at most width bytes; a longer word has a
+// line of its own.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""

@@ -10,8 +10,8 @@ import (
 // errReported ends the process with 1 when the reason has been printed already.
 var errReported = errors.New("a step did not hold")
 
-// run shows every step and, on a terminal, serves until ctx ends. It leaves nothing behind but what --data
-// asked for.
+// run shows every step and, on a terminal, serves until ctx ends. It leaves nothing
+// behind but what --data asked for.
 func run(ctx context.Context, o options, r *report) (err error) {
 	f, err := openFolder(o.data)
 	if err != nil {

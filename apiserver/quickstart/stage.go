@@ -16,12 +16,12 @@ import (
 	"github.com/kube-atrest/atrest/apiserver/server"
 )
 
-// statusPoll is how often the apiserver asks the plugin here. It is a minute by default, and watching a minute
-// pass teaches nothing.
+// statusPoll is how often the apiserver asks the plugin here. It is a minute by default,
+// and watching a minute pass teaches nothing.
 const statusPoll = 2 * time.Second
 
-// stage is everything that runs: etcd, the plugin, the apiserver, and clients of each. One goroutine builds it
-// and takes it down.
+// stage is everything that runs: etcd, the plugin, the apiserver, and clients of each.
+// One goroutine builds it and takes it down.
 type stage struct {
 	folder folder
 	port   uint16
@@ -36,8 +36,8 @@ type stage struct {
 	closers []func() error
 }
 
-// raise starts everything and returns once the apiserver is ready. What it has started is taken down by
-// [stage.strike], also after an error.
+// raise starts everything and returns once the apiserver is ready. What it has started is
+// taken down by [stage.strike], also after an error.
 func (s *stage) raise(ctx context.Context) error {
 	unlock, err := s.folder.lock()
 	if err != nil {
@@ -85,8 +85,8 @@ func (s *stage) startEtcd(ctx context.Context) (err error) {
 }
 
 func (s *stage) startAPIServer(ctx context.Context) error {
-	// Listening here rather than in the server lets the kernel choose the port, and says at once that a
-	// chosen one is taken.
+	// Listening here rather than in the server lets the kernel choose the port, and says
+	// at once that a chosen one is taken.
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(s.port))))
 	if err != nil {
 		return fmt.Errorf("listen for the apiserver: %w; choose another --port, or none", err)

@@ -16,9 +16,11 @@ import (
 )
 
 const (
-	// value is what the quickstart stores: easy to recognise, so that not finding it in etcd means something.
+	// value is what the quickstart stores: easy to recognise, so that not finding it in
+	// etcd means something.
 	value = "correct-horse-battery-staple"
-	// stepTimeout bounds a step. The slowest needs some seconds, and a minute on a machine that is busy.
+	// stepTimeout bounds a step. The slowest needs some seconds, and a minute on a
+	// machine that is busy.
 	stepTimeout = 3 * time.Minute
 	// retryInterval is the pause between two tries of what must come true soon.
 	retryInterval = 20 * time.Millisecond
@@ -66,7 +68,8 @@ func showStart(ctx context.Context, s *stage) ([]detail, error) {
 	return details, nil
 }
 
-// showEarlier reads every Secret that is there, from etcd rather than from the apiserver's watch cache.
+// showEarlier reads every Secret that is there, from etcd rather than from the
+// apiserver's watch cache.
 func showEarlier(ctx context.Context, s *stage) ([]detail, error) {
 	list, err := s.kube.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -237,7 +240,8 @@ func showRecovery(ctx context.Context, s *stage) ([]detail, error) {
 	}, nil
 }
 
-// checkBecomes waits until the health check answers with status and another text than not, and returns it.
+// checkBecomes waits until the health check answers with status and another text than
+// not, and returns it.
 func (s *stage) checkBecomes(ctx context.Context, status int, not string) (string, error) {
 	var last string
 	err := until(ctx, func(ctx context.Context) (bool, error) {

@@ -21,8 +21,8 @@ func value(name string, number int) []byte {
 	return fmt.Appendf(nil, "%d %s %s %s", number, name, password, strings.Repeat("0123456789", 80))
 }
 
-// book is what is known of every Secret: the numbers of the write that was acknowledged last, and of the one that
-// was tried last.
+// book is what is known of every Secret: the numbers of the write that was acknowledged
+// last, and of the one that was tried last.
 type book struct {
 	mu      sync.Mutex
 	acked   map[string]int
@@ -41,7 +41,8 @@ func (b *book) try(name string) (number int) {
 	return b.tried[name]
 }
 
-// acknowledge notes that a write was done, and that the Secret has this resourceVersion since.
+// acknowledge notes that a write was done, and that the Secret has this resourceVersion
+// since.
 func (b *book) acknowledge(name string, number int, version string) error {
 	v, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
@@ -87,8 +88,8 @@ var errWrong = errors.New("not what was written")
 
 func isWrong(err error) bool { return errors.Is(err, errWrong) }
 
-// check holds a Secret that was read to the book: it has a value that it was given, and none older than when the
-// read began.
+// check holds a Secret that was read to the book: it has a value that it was given, and
+// none older than when the read began.
 func (m moment) check(s *corev1.Secret) error {
 	m.book.mu.Lock()
 	tried := m.book.tried[s.Name]

@@ -25,7 +25,8 @@ import (
 // names are those of the apiservers, which the command knows them by too.
 var names = []string{"cp-1", "cp-2", "cp-3"}
 
-// cluster is a control plane of three apiservers on one etcd. Every process of it can be killed.
+// cluster is a control plane of three apiservers on one etcd. Every process of it can be
+// killed.
 type cluster struct {
 	etcd    *harness.Process
 	client  *clientv3.Client
@@ -79,8 +80,9 @@ func (k keys) copyTo(t *testing.T, other keys) {
 	require.NoError(t, os.Rename(other.Path()+".next", other.Path()))
 }
 
-// startCluster runs a cluster that writes Secrets with a provider of this name. The programs are those of the
-// apiservers; the last one is also that of those for which none is named.
+// startCluster runs a cluster that writes Secrets with a provider of this name. The
+// programs are those of the apiservers; the last one is also that of those for which none
+// is named.
 func startCluster(t *testing.T, provider string, k keys, programs ...string) *cluster {
 	t.Helper()
 	c := &cluster{
@@ -149,7 +151,8 @@ func (c *cluster) startPlugins(t *testing.T, provider string, k keys) {
 	}
 }
 
-// replacePlugin runs a program with these arguments as the plugin of a provider, in the place of what runs there.
+// replacePlugin runs a program with these arguments as the plugin of a provider, in the
+// place of what runs there.
 func (c *cluster) replacePlugin(t *testing.T, n *node, provider, program string, args ...string) {
 	t.Helper()
 	c.stopPlugin(n, provider)
@@ -170,7 +173,8 @@ func (n *node) ready() bool {
 	return err == nil && status == http.StatusOK
 }
 
-// reaches reports whether the apiserver has found the plugin of a provider healthy since a moment, or does not need it.
+// reaches reports whether the apiserver has found the plugin of a provider healthy since
+// a moment, or does not need it.
 func (n *node) reaches(provider string, since time.Time) bool {
 	var s healthz.Status
 	if _, text, err := n.Try(healthz.Path); err != nil || json.Unmarshal([]byte(text), &s) != nil {

@@ -8,7 +8,8 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// refusals are the answers that are none, also those after which client-go asks again by itself.
+// refusals are the answers that are none, also those after which client-go asks again by
+// itself.
 type refusals struct {
 	mu    sync.Mutex
 	found []string

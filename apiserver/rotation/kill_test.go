@@ -15,8 +15,8 @@ import (
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
-// At every step a process is killed, and started again at once. The next step may come, and with it the next kill,
-// before it is back.
+// At every step a process is killed, and started again at once. The next step may come,
+// and with it the next kill, before it is back.
 func TestARotationOutlivesKill9AtEveryStep(t *testing.T) {
 	t.Run("two plugins", func(t *testing.T) {
 		old, new := newKeys(t), newKeys(t)
@@ -52,8 +52,8 @@ func TestARotationOutlivesKill9AtEveryStep(t *testing.T) {
 // unhurried has even the shortest step last long enough to be seen.
 var unhurried = []string{"--rate", "1000"}
 
-// killAtEveryStep returns once the rotation is finished, and requires that no request failed but those that could not
-// be answered.
+// killAtEveryStep returns once the rotation is finished, and requires that no request
+// failed but those that could not be answered.
 func (c *cluster) killAtEveryStep(t *testing.T, load *load, command *command) {
 	t.Helper()
 	t.Logf("-seed=%d", *seed)
@@ -92,7 +92,8 @@ type killer struct {
 type victim struct {
 	name    string
 	process *harness.Process
-	// needed are the apiservers that may refuse a request meanwhile: one, all if it is empty, none if it is "-".
+	// needed are the apiservers that may refuse a request meanwhile: one, all if it is
+	// empty, none if it is "-".
 	needed string
 	// back reports whether what needs it has found it again since a moment.
 	back func(ctx context.Context, since time.Time) bool
@@ -156,7 +157,8 @@ func (k *killer) choose() victim {
 	return kinds[kind]
 }
 
-// current reports whether every apiserver is ready and has in its watch cache what was written last.
+// current reports whether every apiserver is ready and has in its watch cache what was
+// written last.
 func (c *cluster) current(ctx context.Context, load *load) bool {
 	for i, client := range load.clients {
 		if !c.nodes[i].ready() || load.list(load.cached)(ctx, client) != nil {

@@ -29,8 +29,9 @@ const (
 	perWriter = 40
 )
 
-// load is Secrets being written and read through all apiservers in turn. A request that fails has failed, unless
-// something that it needs was away meanwhile because the test took it away.
+// load is Secrets being written and read through all apiservers in turn. A request that
+// fails has failed, unless something that it needs was away meanwhile because the test
+// took it away.
 type load struct {
 	book    *book
 	clients []client
@@ -53,15 +54,15 @@ type client struct {
 	secrets   typedcorev1.SecretInterface
 }
 
-// outage is a time at which an apiserver, or all of them if it is empty, could not answer. It lasts while until is
-// zero.
+// outage is a time at which an apiserver, or all of them if it is empty, could not
+// answer. It lasts while until is zero.
 type outage struct {
 	apiserver string
 	until     time.Time
 }
 
-// startLoad makes the Secrets that nobody writes again, and begins with requests. It ends with the test at the
-// latest.
+// startLoad makes the Secrets that nobody writes again, and begins with requests. It ends
+// with the test at the latest.
 func startLoad(t *testing.T, c *cluster) *load {
 	t.Helper()
 	l := &load{book: newBook(), refused: &refusals{}, stop: make(chan struct{})}
@@ -134,8 +135,8 @@ func (l *load) write(n, i int, random *rand.Rand) {
 	}
 }
 
-// put gives a Secret the next value, as its only writer. It says nothing of the version that it replaces, so what a
-// migration does to the object meanwhile is no conflict.
+// put gives a Secret the next value, as its only writer. It says nothing of the version
+// that it replaces, so what a migration does to the object meanwhile is no conflict.
 func (l *load) put(name string) error {
 	number := l.book.try(name)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{"value": value(name, number)}}
@@ -159,7 +160,8 @@ func (l *load) put(name string) error {
 	return err
 }
 
-// do makes a request of the next apiserver, and of another if that failed during an outage.
+// do makes a request of the next apiserver, and of another if that failed during an
+// outage.
 func (l *load) do(what string, request func(context.Context, client) error) error {
 	for {
 		c, from := l.next(), time.Now()
@@ -186,7 +188,8 @@ func (l *load) next() client {
 	return l.clients[l.turn%len(l.clients)]
 }
 
-// excuses reports whether a request may be repeated. One that was answered with something wrong may not.
+// excuses reports whether a request may be repeated. One that was answered with something
+// wrong may not.
 func (l *load) excuses(apiserver string, from time.Time, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,7 +204,8 @@ func (l *load) excuses(apiserver string, from time.Time, err error) bool {
 	return false
 }
 
-// outage says that an apiserver, or all of them if it is empty, is away until over is called.
+// outage says that an apiserver, or all of them if it is empty, is away until over is
+// called.
 func (l *load) outage(apiserver string) (over func()) {
 	o := &outage{apiserver: apiserver}
 	l.mu.Lock()

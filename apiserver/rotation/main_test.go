@@ -1,6 +1,6 @@
-// Package rotation proves on real parts that keys are rotated while a cluster serves: three kube-apiservers, an
-// etcd and the plugins are processes of their own, Secrets are read and written through all three all the while, and
-// the atrest command does the work.
+// Package rotation proves on real parts that keys are rotated while a cluster serves:
+// three kube-apiservers, an etcd and the plugins are processes of their own, Secrets are
+// read and written through all three all the while, and the atrest command does the work.
 package rotation
 
 import (

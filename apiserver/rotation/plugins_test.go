@@ -13,11 +13,12 @@ import (
 
 // Plugins as there are in front of a KMS, which hold no keys themselves.
 const (
-	// laggingPlugin hears late of a new version of the key: it names and wraps with the newest of the first key file,
-	// and unwraps with all of the second. Its arguments are both files and the endpoint.
+	// laggingPlugin hears late of a new version of the key: it names and wraps with the
+	// newest of the first key file, and unwraps with all of the second. Its arguments are
+	// both files and the endpoint.
 	laggingPlugin = "lagging-plugin"
-	// newestPlugin is in front of a KMS where all versions but the newest are disabled. Its arguments are the key file
-	// and the endpoint.
+	// newestPlugin is in front of a KMS where all versions but the newest are disabled.
+	// Its arguments are the key file and the endpoint.
 	newestPlugin = "newest-plugin"
 )
 

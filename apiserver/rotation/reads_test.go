@@ -8,14 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// cached asks for what is at least as new as everything that was acknowledged, which an apiserver takes from its
-// watch cache.
+// cached asks for what is at least as new as everything that was acknowledged, which an
+// apiserver takes from its watch cache.
 func (l *load) cached() metav1.ListOptions {
 	return metav1.ListOptions{ResourceVersion: l.book.newest(), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}
 }
 
-// read reads one Secret from etcd or from the watch cache, or all of them in three ways, and holds what comes to the
-// book.
+// read reads one Secret from etcd or from the watch cache, or all of them in three ways,
+// and holds what comes to the book.
 func (l *load) read(_, i int, random *rand.Rand) {
 	var err error
 	switch i % 10 {

@@ -6,8 +6,8 @@ import (
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 )
 
-// Kubernetes' own apiserver asks its plugins for their key_id when its check is read and 20 s have passed since it was
-// read last, and looks at its file once a minute.
+// Kubernetes' own apiserver asks its plugins for their key_id when its check is read and
+// 20 s have passed since it was read last, and looks at its file once a minute.
 func TestAStockApiserverIsOneOfThree(t *testing.T) {
 	t.Run("one plugin", func(t *testing.T) {
 		k := newKeys(t)

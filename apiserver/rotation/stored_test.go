@@ -13,13 +13,15 @@ import (
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
-// patience bounds each wait. A stock apiserver looks at its file once a minute, and a rotation changes it three times.
+// patience bounds each wait. A stock apiserver looks at its file once a minute, and a
+// rotation changes it three times.
 const patience = 6 * time.Minute
 
 // under is what an object is stored with.
 type under struct{ provider, keyID string }
 
-// stored counts what is in etcd, as the bytes there say, and requires that none of it can be read there.
+// stored counts what is in etcd, as the bytes there say, and requires that none of it can
+// be read there.
 func (c *cluster) stored(t *testing.T) map[under]int {
 	t.Helper()
 	found, err := c.client.Get(t.Context(), "/registry/secrets/", clientv3.WithPrefix())
@@ -37,7 +39,8 @@ func (c *cluster) stored(t *testing.T) map[under]int {
 	return counts
 }
 
-// requireStored requires that all Secrets that the load made are there, and that nothing is stored in another way.
+// requireStored requires that all Secrets that the load made are there, and that nothing
+// is stored in another way.
 func (c *cluster) requireStored(t *testing.T, l *load, provider, keyID string) {
 	t.Helper()
 	l.end()
@@ -55,7 +58,8 @@ func some(counts map[under]int) map[under]int {
 	return some
 }
 
-// requireRead reads every Secret through every apiserver, one by one from etcd and all from the watch cache.
+// requireRead reads every Secret through every apiserver, one by one from etcd and all
+// from the watch cache.
 func (c *cluster) requireRead(t *testing.T, l *load) {
 	t.Helper()
 	l.end()
@@ -71,7 +75,8 @@ func (c *cluster) requireRead(t *testing.T, l *load) {
 	}
 }
 
-// until tries condition, in the test's own goroutine so that it may end the test, until it holds.
+// until tries condition, in the test's own goroutine so that it may end the test, until
+// it holds.
 func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

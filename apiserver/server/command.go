@@ -25,9 +25,11 @@ Every flag means what it means for kube-apiserver. The encryption flags, under
 "Etcd flags", are atrest's: one file says which resources are encrypted and with
 which providers, and the same file works for kube-apiserver.`
 
-// NewCommand returns the kube-apiserver command. It serves until ctx ends, then drains and returns.
+// NewCommand returns the kube-apiserver command. It serves until ctx ends, then drains
+// and returns.
 //
-// Feature gates, logging and metrics belong to the process, so one process runs the command once.
+// Feature gates, logging and metrics belong to the process, so one process runs the
+// command once.
 func NewCommand(ctx context.Context) *cobra.Command {
 	o := NewOptions()
 	sections := o.Flags()
@@ -38,7 +40,8 @@ func NewCommand(ctx context.Context) *cobra.Command {
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
-			// The server's own loopback clients would log the warnings that the server itself sends.
+			// The server's own loopback clients would log the warnings that the server
+			// itself sends.
 			rest.SetDefaultWarningHandler(rest.NoWarnings{})
 			return o.GenericServerRunOptions.ComponentGlobalsRegistry.Set()
 		},
@@ -68,7 +71,8 @@ func addFlags(cmd *cobra.Command, sections cliflag.NamedFlagSets) {
 	cliflag.SetUsageAndHelpFunc(cmd, sections, columns)
 }
 
-// publish sets up the process's logging and the metrics that tell its version and feature gates.
+// publish sets up the process's logging and the metrics that tell its version and feature
+// gates.
 func (o *Options) publish() error {
 	registry := o.GenericServerRunOptions.ComponentGlobalsRegistry
 	gates := registry.FeatureGateFor(basecompatibility.DefaultKubeComponent)

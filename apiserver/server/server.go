@@ -1,9 +1,10 @@
-// Package server is the full kube-apiserver with encryption at rest done by atrest, as a command and as a
-// function that another program runs inside itself.
+// Package server is the full kube-apiserver with encryption at rest done by atrest, as a
+// command and as a function that another program runs inside itself.
 //
-// kube-apiserver's flags come in, a serving apiserver comes out. Everything but encryption is kube-apiserver's
-// own code, configured as its own command configures it; this package holds no copy of it. It reaches core,
-// custom and aggregated resources alike by wrapping the four places from which they get their storage.
+// kube-apiserver's flags come in, a serving apiserver comes out. Everything but
+// encryption is kube-apiserver's own code, configured as its own command configures it;
+// this package holds no copy of it. It reaches core, custom and aggregated resources
+// alike by wrapping the four places from which they get their storage.
 package server
 
 import (
@@ -21,9 +22,9 @@ import (
 	"github.com/kube-atrest/atrest"
 )
 
-// Run serves until ctx ends, then drains and returns nil. An error means that the server could not be
-// configured or could not start; one about encryption names the file and the field, and comes before anything
-// else is tried.
+// Run serves until ctx ends, then drains and returns nil. An error means that the server
+// could not be configured or could not start; one about encryption names the file and the
+// field, and comes before anything else is tried.
 func Run(ctx context.Context, o *Options) error {
 	klog.InfoS("Starting kube-apiserver with encryption at rest by atrest", "version", version.Get())
 	completed, err := complete(ctx, o)
@@ -54,12 +55,14 @@ func complete(ctx context.Context, o *Options) (options.CompletedOptions, error)
 	return completed, utilerrors.NewAggregate(errs)
 }
 
-// apiServerID is the name that this server will have in metrics. It depends on the host and the feature gates
-// alone, and is wanted before there is a configuration to read it from.
+// apiServerID is the name that this server will have in metrics. It depends on the host
+// and the feature gates alone, and is wanted before there is a configuration to read it
+// from.
 func apiServerID() string { return genericapiserver.NewConfig(legacyscheme.Codecs).APIServerID }
 
-// encrypt puts atrest between the servers and their storage, and its health, reload and state into the outermost
-// server. That is where kube-apiserver has the first two: on healthz and readyz, never on livez.
+// encrypt puts atrest between the servers and their storage, and its health, reload and
+// state into the outermost server. That is where kube-apiserver has the first two: on
+// healthz and readyz, never on livez.
 func encrypt(config *app.Config, e *atrest.Encryption) error {
 	core := config.KubeAPIs.ControlPlane.Generic
 	core.RESTOptionsGetter = e.RESTOptions(core.RESTOptionsGetter)

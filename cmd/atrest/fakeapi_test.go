@@ -60,9 +60,10 @@ type apiserver struct {
 	patches   int
 }
 
-// api NAME start CONFIG|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates KEY|migrator works|ignores|fails|lies|
-// counts|awaits N: an apiserver, to which the context NAME of $KUBECONFIG leads. The first one is that of the current
-// context. "awaits" returns when N objects were patched since "counts".
+// api NAME start CONFIG|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates
+// KEY|migrator works|ignores|fails|lies| counts|awaits N: an apiserver, to which the
+// context NAME of $KUBECONFIG leads. The first one is that of the current context.
+// "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
 	name, verb, rest := args[0], args[1], append(args[2:], "")

@@ -66,7 +66,8 @@ const worldKey = "world"
 
 func worldOf(ts *testscript.TestScript) *world { return ts.Value(worldKey).(*world) }
 
-// plugin NAME start|away|key_id ID|sealed|heals|forgets ID|denies: a KMS v2 plugin, whose endpoint is in $NAME.
+// plugin NAME start|away|key_id ID|sealed|heals|forgets ID|denies: a KMS v2 plugin, whose
+// endpoint is in $NAME.
 func plugin(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
 	name, verb := args[0], args[1]
@@ -99,7 +100,8 @@ func plugin(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// etcdCommand is etcd start|other|put|seal|delete|compacts|refuses|save: a store in memory, whose endpoint is in $ETCD.
+// etcdCommand is etcd start|other|put|seal|delete|compacts|refuses|save: a store in
+// memory, whose endpoint is in $ETCD.
 func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
 	switch args[0] {

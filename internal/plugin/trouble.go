@@ -114,8 +114,9 @@ func (t *Trouble) refusesStatus() bool {
 // MaxText bounds what is kept of the text of a plugin's error, in bytes.
 const MaxText = 1 << 10
 
-// Cut bounds the text of an error that came from a plugin to [MaxText] on one
-// line of characters that can be seen. Its gRPC code stays; an error that needs no cut is returned as it is.
+// Cut bounds the text of an error that came from a plugin to [MaxText] on one line of
+// characters that can be seen. Its gRPC code stays; an error that needs no cut is
+// returned as it is.
 func Cut(err error) error {
 	if err == nil {
 		return nil

@@ -22,10 +22,10 @@ var _ kmsplugin.Service = (*Plugin)(nil)
 // two looks nothing depends on the disk, and Encrypt uses the very key that
 // Status announced.
 //
-// If the file goes missing, is damaged, becomes readable to others, lacks a
-// version it had or does not reach the disk, then Status says so instead of [kmsplugin.Healthy] and
-// Encrypt refuses, since a key that may not be there tomorrow must not wrap
-// anything today. Decrypt goes on with the keys in memory.
+// If the file goes missing, is damaged, becomes readable to others, lacks a version it
+// had or does not reach the disk, then Status says so instead of [kmsplugin.Healthy] and
+// Encrypt refuses, since a key that may not be there tomorrow must not wrap anything
+// today. Decrypt goes on with the keys in memory.
 //
 // A Plugin is safe for concurrent use. It holds no descriptor and no goroutine.
 type Plugin struct {

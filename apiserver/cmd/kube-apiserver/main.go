@@ -1,4 +1,5 @@
-// Command kube-apiserver is the Kubernetes API server with encryption at rest done by atrest.
+// Command kube-apiserver is the Kubernetes API server with encryption at rest done by
+// atrest.
 package main
 
 import (

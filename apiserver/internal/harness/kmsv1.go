@@ -8,8 +8,8 @@ import (
 	kmsv1 "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/testing/v1beta1"
 )
 
-// StartKMSv1 runs Kubernetes' own test plugin of KMS v1, which wraps in base64, until the test ends, and returns a
-// provider of this name that asks it.
+// StartKMSv1 runs Kubernetes' own test plugin of KMS v1, which wraps in base64, until the
+// test ends, and returns a provider of this name that asks it.
 func StartKMSv1(t *testing.T, name string) string {
 	t.Helper()
 	path := filepath.Join(SocketDir(t), "kms.sock")

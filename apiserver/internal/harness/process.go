@@ -60,7 +60,8 @@ func (p *Process) start() {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(p.t, err)
 	defer log.Close()
-	// The test's own context is over before clean-up begins, and a program deserves its orderly end.
+	// The test's own context is over before clean-up begins, and a program deserves its
+	// orderly end.
 	command, err := p.recipe(context.WithoutCancel(p.t.Context()))
 	require.NoError(p.t, err)
 	command.Stdout, command.Stderr = log, log
@@ -84,14 +85,16 @@ func (p *Process) Exit() int {
 // Exited is closed once the process has ended. A restarted process has another.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Stop ends the process as an operator would, and waits until it is gone. Stopping twice is harmless.
+// Stop ends the process as an operator would, and waits until it is gone. Stopping twice
+// is harmless.
 func (p *Process) Stop() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
 	p.wait()
 }
 
-// Kill ends the process as kill -9 does, in the middle of whatever it does, and waits until it is gone.
+// Kill ends the process as kill -9 does, in the middle of whatever it does, and waits
+// until it is gone.
 func (p *Process) Kill() {
 	p.t.Helper()
 	p.signal(syscall.SIGKILL)
@@ -133,7 +136,8 @@ func (p *Process) wait() {
 	}
 }
 
-// failures are the end of what the process logged, without what klog marks as information or warning.
+// failures are the end of what the process logged, without what klog marks as information
+// or warning.
 func (p *Process) failures() string {
 	var kept []string
 	for line := range strings.Lines(p.Log()) {

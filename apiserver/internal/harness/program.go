@@ -1,7 +1,9 @@
-// Package harness gives a test real servers: an etcd, and kube-apiservers as processes of their own.
+// Package harness gives a test real servers: an etcd, and kube-apiservers as processes of
+// their own.
 //
-// The processes are the test binary itself under another name, so the servers are always those of the tree
-// that is being tested. Everything listens on this machine only and ends with the test.
+// The processes are the test binary itself under another name, so the servers are always
+// those of the tree that is being tested. Everything listens on this machine only and
+// ends with the test.
 package harness
 
 import (
@@ -16,8 +18,9 @@ import (
 // programVariable tells the test binary which of its programs to be.
 const programVariable = "ATREST_TEST_PROGRAM"
 
-// Main is the body of a TestMain: it runs the program that a test started this binary as, and the tests when
-// none did. A program ends when the process that started it is gone, however that came about.
+// Main is the body of a TestMain: it runs the program that a test started this binary as,
+// and the tests when none did. A program ends when the process that started it is gone,
+// however that came about.
 func Main(m *testing.M, programs map[string]func() int) int {
 	name, started := os.LookupEnv(programVariable)
 	if !started {
@@ -29,15 +32,16 @@ func Main(m *testing.M, programs map[string]func() int) int {
 		return 2
 	}
 	go func() {
-		// The parent holds the other end open and writes nothing: this returns when it is gone.
+		// The parent holds the other end open and writes nothing: this returns when it is
+		// gone.
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(3)
 	}()
 	return program()
 }
 
-// Command is the named program with its arguments, not yet started. The caller waits for it; when ctx ends it
-// is killed.
+// Command is the named program with its arguments, not yet started. The caller waits for
+// it; when ctx ends it is killed.
 func Command(ctx context.Context, program string, args ...string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {

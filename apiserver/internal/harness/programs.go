@@ -24,9 +24,11 @@ const (
 	HurriedServer = "kube-apiserver-hurried"
 	// StockServer is Kubernetes' own kube-apiserver, with its own encryption.
 	StockServer = "kube-apiserver-stock"
-	// EtcdMember loses nothing when it is killed. Its arguments are the folders of its data and its sockets.
+	// EtcdMember loses nothing when it is killed. Its arguments are the folders of its
+	// data and its sockets.
 	EtcdMember = "etcd"
-	// KeyFilePlugin is "atrest-keyfile serve". Its arguments are the key file and the endpoint.
+	// KeyFilePlugin is "atrest-keyfile serve". Its arguments are the key file and the
+	// endpoint.
 	KeyFilePlugin = "keyfile-plugin"
 )
 

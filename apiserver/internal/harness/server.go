@@ -38,7 +38,8 @@ func Etcd(t *testing.T) *etcd.Server {
 	return s
 }
 
-// SocketDir returns a private folder whose name is short enough for sockets, which t.TempDir's is not.
+// SocketDir returns a private folder whose name is short enough for sockets, which
+// t.TempDir's is not.
 func SocketDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "atrest-")
@@ -75,7 +76,8 @@ func Start(t *testing.T, spec Spec) *Server {
 	return s
 }
 
-// Launch runs a server and returns without waiting for it. It is stopped when the test ends.
+// Launch runs a server and returns without waiting for it. It is stopped when the test
+// ends.
 func Launch(t *testing.T, spec Spec) *Server {
 	t.Helper()
 	cluster, err := local.Prepare(t.TempDir(), freeAddress(t))
@@ -94,7 +96,8 @@ func Launch(t *testing.T, spec Spec) *Server {
 	return s
 }
 
-// WaitFor returns once path answers 200. The test fails when the process ends before that.
+// WaitFor returns once path answers 200. The test fails when the process ends before
+// that.
 func (s *Server) WaitFor(path string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeoutCause(s.t.Context(), patience, errors.New("the test's patience is over"))
@@ -123,7 +126,8 @@ func (s *Server) Try(path string) (status int, text string, err error) {
 	return s.probe.Get(s.t.Context(), path)
 }
 
-// freeAddress returns an address that was free a moment ago: kube-apiserver does not take port 0.
+// freeAddress returns an address that was free a moment ago: kube-apiserver does not take
+// port 0.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,7 +1,8 @@
-// Package local prepares a kube-apiserver that serves this machine only: its credentials, its flags, the
-// kubeconfig of its administrator, and the wait until it is ready.
+// Package local prepares a kube-apiserver that serves this machine only: its credentials,
+// its flags, the kubeconfig of its administrator, and the wait until it is ready.
 //
-// It starts nothing: the flags are for a process of its own or for a server inside this one.
+// It starts nothing: the flags are for a process of its own or for a server inside this
+// one.
 package local
 
 import (
@@ -23,8 +24,8 @@ import (
 
 const loopback = "127.0.0.1"
 
-// Cluster is a folder with everything one kube-apiserver and its administrator need. It is only read once
-// [Prepare] has made it.
+// Cluster is a folder with everything one kube-apiserver and its administrator need. It
+// is only read once [Prepare] has made it.
 type Cluster struct {
 	dir     string
 	address string
@@ -32,8 +33,9 @@ type Cluster struct {
 	cert    []byte
 }
 
-// Prepare writes fresh credentials for a server on address ("127.0.0.1:6443") into dir, which must exist. Those
-// of an earlier run are replaced: they are never worth keeping, unlike what etcd holds.
+// Prepare writes fresh credentials for a server on address ("127.0.0.1:6443") into dir,
+// which must exist. Those of an earlier run are replaced: they are never worth keeping,
+// unlike what etcd holds.
 func Prepare(dir, address string) (*Cluster, error) {
 	c := &Cluster{dir: dir, address: address, token: rand.Text()}
 	for _, write := range []func() error{c.writeServingCert, c.writeServiceAccountKey, c.writeToken, c.writeKubeconfig} {
@@ -57,7 +59,8 @@ func (c *Cluster) Config() *rest.Config {
 	}
 }
 
-// Flags are kube-apiserver's flags for this folder and the etcd at endpoint. More may be added behind them.
+// Flags are kube-apiserver's flags for this folder and the etcd at endpoint. More may be
+// added behind them.
 func (c *Cluster) Flags(endpoint string) ([]string, error) {
 	_, port, err := net.SplitHostPort(c.address)
 	if err != nil {
@@ -108,7 +111,8 @@ func (c *Cluster) writeServiceAccountKey() error {
 	return os.WriteFile(c.file("service-account.key"), block, 0o600)
 }
 
-// writeToken makes the bearer of the token a member of the group that RBAC lets do everything.
+// writeToken makes the bearer of the token a member of the group that RBAC lets do
+// everything.
 func (c *Cluster) writeToken() error {
 	line := fmt.Sprintf("%s,admin,admin,system:masters\n", c.token)
 	return os.WriteFile(c.file("tokens.csv"), []byte(line), 0o600)

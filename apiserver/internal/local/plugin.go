@@ -10,8 +10,9 @@ import (
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
 )
 
-// Plugin is the key-file plugin in this process. It can be taken away and brought back, as a crash and a
-// restart of a plugin of its own would do. Its methods must not be called concurrently.
+// Plugin is the key-file plugin in this process. It can be taken away and brought back,
+// as a crash and a restart of a plugin of its own would do. Its methods must not be
+// called concurrently.
 type Plugin struct {
 	keys     *keyfile.File
 	service  *keyfile.Plugin
@@ -20,8 +21,8 @@ type Plugin struct {
 	served   chan error
 }
 
-// NewPlugin returns a plugin with the keys in keyFile, which is made if it is not there, that serves on the
-// unix socket at path once it is started.
+// NewPlugin returns a plugin with the keys in keyFile, which is made if it is not there,
+// that serves on the unix socket at path once it is started.
 func NewPlugin(ctx context.Context, keyFile, path string) (*Plugin, error) {
 	keys := keyfile.At(keyFile)
 	if _, err := keys.Create(ctx); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -43,8 +44,8 @@ func (p *Plugin) Rotate(ctx context.Context) error {
 	return err
 }
 
-// Start serves until [Plugin.Stop]. When it returns, clients can connect. The values in ctx hold for as long
-// as the plugin serves, its end does not.
+// Start serves until [Plugin.Stop]. When it returns, clients can connect. The values in
+// ctx hold for as long as the plugin serves, its end does not.
 func (p *Plugin) Start(ctx context.Context) error {
 	if p.stop != nil {
 		return errors.New("the plugin serves already")
@@ -60,7 +61,8 @@ func (p *Plugin) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop takes the plugin and its socket away and returns once they are gone. Stopping twice is harmless.
+// Stop takes the plugin and its socket away and returns once they are gone. Stopping
+// twice is harmless.
 func (p *Plugin) Stop() error {
 	if p.stop == nil {
 		return nil

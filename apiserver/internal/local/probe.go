@@ -15,7 +15,8 @@ import (
 const (
 	probeInterval = 50 * time.Millisecond
 	probeTimeout  = 5 * time.Second
-	// maxProbeBody bounds what is kept of an answer; all metrics of a server are a few megabytes.
+	// maxProbeBody bounds what is kept of an answer; all metrics of a server are a few
+	// megabytes.
 	maxProbeBody = 16 << 20
 )
 
@@ -35,7 +36,8 @@ func NewProbe(config *rest.Config) (*Probe, error) {
 	return &Probe{client: client, host: config.Host}, nil
 }
 
-// Get returns the status and the text that path answers with, whatever they are. An error means no answer.
+// Get returns the status and the text that path answers with, whatever they are. An error
+// means no answer.
 func (p *Probe) Get(ctx context.Context, path string) (status int, text string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.host+path, nil)
 	if err != nil {
@@ -53,7 +55,8 @@ func (p *Probe) Get(ctx context.Context, path string) (status int, text string, 
 	return response.StatusCode, strings.TrimSpace(string(body)), nil
 }
 
-// WaitFor returns as soon as path answers 200, or with the last answer when ctx ends first.
+// WaitFor returns as soon as path answers 200, or with the last answer when ctx ends
+// first.
 func (p *Probe) WaitFor(ctx context.Context, path string) error {
 	last := "no answer"
 	err := wait.PollUntilContextCancel(ctx, probeInterval, true, func(ctx context.Context) (bool, error) {
