@@ -6,7 +6,7 @@
 // Where a resource is in etcd comes in, and one value of each DEK goes out: the
 // sealed DEK of a value is in the clear. It reads a small part of the objects
 // only, a few here and a few there, more where DEKs are found and none when none
-// are found any more; a DEK that few objects have may be missed, and is left to
+// are found; a DEK that few objects have may be missed, and is left to
 // its reader. It never opens a value, never writes, and returns no error to
 // anybody: its readers are told of what does not work.
 package lookahead
