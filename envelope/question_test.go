@@ -187,6 +187,20 @@ func TestARefusalThatIsAnsweredLaterIsForgotten(t *testing.T) {
 	r.pass(DefaultHealthyPoll)
 	require.Empty(t, r.Health().Problem)
 	require.Empty(t, r.unanswered.all())
+	for _, e := range r.cache.entries(func(*knownDEK) bool { return true }) {
+		require.False(t, r.isKept(e.dek), "it ages like others")
+	}
+}
+
+// What a plugin still remembers of a lost KEK stays lost.
+func TestALostDEKThatIsUnwrappedStaysLost(t *testing.T) {
+	r := newRig(t)
+	dek := r.writer.current()
+	r.lose(r.Provider, 0)
+	trouble, _ := r.unwrapAgain(t.Context(), dek)
+	require.Nil(t, trouble)
+	require.True(t, r.era.isLost(dek.opener))
+	require.True(t, r.era.isOver(dek.opener))
 }
 
 // What a plugin that is well says it has lost, which was refused in other words before.
@@ -323,6 +337,7 @@ func TestALossThatIsSeenWhileStatusFailsIsKept(t *testing.T) {
 	r.refuse(errNoSuchKEK, ciphertext)
 	r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
 	r.settle()
+	require.Zero(t, r.era.lost.Load(), "the KEK may have been retired")
 	r.plugin.set(func(f *faultyPlugin) { f.statusErr = nil })
 	r.pass(DefaultUnhealthyPoll)
 	require.NoError(t, r.Prepare(t.Context()))

@@ -1,0 +1,71 @@
+package atrest_test
+
+import (
+	"go/ast"
+	"go/token"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// exported is how many names each package offers to others outside this project: types,
+// functions, methods, constants and variables. A name is exported for somebody who uses
+// it. Who makes one more raises the number here, and can say for whom; who makes one
+// less lowers it.
+var exported = map[string]int{
+	".": 19, "config": 50, "envelope": 75, "envelope/kmsv1": 30, "healthz": 24, "providers": 32, "reload": 30, "transformer": 27,
+	"kmsplugin": 27, "kmsplugin/keyfile": 31, "kmsplugin/plugintest": 4,
+	"operate/audit": 55, "operate/audit/etcd": 11, "operate/audit/snapshot": 11, "operate/fleet": 12, "operate/migrate": 32,
+	"operate/preflight": 7, "operate/reencrypt": 18, "operate/retire": 18, "operate/rollout": 30,
+	"operate/rotation": 85, "operate/rotation/drive": 5, "operate/rotation/edit": 10, "operate/rotation/observe": 6,
+}
+
+func TestWhatIsExportedIsCounted(t *testing.T) {
+	found := map[string]int{}
+	for _, s := range project(t) {
+		if s.files[0].Name.Name == "main" || !isForOthers(s.folder) {
+			continue
+		}
+		for _, file := range s.files {
+			found[s.folder] += namesOf(file)
+		}
+	}
+	require.Equal(t, exported, found)
+}
+
+// isForOthers reports whether a package of a folder can be used outside this project.
+func isForOthers(folder string) bool {
+	first, _, _ := strings.Cut(folder, "/")
+	return !strings.Contains("/"+folder+"/", "/internal/") && first != "bench" && first != "apiserver"
+}
+
+// namesOf is how many names a file exports.
+func namesOf(file *ast.File) (n int) {
+	count := func(name *ast.Ident) {
+		if name.IsExported() {
+			n++
+		}
+	}
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			count(d.Name)
+		case *ast.GenDecl:
+			if d.Tok == token.IMPORT {
+				continue
+			}
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					count(spec.Name)
+				case *ast.ValueSpec:
+					for _, name := range spec.Names {
+						count(name)
+					}
+				}
+			}
+		}
+	}
+	return n
+}
