@@ -69,6 +69,11 @@ func (p *Provider) ask(ctx context.Context, role Role) {
 		p.mustMakeAnother() // another provider has found that meanwhile
 	}
 	if d.Status.Trouble == nil && d.Decrypt.Trouble == nil {
+		var sure *knownDEK
+		if dek != nil && (d.tried || !dek.opener.since.Before(asked)) {
+			sure = dek.opener
+		}
+		p.askUnanswered(ctx, d.KeyID, sure)
 		p.recheck(ctx, d.KeyID)
 	}
 }
@@ -185,7 +190,6 @@ func (p *Provider) supply(ctx context.Context, d *draft) *writeDEK {
 	}
 	if reason != notUnwrapped {
 		if spare, ok := p.writer.takeSpare(d.KeyID, p.opts.MaxWrites); ok {
-			p.question(p, 0)
 			d.learn(proven(spare.writeDEK, p.opts.Clock.Now()))
 			d.learn(func(k plugin.Known) plugin.Known { k.TriedAt = spare.proven; return k })
 			return spare.writeDEK

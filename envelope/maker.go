@@ -71,10 +71,6 @@ func (p *Provider) makeDEK(ctx context.Context, d *draft, reason string) (dek *w
 	if t == nil {
 		t = p.noted(d, decrypted, func() *plugin.Trouble { return p.prove(ctx, p.maker.pending) })
 	}
-	if t == nil && (reason != atStart || p.writer.current() == nil) { // it takes the place of another
-		p.askUnanswered(ctx, d.KeyID, p.opts.Clock.Now())
-		p.maker.pending.era = p.question(p, p.maker.pending.era)
-	}
 	if t == nil {
 		t = p.noted(d, encrypted, func() (t *plugin.Trouble) { dek, t = p.build(p.maker.pending); return t })
 	}

@@ -64,34 +64,29 @@ func (m *memory) lose(finder *Provider, era uint32) {
 	}
 }
 
-// question begins another era if something that the plugin had unwrapped was not
-// when it was last tried by it, in whatever words: another DEK takes its place, and
-// whether it ever will be unwrapped again is not known. All that was wrapped until now
-// is stale until the plugin unwraps it again. It is written with as before. question
-// returns the era of what was unwrapped in one, and after that which was not.
-func (m *memory) question(finder *Provider, unwrapped uint32) (era uint32) {
+// question begins another era: something that the plugin had unwrapped it no longer does,
+// though it is well, and whether it ever will again is not known. All that was wrapped
+// until now is stale until the plugin unwraps it again, but for sure, which it has
+// unwrapped just now; nil for nothing. It is written with as before.
+func (m *memory) question(sure *knownDEK) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.unanswered.take() {
-		return unwrapped
+	era := m.begin()
+	if sure != nil {
+		m.era.unwrapped(sure, era)
 	}
-	era = m.begin()
 	for p := range m.sharers {
-		if p != finder && p.writer.current() != nil {
-			p.followed.Look()
+		if d := p.writer.current(); d != nil && d.opener != sure {
+			p.followed.Look() // it is tried
 		}
 	}
-	if unwrapped < m.era.lost.Load() {
-		return unwrapped
-	}
-	return era
 }
 
 // begin begins another era. The caller holds mu.
 func (m *memory) begin() (era uint32) {
 	era = m.era.now.Add(1)
 	m.samples.Clear()
-	m.unanswered.take()
+	m.unanswered.clear()
 	for p := range m.sharers { // before anybody could look for it in vain
 		p.setAside(p.writer.current())
 		p.setAside(p.writer.aside())

@@ -16,7 +16,6 @@ func (p *Provider) beginToWrite() {
 	}
 	if spare := p.writer.begin(p.knownKeyID(k), k.NamedAt, healthy); spare.writeDEK != nil {
 		p.use(spare.writeDEK)
-		p.question(p, 0)
 		now := p.opts.Clock.Now()
 		p.followed.Learn(func(k plugin.Known) plugin.Known {
 			k.Decrypt, k.TriedAt = k.Decrypt.Moot(now), spare.proven
@@ -104,8 +103,7 @@ func (p *Provider) proveAgain(ctx context.Context, s spare) *plugin.Trouble {
 	switch {
 	case ctx.Err() != nil:
 	case lost && p.writer.current() != nil:
-		p.question(p, 0) // the present one was unwrapped just now
-		p.writer.keepSpare(nil, time.Time{})
+		p.writer.keepSpare(nil, time.Time{}) // the present one was unwrapped just now
 	case lost:
 		p.lose(p, s.opener.era.Load())
 	case t == nil:

@@ -66,8 +66,9 @@ func NewProvider(owned Plugin, opts Options) *Provider {
 }
 
 func (p *Provider) close() {
-	p.setAside(p.writer.current()) // for those that are left
-	p.question(p, 0)               // nobody else asks for what it asked for in vain
+	if dek := p.writer.current(); dek != nil {
+		p.keepUnanswered(string(dek.tail), &dek.source, dek.opener) // those that are left ask for it, if there are any
+	}
 	p.memory.leave(p)
 	_ = p.writer.end()
 	_ = p.plugin.Close() // there is nobody left whom an error could concern

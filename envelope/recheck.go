@@ -27,15 +27,14 @@ type rechecked struct {
 	era uint32
 }
 
-// recheck has the plugin unwrap again what is unanswered, and some of what is in
-// question. What it unwraps is of the present era.
+// recheck has the plugin unwrap again some of what is in question. What it unwraps is
+// of the present era.
 func (p *Provider) recheck(ctx context.Context, keyID string) {
 	began, era := p.opts.Clock.Now(), p.era.now.Load()
 	if era == p.rechecked.era && began.Sub(p.rechecked.at) < p.opts.HealthyPoll {
 		return
 	}
 	p.rechecked = rechecked{began, era}
-	p.askUnanswered(ctx, keyID, began)
 	refused := 0
 	for _, e := range p.inQuestion(keyID) {
 		source, err := stored.ParseSource(e.tail)
@@ -55,28 +54,42 @@ func (p *Provider) recheck(ctx context.Context, keyID string) {
 		if t != nil {
 			refused++
 		}
-		if refused == recheckAtOnce || p.opts.Clock.Since(began) >= recheckTime {
+		if refused == recheckAtOnce || t != nil && e.dek.refusals.Load() > recheckTimes || p.opts.Clock.Since(began) >= recheckTime {
 			return // others wait for the follower
 		}
 	}
 }
 
-// askUnanswered asks a plugin that is well for what it last did not unwrap, under its
-// present key_id: it may have been away for a moment. If it says that it has lost that,
-// all is in question. What is not asked for within recheckTime stays unanswered.
-func (p *Provider) askUnanswered(ctx context.Context, keyID string, began time.Time) {
-	for tail, dek := range p.unanswered.all() {
+// askUnanswered asks a plugin that is well for what it did not unwrap before, under its
+// present key_id: it may have been away for a moment, or busy. What it says it has lost,
+// and what it refuses again and again, raises a question if this provider writes. sure is
+// what the plugin has unwrapped just now.
+func (p *Provider) askUnanswered(ctx context.Context, keyID string, sure *knownDEK) {
+	began, inDoubt := p.opts.Clock.Now(), false
+	for tail, refused := range p.unanswered.all() {
 		source, err := stored.ParseSource([]byte(tail))
 		if err != nil || source.KeyID != keyID {
 			continue
 		}
-		if ctx.Err() != nil || p.opts.Clock.Since(began) >= recheckTime {
-			return
+		if p.opts.Clock.Since(began) >= recheckTime {
+			break
 		}
-		if _, lost := p.unwrapMet(ctx, dek, &source); lost && ctx.Err() == nil {
-			p.question(p, 0)
+		t, lost := p.unwrapMet(ctx, refused.dek, &source)
+		switch {
+		case ctx.Err() != nil:
 			return
+		case lost && refused.dek != nil && p.inUse()[refused.dek]:
+			p.lose(nil, refused.dek.era.Load())
+			return
+		case lost && refused.dek != nil:
+			refused.dek.refusals.Store(never)
+		case t != nil:
+			p.unanswered.refused(tail, refused.dek)
 		}
+		inDoubt = inDoubt || lost || t != nil && refused.times+1 >= questionable
+	}
+	if inDoubt && p.writer.current() != nil {
+		p.question(sure)
 	}
 }
 
@@ -105,9 +118,5 @@ func (p *Provider) inQuestion(keyID string) []*entry {
 	slices.SortStableFunc(entries, func(a, b *entry) int {
 		return cmp.Or(late(a)-late(b), cmp.Compare(a.dek.refusals.Load(), b.dek.refusals.Load()))
 	})
-	n := 0
-	for n < len(entries) && (n == 0 || late(entries[n]) < 2) {
-		n++
-	}
-	return entries[:n]
+	return entries
 }

@@ -137,7 +137,7 @@ func TestARefusalIsNotForgotten(t *testing.T) {
 			now := replace(r)
 			now.refuse(errors.New("no such key"), lost)
 			for range 3 {
-				now.pass(DefaultUnhealthyPoll)
+				now.pass(DefaultHealthyPoll)
 			}
 			now.isStale(true, own)
 			now.isStale(false, now.write("v"))
@@ -156,7 +156,7 @@ func TestAReadersRefusalIsKeptForWhenItWrites(t *testing.T) {
 	require.NotEmpty(t, r.Health().Problem)
 	require.NoError(t, r.Prepare(t.Context()))
 	r.SetRole(Writes)
-	r.settle()
+	r.repeat(3, func() { r.pass(DefaultHealthyPoll) })
 	r.isStale(true, value)
 	r.isStale(false, r.write("v"))
 }
@@ -181,7 +181,9 @@ func TestAUsedUpDEKThatIsNotAnsweredForStaysInQuestion(t *testing.T) {
 		r.write("v")
 	}
 	require.NotEqual(t, used, r.ownDEK())
+	r.repeat(3, func() { r.pass(DefaultHealthyPoll) })
 	r.isStale(true, own)
+	r.isStale(false, r.write("v"))
 	away = false
 	r.pass(DefaultHealthyPoll)
 	r.isStale(false, own)
@@ -206,8 +208,6 @@ func TestARecheckIsBounded(t *testing.T) {
 				r.read(value)
 			}
 			own := r.ownDEK()
-			r.unanswered.refused("x", nil)
-			r.question(r.Provider, 0)
 			calls := 0
 			f.refuses = func(w Wrapped) error {
 				if string(w.Ciphertext) == own {
@@ -216,7 +216,8 @@ func TestARecheckIsBounded(t *testing.T) {
 				calls++
 				return c.answer(r)
 			}
-			r.pass(DefaultHealthyPoll)
+			r.question(nil)
+			r.settle()
 			require.LessOrEqual(t, calls, c.calls)
 			require.NotZero(t, calls)
 		})
@@ -229,8 +230,7 @@ func TestARecheckIsBounded(t *testing.T) {
 		}
 		value, _ := sealedBy(t, "1")
 		r.read(value)
-		r.unanswered.refused("x", nil)
-		r.question(r.Provider, 0)
+		r.question(nil)
 		f.refuses = func(w Wrapped) error {
 			if w.KeyID == "0" {
 				r.clock.Step(recheckTime)
@@ -249,8 +249,7 @@ func TestALossOfWhatIsInQuestionIsFound(t *testing.T) {
 	r := newRig(t)
 	own := r.write("own")
 	r.read(other)
-	r.unanswered.refused("x", nil)
-	r.question(r.Provider, 0)
+	r.question(nil)
 	r.loseKEK()
 	r.reconnect()
 	r.plugin.live()

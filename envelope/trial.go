@@ -110,9 +110,9 @@ func (p *Provider) unwrapKnown(ctx context.Context, dek *knownDEK, source *store
 }
 
 // unwrapMet has the plugin unwrap what it has unwrapped before. dek is nil if that is
-// not in memory, or not known to be what it is taken for.
+// not in memory; one that is not known to be what it is taken for tells nothing.
 func (p *Provider) unwrapMet(ctx context.Context, dek *knownDEK, source *stored.DEKSource) (t *plugin.Trouble, lost bool) {
-	if dek != nil {
+	if dek != nil && dek.proven.Load() {
 		return p.unwrapKnown(ctx, dek, source)
 	}
 	_, t, err := p.callDecrypt(ctx, source)
@@ -155,16 +155,20 @@ func (p *Provider) askSample(ctx context.Context, d *draft) (t *plugin.Trouble, 
 	switch aside := p.writer.aside(); {
 	case aside == nil || p.era.isLost(aside.opener):
 		return nil, false
-	case aside.keyID != p.knownKeyID(&d.Known):
+	case aside.keyID != d.KeyID:
 		return p.unwrapSample(ctx, d, &aside.source)
 	default:
 		t, lost := p.unwrapAgain(ctx, aside)
 		if t != nil {
 			p.writer.distrust(aside)
 		}
-		if lost && ctx.Err() == nil {
-			p.lose(p, aside.opener.era.Load())
+		if !lost || ctx.Err() != nil {
+			return t, true
 		}
+		if p.knownKeyID(&d.Known) == "" {
+			return nil, false // it may have been retired
+		}
+		p.lose(p, aside.opener.era.Load())
 		return t, true
 	}
 }
@@ -178,9 +182,6 @@ func (p *Provider) unwrapSample(ctx context.Context, d *draft, source *stored.DE
 	era, good := p.era.now.Load(), p.samples.IsGood(source)
 	tail := source.Tail()
 	dek := p.cache.find(tail)
-	if dek != nil && !dek.proven.Load() {
-		dek = nil
-	}
 	t, lost := p.unwrapMet(ctx, dek, source)
 	if t == nil || ctx.Err() != nil {
 		return nil, true

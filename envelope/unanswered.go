@@ -6,15 +6,28 @@ import (
 )
 
 // unanswered are DEKs that the plugin has unwrapped, and did not when it was last tried
-// by them. If another DEK takes the place of one, whether they are lost is a question.
-// Safe for concurrent use.
+// by them, or that nobody would try it by again. Those that a plugin which is well does
+// not unwrap either raise a question: whether they are lost, and what else is. Safe for
+// concurrent use.
 type unanswered struct {
 	mu   sync.Mutex
-	deks map[string]*knownDEK // by their encoded source; nil for one that is not in memory
+	deks map[string]refusal // by their encoded source
 }
 
-// maxUnanswered is how many are kept. Each stands for all the others.
-const maxUnanswered = 16
+// refusal is a DEK, nil for one that is not in memory, and how often the plugin has not
+// unwrapped it.
+type refusal struct {
+	dek   *knownDEK
+	times int
+}
+
+const (
+	// maxUnanswered is how many are kept. Each stands for all the others.
+	maxUnanswered = 16
+	// questionable is how often one is refused until that raises a question: a plugin
+	// may be busy for a moment.
+	questionable = 3
+)
 
 // refused notes that the plugin did not unwrap a DEK.
 func (u *unanswered) refused(tail string, dek *knownDEK) {
@@ -24,9 +37,9 @@ func (u *unanswered) refused(tail string, dek *knownDEK) {
 		return
 	}
 	if u.deks == nil {
-		u.deks = map[string]*knownDEK{}
+		u.deks = map[string]refusal{}
 	}
-	u.deks[tail] = dek
+	u.deks[tail] = refusal{dek, u.deks[tail].times + 1}
 	mark(dek, true)
 }
 
@@ -40,25 +53,23 @@ func mark(dek *knownDEK, unanswered bool) {
 func (u *unanswered) unwrapped(tail string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	mark(u.deks[tail], false)
+	mark(u.deks[tail].dek, false)
 	delete(u.deks, tail)
 }
 
 // all are those that there are.
-func (u *unanswered) all() map[string]*knownDEK {
+func (u *unanswered) all() map[string]refusal {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return maps.Clone(u.deks)
 }
 
-// take empties it, and reports whether there were any.
-func (u *unanswered) take() bool {
+// clear drops them.
+func (u *unanswered) clear() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	any_ := len(u.deks) > 0
-	for _, dek := range u.deks {
-		mark(dek, false)
+	for _, r := range u.deks {
+		mark(r.dek, false)
 	}
 	clear(u.deks)
-	return any_
 }

@@ -1,0 +1,159 @@
+package envelope
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kube-atrest/atrest/internal/plugin"
+)
+
+// A timeout changes before anybody has seen that the KEK is lost: what the former provider
+// wrote with is asked for once by the next.
+func TestALossThatNobodyHasSeenIsFoundAfterAnotherTimeout(t *testing.T) {
+	for name, prepared := range map[string]bool{"prepared": true, "not prepared": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			own, lost := r.write("own"), r.ownDEK()
+			r.refuse(errNoSuchKEK, lost)
+			heir := r.idleHeir()
+			heir.refuse(errNoSuchKEK, lost)
+			if prepared {
+				require.NoError(t, heir.Prepare(t.Context()))
+			}
+			heir.SetRole(Writes)
+			heir.settle()
+			r.End()
+			heir.pass(DefaultHealthyPoll)
+			heir.isStale(true, own)
+			heir.isStale(false, heir.write("v"))
+			_, _, before := heir.plugin.calls()
+			heir.repeat(9, func() { heir.pass(DefaultHealthyPoll) })
+			_, _, after := heir.plugin.calls()
+			require.LessOrEqual(t, after-before, 1, "it is answered; a trial of the DEK in use may be due")
+		})
+	}
+}
+
+// What was refused for long heals as fast as a plugin unwraps it.
+func TestManyThatWereRefusedForLongHealAtOnce(t *testing.T) {
+	r := newRig(t)
+	values, ciphertexts := make([][]byte, 60), make([]string, 60)
+	for i := range values {
+		values[i], ciphertexts[i] = sealedBy(t, "1")
+		r.read(values[i])
+	}
+	r.refuse(errDenied, ciphertexts...)
+	r.question(nil)
+	r.repeat(60, func() { r.pass(DefaultHealthyPoll) })
+	r.isStale(true, values...)
+	r.plugin.set(func(f *faultyPlugin) { f.decErr, f.refusedAll = nil, nil })
+	r.pass(DefaultHealthyPoll)
+	r.isStale(false, values...)
+}
+
+// What is tried ahead of a role, and one refusal before another timeout, call nothing in
+// question.
+func TestWhatTakesNoPlaceRaisesNoQuestion(t *testing.T) {
+	for name, act := range map[string]func(r, heir *rig){
+		"a candidate that gets no role": func(r, heir *rig) {
+			require.NoError(r.t, heir.Prepare(r.t.Context()))
+			heir.End()
+		},
+		"another timeout": func(r, heir *rig) {
+			require.NoError(r.t, heir.Prepare(r.t.Context()))
+			heir.SetRole(Writes)
+			heir.settle()
+			r.End()
+			heir.settle()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other, _ := sealedBy(t, "1")
+			r := newRig(t)
+			own := r.write("own")
+			r.read(other)
+			r.refuse(status.Error(codes.ResourceExhausted, "slow down"), r.ownDEK())
+			r.reconnect()
+			require.NotEmpty(t, r.Health().Problem)
+			act(r, r.idleHeir())
+			require.Zero(t, r.era.now.Load())
+			_, stale := r.read(other)
+			require.False(t, stale)
+			r.read(own)
+		})
+	}
+}
+
+// A plugin that is asked for the DEK in use beside its trial, and says that it has lost
+// it, is not written with under it.
+func TestADEKInUseThatIsSaidToBeLostIsNotWrittenWith(t *testing.T) {
+	r := newRig(t)
+	own, lost := r.write("own"), r.ownDEK()
+	dek := r.writer.current()
+	r.keepUnanswered(string(dek.tail), &dek.source, dek.opener)
+	r.refuse(errNoSuchKEK, lost)
+	r.pass(DefaultHealthyPoll)
+	r.pass(DefaultUnhealthyPoll)
+	require.NotEqual(t, lost, r.ownDEK())
+	r.isStale(true, own)
+	r.isStale(false, r.write("v"))
+}
+
+// A DEK that was set aside, and is said to be lost while nobody knows the key_id, is kept
+// until that is known.
+func TestALossOfWhatIsAsideIsKeptWhileStatusFails(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.MaxDEKAge = time.Hour })
+	own, lost := r.write("own"), r.ownDEK()
+	r.SetRole(Reads)
+	r.settle()
+	r.plugin.set(func(f *faultyPlugin) { f.statusErr = status.Error(codes.Internal, "odd") })
+	r.pass(DefaultHealthyPoll)
+	r.pass(DefaultWriteWindow)
+	r.refuse(errNoSuchKEK, lost)
+	r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
+	r.settle()
+	require.Zero(t, r.era.lost.Load())
+	r.pass(2 * time.Hour)
+	r.DropAged()
+	r.read(own)
+	r.plugin.set(func(f *faultyPlugin) { f.statusErr = nil })
+	r.pass(DefaultUnhealthyPoll)
+	r.SetRole(Writes)
+	r.repeat(3, func() { r.pass(DefaultHealthyPoll) })
+	r.isStale(true, own)
+	r.isStale(false, r.write("v"))
+}
+
+// What was looked ahead for and has opened nothing yet is kept like the rest.
+func TestWhatHasOpenedNothingIsKeptWhenItIsRefused(t *testing.T) {
+	value, ciphertext := sealedBy(t, "1")
+	r, _ := onlooker(t, newFaultyPlugin())
+	r.opts.MaxDEKAge = time.Hour
+	require.NoError(t, r.Warm(value)(t.Context()))
+	r.refuse(errDenied, ciphertext)
+	r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
+	r.settle()
+	r.pass(2 * time.Hour)
+	r.DropAged()
+	r.read(value)
+}
+
+// What is unanswered is bounded: each stands for all.
+func TestWhatIsUnansweredIsBounded(t *testing.T) {
+	var u unanswered
+	for i := range 2 * maxUnanswered {
+		u.refused(string(rune('a'+i)), nil)
+	}
+	require.Len(t, u.all(), maxUnanswered)
+	u.refused("a", nil)
+	require.Equal(t, 2, u.all()["a"].times)
+	u.unwrapped("a")
+	u.unwrapped("a")
+	require.Len(t, u.all(), maxUnanswered-1)
+	u.clear()
+	require.Empty(t, u.all())
+}
