@@ -78,9 +78,8 @@ func (p *Provider) askUnanswered(ctx context.Context, keyID string, sure *knownD
 		switch {
 		case ctx.Err() != nil:
 			return
-		case lost && refused.dek != nil && p.inUse()[refused.dek]:
-			p.lose(nil, refused.dek.era.Load())
-			return
+		case lost && refused.dek == sure:
+			sure = nil // it is tried
 		case lost && refused.dek != nil:
 			refused.dek.refusals.Store(never)
 		case t != nil:

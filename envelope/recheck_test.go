@@ -230,7 +230,6 @@ func TestARecheckIsBounded(t *testing.T) {
 		}
 		value, _ := sealedBy(t, "1")
 		r.read(value)
-		r.question(nil)
 		f.refuses = func(w Wrapped) error {
 			if w.KeyID == "0" {
 				r.clock.Step(recheckTime)
@@ -238,6 +237,7 @@ func TestARecheckIsBounded(t *testing.T) {
 			}
 			return nil
 		}
+		r.question(nil)
 		r.pass(DefaultHealthyPoll)
 		r.isStale(false, value, r.write("v"))
 	})
