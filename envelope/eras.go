@@ -18,8 +18,12 @@ func (e *eras) isLost(d *knownDEK) bool { return d.era.Load() < e.lost.Load() }
 
 // unwrapped notes that the plugin has unwrapped a DEK in an era.
 func (e *eras) unwrapped(d *knownDEK, era uint32) {
-	if before := d.era.Load(); before < era && before >= e.lost.Load() {
-		d.refusals.Store(0)
+	before := d.era.Load()
+	if before < e.lost.Load() {
+		return
+	}
+	d.refusals.Store(0)
+	if before < era {
 		d.era.CompareAndSwap(before, era)
 	}
 }

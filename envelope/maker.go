@@ -237,9 +237,9 @@ func (o *Options) newSealer(secret, tail []byte) (sealer, error) {
 // use enters a DEK into the cache and the usage, and tells of it, when it is first
 // written with.
 func (p *Provider) use(d *writeDEK) {
-	d.begun.Do(func() {
+	if d.begun.CompareAndSwap(false, true) {
 		p.usage.seals(d.keyID, d.uses(), p.writesWith)
 		p.cache.addSource(&d.source, nil, d.opener)
 		p.opts.Observer.DEKMade(d.reason, d.took, nil)
-	})
+	}
 }

@@ -121,14 +121,14 @@ func (m *memory) writesWith(b *budget) bool {
 	return false
 }
 
-// inUse are the DEKs that are written with.
+// inUse are the DEKs that are written with now.
 func (m *memory) inUse() map[*knownDEK]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	deks := map[*knownDEK]bool{}
 	for p := range m.sharers {
-		if d := p.writer.current(); d != nil {
-			deks[d.opener] = true
+		if now := p.writer.now.Load(); now != nil && now.open {
+			deks[now.dek.opener] = true
 		}
 	}
 	return deks

@@ -66,8 +66,10 @@ func NewProvider(owned Plugin, opts Options) *Provider {
 }
 
 func (p *Provider) close() {
-	if dek := p.writer.current(); dek != nil {
-		p.keepUnanswered(string(dek.tail), &dek.source, dek.opener) // those that are left ask for it, if there are any
+	for _, dek := range []*writeDEK{p.writer.current(), p.writer.aside()} {
+		if dek != nil && dek.begun.Load() {
+			p.keepUnanswered(string(dek.tail), &dek.source, dek.opener) // those that are left ask for it, if there are any
+		}
 	}
 	p.memory.leave(p)
 	_ = p.writer.end()

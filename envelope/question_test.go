@@ -205,7 +205,7 @@ func TestARefusalThatIsALossLaterCallsAllInQuestion(t *testing.T) {
 	r := newRig(t)
 	r.read(value)
 	e := r.cache.entries(func(d *knownDEK) bool { return d != r.writer.current().opener })[0]
-	r.unanswered.refused(string(e.tail), e.dek)
+	r.unanswered.refused(string(e.tail), "1", e.dek)
 	r.refuse(errNoSuchKEK, ciphertext)
 	r.pass(DefaultHealthyPoll)
 	r.pass(DefaultHealthyPoll)
@@ -294,7 +294,7 @@ func TestARefusalOutlivesAnotherKeyID(t *testing.T) {
 				}
 			}
 			r.SetRole(Writes)
-			r.repeat(3, func() { r.pass(DefaultUnhealthyPoll) })
+			r.repeat(3, func() { r.pass(DefaultHealthyPoll) })
 			r.isStale(true, own)
 			r.isStale(false, r.write("v"))
 		})

@@ -82,10 +82,8 @@ func (p *Provider) askUnanswered(ctx context.Context, keyID string, sure *knownD
 			sure = nil // it is tried
 		case lost && refused.dek != nil:
 			refused.dek.refusals.Store(never)
-		case t != nil:
-			p.unanswered.refused(tail, refused.dek)
 		}
-		inDoubt = inDoubt || lost || t != nil && refused.times+1 >= questionable
+		inDoubt = inDoubt || lost || t != nil && p.unanswered.again(tail, began, p.opts.UnhealthyPoll)
 	}
 	if inDoubt && p.writer.current() != nil {
 		p.question(sure)

@@ -135,7 +135,7 @@ func TestADEKThatIsRefusedIsNotForgottenWithTheRole(t *testing.T) {
 	r.pass(4 * time.Minute)
 	r.SetRole(Writes)
 	for range 3 {
-		r.pass(DefaultUnhealthyPoll)
+		r.pass(DefaultHealthyPoll)
 	}
 	require.Empty(t, r.Health().Problem)
 	r.write("v")

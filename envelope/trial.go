@@ -82,7 +82,7 @@ func (p *Provider) keepUnanswered(tail string, source *stored.DEKSource, dek *kn
 	if dek != nil && p.era.isLost(dek) {
 		return
 	}
-	p.unanswered.refused(tail, dek)
+	p.unanswered.refused(tail, source.KeyID, dek)
 	if dek != nil {
 		p.cache.addSource(source, nil, dek)
 	}

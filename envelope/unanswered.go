@@ -3,6 +3,7 @@ package envelope
 import (
 	"maps"
 	"sync"
+	"time"
 )
 
 // unanswered are DEKs that the plugin has unwrapped, and did not when it was last tried
@@ -15,32 +16,63 @@ type unanswered struct {
 }
 
 // refusal is a DEK, nil for one that is not in memory, and how often the plugin has not
-// unwrapped it.
+// unwrapped it though it was well, at last at a time.
 type refusal struct {
+	keyID string
 	dek   *knownDEK
 	times int
+	at    time.Time
 }
 
 const (
 	// maxUnanswered is how many are kept. Each stands for all the others.
 	maxUnanswered = 16
-	// questionable is how often one is refused until that raises a question: a plugin
-	// may be busy for a moment.
-	questionable = 3
+	// questionable is how often one is refused, at polls, until that raises a question:
+	// a plugin may be busy for a moment.
+	questionable = 2
 )
 
 // refused notes that the plugin did not unwrap a DEK.
-func (u *unanswered) refused(tail string, dek *knownDEK) {
+func (u *unanswered) refused(tail, keyID string, dek *knownDEK) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if _, known := u.deks[tail]; !known && len(u.deks) == maxUnanswered {
+	r, known := u.deks[tail]
+	if !known && len(u.deks) == maxUnanswered && !u.makeRoom(keyID) {
 		return
 	}
 	if u.deks == nil {
 		u.deks = map[string]refusal{}
 	}
-	u.deks[tail] = refusal{dek, u.deks[tail].times + 1}
+	mark(r.dek, false)
+	r.keyID, r.dek = keyID, dek
+	u.deks[tail] = r
 	mark(dek, true)
+}
+
+// makeRoom drops one under another key_id, of which nothing is asked now, and reports
+// whether there was one. The caller holds mu.
+func (u *unanswered) makeRoom(keyID string) bool {
+	for tail, r := range u.deks {
+		if r.keyID != keyID {
+			mark(r.dek, false)
+			delete(u.deks, tail)
+			return true
+		}
+	}
+	return false
+}
+
+// again counts a refusal by a plugin that is well, if the one before is long ago enough,
+// and reports whether there were so many that they raise a question.
+func (u *unanswered) again(tail string, now time.Time, every time.Duration) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	r, known := u.deks[tail]
+	if known && now.Sub(r.at) >= every {
+		r.times, r.at = r.times+1, now
+		u.deks[tail] = r
+	}
+	return r.times >= questionable
 }
 
 func mark(dek *knownDEK, unanswered bool) {

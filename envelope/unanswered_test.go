@@ -15,26 +15,29 @@ import (
 // wrote with is asked for once by the next.
 func TestALossThatNobodyHasSeenIsFoundAfterAnotherTimeout(t *testing.T) {
 	for name, prepared := range map[string]bool{"prepared": true, "not prepared": false} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			own, lost := r.write("own"), r.ownDEK()
-			r.refuse(errNoSuchKEK, lost)
-			heir := r.idleHeir()
-			heir.refuse(errNoSuchKEK, lost)
-			if prepared {
-				require.NoError(t, heir.Prepare(t.Context()))
-			}
-			heir.SetRole(Writes)
-			heir.settle()
-			r.End()
-			heir.pass(DefaultHealthyPoll)
-			heir.isStale(true, own)
-			heir.isStale(false, heir.write("v"))
-			_, _, before := heir.plugin.calls()
-			heir.repeat(9, func() { heir.pass(DefaultHealthyPoll) })
-			_, _, after := heir.plugin.calls()
-			require.LessOrEqual(t, after-before, 1, "it is answered; a trial of the DEK in use may be due")
-		})
+		for role, before := range map[string]Role{"writes": Writes, "no longer writes": Reads, "is idle": Idle} {
+			t.Run(name+", the former "+role, func(t *testing.T) {
+				r := newRig(t)
+				own, lost := r.write("own"), r.ownDEK()
+				r.refuse(errNoSuchKEK, lost)
+				heir := r.idleHeir()
+				heir.refuse(errNoSuchKEK, lost)
+				if prepared {
+					require.NoError(t, heir.Prepare(t.Context()))
+				}
+				heir.SetRole(Writes)
+				heir.settle()
+				r.SetRole(before)
+				r.End()
+				heir.pass(DefaultHealthyPoll)
+				heir.isStale(true, own)
+				heir.isStale(false, heir.write("v"))
+				_, _, calls := heir.plugin.calls()
+				heir.repeat(9, func() { heir.pass(DefaultHealthyPoll) })
+				_, _, after := heir.plugin.calls()
+				require.LessOrEqual(t, after-calls, 1, "it is answered; a trial of the DEK in use may be due")
+			})
+		}
 	}
 }
 
@@ -146,13 +149,22 @@ func TestWhatHasOpenedNothingIsKeptWhenItIsRefused(t *testing.T) {
 func TestWhatIsUnansweredIsBounded(t *testing.T) {
 	var u unanswered
 	for i := range 2 * maxUnanswered {
-		u.refused(string(rune('a'+i)), nil)
+		u.refused(string(rune('a'+i)), "1", nil)
 	}
 	require.Len(t, u.all(), maxUnanswered)
-	u.refused("a", nil)
-	require.Equal(t, 2, u.all()["a"].times)
-	u.unwrapped("a")
-	u.unwrapped("a")
+	dek := &knownDEK{}
+	u.refused("present", "2", dek)
+	require.Len(t, u.all(), maxUnanswered)
+	require.Contains(t, u.all(), "present", "what nothing is asked of makes room")
+	require.True(t, dek.unanswered.Load())
+	u.refused("present", "2", &knownDEK{})
+	require.False(t, dek.unanswered.Load(), "another takes its place")
+	require.False(t, u.again("present", testStart, time.Second))
+	require.False(t, u.again("present", testStart, time.Second), "a moment is no poll")
+	require.True(t, u.again("present", testStart.Add(time.Second), time.Second))
+	require.False(t, u.again("nobody's", testStart, 0))
+	u.unwrapped("present")
+	u.unwrapped("present")
 	require.Len(t, u.all(), maxUnanswered-1)
 	u.clear()
 	require.Empty(t, u.all())

@@ -22,7 +22,7 @@ type writeDEK struct {
 
 	reason string        // why it was made
 	took   time.Duration // to make it
-	begun  sync.Once     // when it is first written with
+	begun  atomic.Bool   // it was written with
 }
 
 // lasts reports whether a DEK need not be replaced yet: it is not in the last
