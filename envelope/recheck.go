@@ -46,7 +46,7 @@ func (p *Provider) recheck(ctx context.Context, keyID string) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case lost:
+		case lost && e.dek.keyID == keyID:
 			e.dek.refusals.Store(never)
 		case t != nil:
 			e.dek.refusals.Add(1)

@@ -82,6 +82,9 @@ func (p *Provider) keepUnanswered(tail string, source *stored.DEKSource, dek *kn
 	if dek != nil && p.era.isLost(dek) {
 		return
 	}
+	if met := p.cache.find([]byte(tail)); met != nil && dek != nil && met.fingerprint == dek.fingerprint {
+		dek = met // that is the one which is read with
+	}
 	p.unanswered.refused(tail, source.KeyID, dek)
 	if dek != nil {
 		p.cache.addSource(source, nil, dek)

@@ -169,3 +169,47 @@ func TestWhatIsUnansweredIsBounded(t *testing.T) {
 	u.clear()
 	require.Empty(t, u.all())
 }
+
+// The DEK that a provider wrote with has left the cache by its age, and another provider
+// reads a value under it before the first is closed: that is the one which is kept.
+func TestWhatIsUnansweredIsTheOneThatIsReadWith(t *testing.T) {
+	for name, words := range map[string]error{"lost": errNoSuchKEK, "in other words": errDenied} {
+		t.Run(name, func(t *testing.T) {
+			aged := func(o *Options) { o.MaxDEKAge = time.Hour }
+			r := newRig(t, aged)
+			own, lost := r.write("own"), r.ownDEK()
+			r.repeat(70, func() { r.pass(DefaultHealthyPoll); r.DropAged() })
+			heir := r.idleHeir(aged)
+			require.NoError(t, heir.Prepare(t.Context()))
+			heir.SetRole(Writes)
+			heir.settle()
+			r.SetRole(Idle)
+			r.DropAged()
+			heir.read(own)
+			r.End()
+			heir.plugin.die()
+			heir.repeat(70, func() { heir.pass(DefaultHealthyPoll); heir.DropAged(); heir.read(own) })
+			heir.plugin.live()
+			heir.refuse(words, lost)
+			heir.repeat(5, func() { heir.pass(DefaultHealthyPoll); heir.DropAged() })
+			heir.isStale(true, own)
+			heir.isStale(false, heir.write("v"))
+		})
+	}
+}
+
+// That a plugin has no KEK of a former key_id is no word on that key_id when it comes back.
+func TestWhatWasUnknownUnderAnotherKeyIDIsAskedForAgain(t *testing.T) {
+	value, ciphertext := sealedBy(t, "1")
+	r := newRig(t)
+	r.read(value)
+	own, lost := r.write("own"), r.ownDEK()
+	r.plugin.set(func(f *faultyPlugin) { f.status.KeyID = "2" })
+	r.pass(DefaultHealthyPoll)
+	r.refuse(errNoSuchKEK, ciphertext, lost)
+	r.question(nil)
+	r.pass(DefaultHealthyPoll)
+	r.plugin.set(func(f *faultyPlugin) { f.status.KeyID, f.decErr, f.refusedAll = "1", nil, nil })
+	r.repeat(3, func() { r.pass(DefaultHealthyPoll) })
+	r.isStale(false, value, own, r.write("v"))
+}
