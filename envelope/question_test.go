@@ -73,8 +73,8 @@ func TestADEKInUseThatIsInQuestionIsTried(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			until := r.Health().WritesUntil
-			r.question(nil)
 			r.refuse(words, r.ownDEK())
+			r.question(nil)
 			r.pass(DefaultHealthyPoll)
 			require.Equal(t, until, r.Health().WritesUntil)
 		})
@@ -108,8 +108,8 @@ func TestWhatIsFineIsNotStaleForEver(t *testing.T) {
 			r := newRig(t)
 			r.read(value)
 			for range 3 {
-				r.question(nil)
 				r.refuse(errDenied, ciphertext)
+				r.question(nil)
 				inVain(r)
 				r.isStale(true, value)
 				r.plugin.set(func(f *faultyPlugin) { f.refusedAll, f.decErr = nil, nil })
@@ -347,8 +347,8 @@ func TestASpareThatIsLostInARecheckIsNotWrittenWith(t *testing.T) {
 	r, _ := onlooker(t, newFaultyPlugin())
 	require.NoError(t, r.Prepare(t.Context()))
 	spare := string(r.writer.aside().source.EncryptedDEK)
-	r.question(nil)
 	r.refuse(errNoSuchKEK, spare)
+	r.question(nil)
 	r.pass(DefaultHealthyPoll)
 	r.SetRole(Writes)
 	if now := r.writer.current(); now != nil {

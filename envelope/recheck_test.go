@@ -249,8 +249,8 @@ func TestALossOfWhatIsInQuestionIsFound(t *testing.T) {
 	r := newRig(t)
 	own := r.write("own")
 	r.read(other)
-	r.question(nil)
 	r.loseKEK()
+	r.question(nil)
 	r.reconnect()
 	r.plugin.live()
 	for range 10 {
