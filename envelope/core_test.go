@@ -318,8 +318,10 @@ func TestPrepareAsksAPluginThatNobodyUsesYet(t *testing.T) {
 	statuses, encrypts, decrypts := plugin.calls()
 	require.Equal(t, []int{1, 1, 1}, []int{statuses, encrypts, decrypts})
 
+	release := r.hold()
 	r.SetRole(Writes)
 	_, err := r.Seal(t.Context(), testPrefix, nil, testKey)
+	release()
 	require.ErrorIs(t, err, ErrWritesStopped, "that the plugin was well is a day ago")
 	r.settle()
 	r.write("now it was asked")

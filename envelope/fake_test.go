@@ -179,6 +179,16 @@ func (r *rig) settle() {
 	}
 }
 
+// hold keeps the follower from asking until release is called.
+func (r *rig) hold() (release func()) {
+	held, began := make(chan struct{}), make(chan struct{})
+	go func() {
+		_ = r.followed.Do(context.Background(), func(context.Context) { close(began); <-held })
+	}()
+	<-began
+	return sync.OnceFunc(func() { close(held) })
+}
+
 const testPrefix = "k8s:enc:kms:v2:test:"
 
 var testKey = value.DefaultContext("/registry/secrets/default/golden")

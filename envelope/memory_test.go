@@ -134,6 +134,7 @@ func TestADEKThatWasMadeDuringALossIsNotWrittenWith(t *testing.T) {
 	d := heir.draft()
 	dek, trouble := heir.make(t.Context(), d, "key_id")
 	require.Nil(t, trouble)
+	defer heir.hold()()
 	r.lose(r.Provider, 0)
 	heir.writeWith(dek, r.clock.Now())
 	require.NotEmpty(t, heir.Health().Problem)

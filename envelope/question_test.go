@@ -1,7 +1,6 @@
 package envelope
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -219,13 +218,10 @@ func TestAQuestionBeforeTheRoleStopsNoWrites(t *testing.T) {
 	heir := r.idleHeir()
 	require.NoError(t, heir.Prepare(t.Context()))
 	r.question(nil)
-	held, stop := context.WithCancel(t.Context())
-	began := make(chan struct{})
-	go heir.followed.Do(t.Context(), func(context.Context) { close(began); <-held.Done() })
-	<-began
+	release := heir.hold()
 	heir.SetRole(Writes)
 	value := heir.write("at once")
-	stop()
+	release()
 	heir.settle()
 	heir.isStale(false, value)
 }
