@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/kube-atrest/atrest/internal/plugin"
 )
 
 // pushOut reads so many other values that what is not used leaves the cache.
@@ -49,8 +47,7 @@ func TestWhatAReaderOnceWroteStaysReadableAfterALoss(t *testing.T) {
 			require.Error(r.t, r.Prepare(r.t.Context()))
 		},
 		"found by a trial": func(r *rig) {
-			r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
-			r.settle()
+			r.suspect()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -171,8 +168,7 @@ func TestALossIsFoundOnce(t *testing.T) {
 		heir.plugin.set(func(f *faultyPlugin) { f.decErr, f.refused = errNoSuchKEK, []byte(ciphertext) })
 		heir.pass(DefaultUnhealthyPoll)
 		heir.write("v")
-		heir.followed.Suspect("1", plugin.Troublef(Failed, "x"))
-		heir.settle()
+		heir.suspect()
 		require.EqualValues(t, 1, r.era.now.Load())
 	})
 	t.Run("by another that was slow", func(t *testing.T) {
@@ -203,8 +199,7 @@ func TestALossIsFoundOnce(t *testing.T) {
 		spare := r.draftDEK(t, 0)
 		heir.writer.keepSpare(spare, r.clock.Now()) // as one that was under way then
 		heir.plugin.set(func(f *faultyPlugin) { f.decErr, f.refused = errNoSuchKEK, spare.source.EncryptedDEK })
-		heir.followed.Suspect("1", plugin.Troublef(Failed, "x"))
-		heir.settle()
+		heir.suspect()
 		require.EqualValues(t, 1, r.era.now.Load())
 		require.Empty(t, heir.Health().Problem)
 	})

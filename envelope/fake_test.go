@@ -179,6 +179,13 @@ func (r *rig) settle() {
 	}
 }
 
+// suspect has a value under key_id 1 speak against the plugin, which is then tried.
+func (r *rig) suspect() {
+	r.t.Helper()
+	r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
+	r.settle()
+}
+
 // hold keeps the follower from asking until release is called.
 func (r *rig) hold() (release func()) {
 	held, began := make(chan struct{}), make(chan struct{})

@@ -9,8 +9,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/kube-atrest/atrest/internal/plugin"
 )
 
 // A plugin may lose its KEK and make another under the same key_id, as when it is
@@ -262,8 +260,7 @@ func TestALossThatAReaderSeesIsKept(t *testing.T) {
 	r, _ := onlooker(t, newFaultyPlugin())
 	r.read(value)
 	r.ofOld(ciphertext, func(f *faultyPlugin) { f.decErr = status.Error(codes.NotFound, "no such KEK") })
-	r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
-	r.settle()
+	r.suspect()
 	require.NotEmpty(t, r.Health().Problem)
 	r.pass(DefaultUnhealthyPoll)
 	require.Empty(t, r.Health().Problem, "of what is left nothing is known against it")
@@ -280,8 +277,7 @@ func TestWhatIsWrittenAfterALossIsNotStale(t *testing.T) {
 	r := newRig(t)
 	r.read(other)
 	r.ofOld(ciphertext, func(f *faultyPlugin) { f.decErr = status.Error(codes.NotFound, "no such KEK") })
-	r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
-	r.settle()
+	r.suspect()
 	require.NotEmpty(t, r.Health().Problem)
 	r.writeFails()
 	for range 3 {

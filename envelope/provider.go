@@ -68,7 +68,7 @@ func NewProvider(owned Plugin, opts Options) *Provider {
 func (p *Provider) close() {
 	for _, dek := range []*writeDEK{p.writer.current(), p.writer.aside()} {
 		if dek != nil && dek.begun.Load() {
-			p.keepUnanswered(string(dek.tail), &dek.source, dek.opener) // those that are left ask for it, if there are any
+			p.keepUnanswered(&dek.source, dek.opener) // those that are left ask for it, if there are any
 		}
 	}
 	p.memory.leave(p)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/kube-atrest/atrest/internal/plugin"
+	"github.com/kube-atrest/atrest/internal/stored"
 )
 
 // What was written with, set aside as the role changed and then found lost, is stale and
@@ -204,7 +205,9 @@ func TestARefusalThatIsALossLaterCallsAllInQuestion(t *testing.T) {
 	r := newRig(t)
 	r.read(value)
 	e := r.cache.entries(func(d *knownDEK) bool { return d != r.writer.current().opener })[0]
-	r.unanswered.refused(string(e.tail), "1", e.dek)
+	source, err := stored.ParseSource(e.tail)
+	require.NoError(t, err)
+	r.unanswered.refused(&source, e.dek)
 	r.refuse(errNoSuchKEK, ciphertext)
 	r.pass(DefaultHealthyPoll)
 	r.pass(DefaultHealthyPoll)
@@ -262,8 +265,7 @@ func TestWhatIsUnansweredIsKept(t *testing.T) {
 		r.opts.MaxDEKAge = time.Hour
 		r.read(value)
 		r.refuse(errors.New("no such key"), ciphertext)
-		r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
-		r.settle()
+		r.suspect()
 		r.pass(2 * time.Hour)
 		r.DropAged()
 		r.read(value)
@@ -280,8 +282,7 @@ func TestARefusalOutlivesAnotherKeyID(t *testing.T) {
 			r.SetRole(Reads)
 			r.settle()
 			r.refuse(errors.New("no such key"), lost)
-			r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
-			r.settle()
+			r.suspect()
 			for _, keyID := range []string{"2", "1"} {
 				r.plugin.set(func(f *faultyPlugin) { f.status.KeyID = keyID })
 				r.pass(DefaultHealthyPoll)
@@ -306,8 +307,7 @@ func TestAnotherKeyForASampleIsALoss(t *testing.T) {
 		r.settle()
 		r.read(value)
 		r.ofOld(ciphertext, func(f *faultyPlugin) { f.unwrapped = make([]byte, dekSize) })
-		r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
-		r.settle()
+		r.suspect()
 		require.NotEmpty(t, r.Health().Problem)
 		r.SetRole(Writes)
 		r.repeat(3, func() { r.pass(DefaultUnhealthyPoll) })
@@ -326,8 +326,7 @@ func TestALossThatIsSeenWhileStatusFailsIsKept(t *testing.T) {
 	r.pass(DefaultHealthyPoll)
 	r.pass(DefaultWriteWindow)
 	r.refuse(errNoSuchKEK, ciphertext)
-	r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
-	r.settle()
+	r.suspect()
 	require.Zero(t, r.era.lost.Load(), "the KEK may have been retired")
 	r.plugin.set(func(f *faultyPlugin) { f.statusErr = nil })
 	r.pass(DefaultUnhealthyPoll)

@@ -31,7 +31,7 @@ type rechecked struct {
 // of the present era.
 func (p *Provider) recheck(ctx context.Context, keyID string) {
 	began, era := p.opts.Clock.Now(), p.era.now.Load()
-	if era == p.rechecked.era && began.Sub(p.rechecked.at) < p.opts.HealthyPoll {
+	if era == 0 || era == p.rechecked.era && began.Sub(p.rechecked.at) < p.opts.HealthyPoll {
 		return
 	}
 	p.rechecked = rechecked{began, era}
@@ -66,15 +66,14 @@ func (p *Provider) recheck(ctx context.Context, keyID string) {
 // what the plugin has unwrapped just now.
 func (p *Provider) askUnanswered(ctx context.Context, keyID string, sure *knownDEK) {
 	began, inDoubt := p.opts.Clock.Now(), false
-	for tail, refused := range p.unanswered.all() {
-		source, err := stored.ParseSource([]byte(tail))
-		if err != nil || source.KeyID != keyID {
+	for _, refused := range p.unanswered.all() {
+		if refused.source.KeyID != keyID {
 			continue
 		}
 		if p.opts.Clock.Since(began) >= recheckTime {
 			break
 		}
-		t, lost := p.unwrapMet(ctx, refused.dek, &source)
+		t, lost := p.unwrapMet(ctx, refused.dek, refused.source)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -83,7 +82,7 @@ func (p *Provider) askUnanswered(ctx context.Context, keyID string, sure *knownD
 		case lost && refused.dek != nil:
 			refused.dek.refusals.Store(never)
 		}
-		inDoubt = inDoubt || lost || t != nil && p.unanswered.again(tail, began, p.opts.UnhealthyPoll)
+		inDoubt = inDoubt || lost || t != nil && p.unanswered.again(refused.source, began, p.opts.UnhealthyPoll)
 	}
 	if inDoubt && p.writer.current() != nil {
 		p.question(sure)

@@ -7,8 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/kube-atrest/atrest/internal/plugin"
 )
 
 // inOtherWords are refusals that may be an outage, or a KEK that is lost.
@@ -151,8 +149,7 @@ func TestAReadersRefusalIsKeptForWhenItWrites(t *testing.T) {
 	r, _ := onlooker(t, newFaultyPlugin())
 	r.read(value)
 	r.refuse(errors.New("no such key"), ciphertext)
-	r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
-	r.settle()
+	r.suspect()
 	require.NotEmpty(t, r.Health().Problem)
 	require.NoError(t, r.Prepare(t.Context()))
 	r.SetRole(Writes)

@@ -71,21 +71,21 @@ func (p *Provider) tryNow(ctx context.Context, dek *writeDEK) *plugin.Trouble {
 func (p *Provider) unwrapAgain(ctx context.Context, dek *writeDEK) (t *plugin.Trouble, lost bool) {
 	t, lost = p.unwrapKnown(ctx, dek.opener, &dek.source)
 	if t != nil && ctx.Err() == nil {
-		p.keepUnanswered(string(dek.tail), &dek.source, dek.opener)
+		p.keepUnanswered(&dek.source, dek.opener)
 	}
 	return t, lost
 }
 
 // keepUnanswered notes that the plugin did not unwrap a DEK that it has unwrapped before,
 // and keeps it; nil for one that is not in memory.
-func (p *Provider) keepUnanswered(tail string, source *stored.DEKSource, dek *knownDEK) {
+func (p *Provider) keepUnanswered(source *stored.DEKSource, dek *knownDEK) {
 	if dek != nil && p.era.isLost(dek) {
 		return
 	}
-	if met := p.cache.find([]byte(tail)); met != nil && dek != nil && met.fingerprint == dek.fingerprint {
+	if met := p.cache.find(source.Tail()); met != nil && dek != nil && met.fingerprint == dek.fingerprint {
 		dek = met // that is the one which is read with
 	}
-	p.unanswered.refused(tail, source.KeyID, dek)
+	p.unanswered.refused(source, dek)
 	if dek != nil {
 		p.cache.addSource(source, nil, dek)
 	}
@@ -108,7 +108,7 @@ func (p *Provider) unwrapKnown(ctx context.Context, dek *knownDEK, source *store
 		return plugin.Troublef(BadAnswer, "decrypt: the plugin no longer gives back the DEK that it was given to encrypt"), true
 	}
 	p.era.unwrapped(dek, era)
-	p.unanswered.unwrapped(string(source.Tail()))
+	p.unanswered.unwrapped(source)
 	return nil, false
 }
 
@@ -120,7 +120,7 @@ func (p *Provider) unwrapMet(ctx context.Context, dek *knownDEK, source *stored.
 	}
 	_, t, err := p.callDecrypt(ctx, source)
 	if t == nil {
-		p.unanswered.unwrapped(string(source.Tail()))
+		p.unanswered.unwrapped(source)
 	}
 	return t, plugin.OfTheValue(err)
 }
@@ -183,15 +183,14 @@ func (p *Provider) askSample(ctx context.Context, d *draft) (t *plugin.Trouble, 
 // about the plugin.
 func (p *Provider) unwrapSample(ctx context.Context, d *draft, source *stored.DEKSource) (t *plugin.Trouble, telling bool) {
 	era, good := p.era.now.Load(), p.samples.IsGood(source)
-	tail := source.Tail()
-	dek := p.cache.find(tail)
+	dek := p.cache.find(source.Tail())
 	t, lost := p.unwrapMet(ctx, dek, source)
 	if t == nil || ctx.Err() != nil {
 		return nil, true
 	}
 	present := good && source.KeyID == d.KeyID
 	if present {
-		p.keepUnanswered(string(tail), source, dek)
+		p.keepUnanswered(source, dek)
 	}
 	switch {
 	case lost:

@@ -2,8 +2,11 @@ package envelope
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/kube-atrest/atrest/internal/stored"
 )
 
 // unanswered are DEKs that the plugin has unwrapped, and did not when it was last tried
@@ -18,10 +21,10 @@ type unanswered struct {
 // refusal is a DEK, nil for one that is not in memory, and how often the plugin has not
 // unwrapped it though it was well, at last at a time.
 type refusal struct {
-	keyID string
-	dek   *knownDEK
-	times int
-	at    time.Time
+	source *stored.DEKSource
+	dek    *knownDEK
+	times  int
+	at     time.Time
 }
 
 const (
@@ -33,18 +36,19 @@ const (
 )
 
 // refused notes that the plugin did not unwrap a DEK.
-func (u *unanswered) refused(tail, keyID string, dek *knownDEK) {
+func (u *unanswered) refused(source *stored.DEKSource, dek *knownDEK) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	tail := string(source.Tail())
 	r, known := u.deks[tail]
-	if !known && len(u.deks) == maxUnanswered && !u.makeRoom(keyID) {
+	if !known && len(u.deks) == maxUnanswered && !u.makeRoom(source.KeyID) {
 		return
 	}
 	if u.deks == nil {
 		u.deks = map[string]refusal{}
 	}
 	mark(r.dek, false)
-	r.keyID, r.dek = keyID, dek
+	r.source, r.dek = source, dek
 	u.deks[tail] = r
 	mark(dek, true)
 }
@@ -53,7 +57,7 @@ func (u *unanswered) refused(tail, keyID string, dek *knownDEK) {
 // whether there was one. The caller holds mu.
 func (u *unanswered) makeRoom(keyID string) bool {
 	for tail, r := range u.deks {
-		if r.keyID != keyID {
+		if r.source.KeyID != keyID {
 			mark(r.dek, false)
 			delete(u.deks, tail)
 			return true
@@ -64,9 +68,10 @@ func (u *unanswered) makeRoom(keyID string) bool {
 
 // again counts a refusal by a plugin that is well, if the one before is long ago enough,
 // and reports whether there were so many that they raise a question.
-func (u *unanswered) again(tail string, now time.Time, every time.Duration) bool {
+func (u *unanswered) again(source *stored.DEKSource, now time.Time, every time.Duration) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	tail := string(source.Tail())
 	r, known := u.deks[tail]
 	if known && now.Sub(r.at) >= every {
 		r.times, r.at = r.times+1, now
@@ -82,18 +87,19 @@ func mark(dek *knownDEK, unanswered bool) {
 }
 
 // unwrapped notes that it did.
-func (u *unanswered) unwrapped(tail string) {
+func (u *unanswered) unwrapped(source *stored.DEKSource) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	tail := string(source.Tail())
 	mark(u.deks[tail].dek, false)
 	delete(u.deks, tail)
 }
 
 // all are those that there are.
-func (u *unanswered) all() map[string]refusal {
+func (u *unanswered) all() []refusal {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return maps.Clone(u.deks)
+	return slices.Collect(maps.Values(u.deks))
 }
 
 // clear drops them.

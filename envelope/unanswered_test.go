@@ -4,11 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-atrest/atrest/internal/stored"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/kube-atrest/atrest/internal/plugin"
 )
 
 // A timeout changes before anybody has seen that the KEK is lost: what the former provider
@@ -97,7 +96,7 @@ func TestADEKInUseThatIsSaidToBeLostIsNotWrittenWith(t *testing.T) {
 	r := newRig(t)
 	own, lost := r.write("own"), r.ownDEK()
 	dek := r.writer.current()
-	r.keepUnanswered(string(dek.tail), &dek.source, dek.opener)
+	r.keepUnanswered(&dek.source, dek.opener)
 	r.refuse(errNoSuchKEK, lost)
 	r.pass(DefaultHealthyPoll)
 	r.pass(DefaultUnhealthyPoll)
@@ -117,8 +116,7 @@ func TestALossOfWhatIsAsideIsKeptWhileStatusFails(t *testing.T) {
 	r.pass(DefaultHealthyPoll)
 	r.pass(DefaultWriteWindow)
 	r.refuse(errNoSuchKEK, lost)
-	r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
-	r.settle()
+	r.suspect()
 	require.Zero(t, r.era.lost.Load())
 	r.pass(2 * time.Hour)
 	r.DropAged()
@@ -138,8 +136,7 @@ func TestWhatHasOpenedNothingIsKeptWhenItIsRefused(t *testing.T) {
 	r.opts.MaxDEKAge = time.Hour
 	require.NoError(t, r.Warm(value)(t.Context()))
 	r.refuse(errDenied, ciphertext)
-	r.followed.Suspect("1", plugin.Troublef(Failed, "x"))
-	r.settle()
+	r.suspect()
 	r.pass(2 * time.Hour)
 	r.DropAged()
 	r.read(value)
@@ -148,23 +145,27 @@ func TestWhatHasOpenedNothingIsKeptWhenItIsRefused(t *testing.T) {
 // What is unanswered is bounded: each stands for all.
 func TestWhatIsUnansweredIsBounded(t *testing.T) {
 	var u unanswered
+	of := func(name, keyID string) *stored.DEKSource {
+		return &stored.DEKSource{KeyID: keyID, EncryptedDEK: []byte(name)}
+	}
+	present := of("present", "2")
 	for i := range 2 * maxUnanswered {
-		u.refused(string(rune('a'+i)), "1", nil)
+		u.refused(of(string(rune('a'+i)), "1"), nil)
 	}
 	require.Len(t, u.all(), maxUnanswered)
 	dek := &knownDEK{}
-	u.refused("present", "2", dek)
+	u.refused(present, dek)
 	require.Len(t, u.all(), maxUnanswered)
-	require.Contains(t, u.all(), "present", "what nothing is asked of makes room")
+	require.Contains(t, u.all(), refusal{source: present, dek: dek}, "what nothing is asked of makes room")
 	require.True(t, dek.unanswered.Load())
-	u.refused("present", "2", &knownDEK{})
+	u.refused(present, &knownDEK{})
 	require.False(t, dek.unanswered.Load(), "another takes its place")
-	require.False(t, u.again("present", testStart, time.Second))
-	require.False(t, u.again("present", testStart, time.Second), "a moment is no poll")
-	require.True(t, u.again("present", testStart.Add(time.Second), time.Second))
-	require.False(t, u.again("nobody's", testStart, 0))
-	u.unwrapped("present")
-	u.unwrapped("present")
+	require.False(t, u.again(present, testStart, time.Second))
+	require.False(t, u.again(present, testStart, time.Second), "a moment is no poll")
+	require.True(t, u.again(present, testStart.Add(time.Second), time.Second))
+	require.False(t, u.again(of("nobody's", "2"), testStart, 0))
+	u.unwrapped(present)
+	u.unwrapped(present)
 	require.Len(t, u.all(), maxUnanswered-1)
 	u.clear()
 	require.Empty(t, u.all())

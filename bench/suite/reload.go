@@ -2,7 +2,6 @@ package suite
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"github.com/kube-atrest/atrest/bench/measure"
 	"github.com/kube-atrest/atrest/bench/side"
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/hashed"
 )
 
 // reloads adds a comment to the file that a side follows, waits until the side
@@ -110,7 +110,7 @@ func reloadsOf(server string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	id := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(server)))
+	id := hashed.ID(server)
 	for _, f := range families {
 		if f.GetName() != "apiserver_encryption_config_controller_automatic_reloads_total" {
 			continue

@@ -5,13 +5,13 @@
 package faults
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/stretchr/testify/require"
 	"k8s.io/component-base/metrics/legacyregistry"
 
@@ -117,7 +117,7 @@ func counted(m *dto.Metric) float64 {
 // they are are left out.
 func (s *server) metrics(t testing.TB, provider string, before counts) string {
 	families := gathered(t)
-	server := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(s.name)))
+	server := hashed.ID(s.name)
 	var lines []string
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

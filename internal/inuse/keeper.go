@@ -38,8 +38,7 @@ type Options struct {
 type Keeper struct {
 	options    Options
 	set        *reload.Set[*providers.Transformers]
-	followed   atomic.Bool                                                // Follow was called
-	controller atomic.Pointer[reload.Controller[*providers.Transformers]] // nil before it is followed
+	controller atomic.Pointer[reload.Controller[*providers.Transformers]] // nil while it is not followed
 	changed    chan struct{}
 
 	tending sync.Mutex // held by the one who tends what is in use
@@ -167,15 +166,15 @@ func (k *Keeper) Wait(ctx context.Context) {
 
 // Follow follows the file until ctx ends or the keeper is closed. While it does, another
 // call is refused; on a closed one it fails with [reload.ErrClosed].
-func (k *Keeper) Follow(ctx context.Context) error {
-	if k.Ended() {
+func (k *Keeper) Follow(ctx context.Context) (err error) {
+	if !k.begin() {
 		return reload.ErrClosed
 	}
-	if !k.followed.CompareAndSwap(false, true) {
-		return fmt.Errorf("the encryption config at %s is followed already: install encryption in the config of one server, "+
-			"and wrap the storage options of others with RESTOptions", k.options.Path)
-	}
-	defer k.followed.Store(false)
+	k.do(ctx, func(ctx context.Context) { err = k.follow(ctx) })
+	return err
+}
+
+func (k *Keeper) follow(ctx context.Context) error {
 	f := &following{Keeper: k, metrics: metrics.Reload{APIServerID: k.options.APIServerID}}
 	controller, err := reload.NewController(reload.Config[*providers.Transformers]{
 		Path: k.options.Path, Hash: k.Now().Configuration().Hash(), Set: k.set, Clock: k.options.Clock, Build: f.build,
@@ -184,14 +183,12 @@ func (k *Keeper) Follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !k.begin() {
-		return reload.ErrClosed
+	if !k.controller.CompareAndSwap(nil, controller) {
+		return fmt.Errorf("the encryption config at %s is followed already: install encryption in the config of one server, "+
+			"and wrap the storage options of others with RESTOptions", k.options.Path)
 	}
-	k.do(ctx, func(ctx context.Context) {
-		defer f.dropTried()
-		k.controller.Store(controller)
-		defer k.controller.Store(nil)
-		controller.Run(ctx)
-	})
+	defer k.controller.Store(nil)
+	defer f.dropTried()
+	controller.Run(ctx)
 	return nil
 }
