@@ -16,7 +16,7 @@ import (
 var exported = map[string]int{
 	".": 19, "config": 50, "envelope": 75, "envelope/kmsv1": 30, "healthz": 24, "providers": 32, "reload": 30, "transformer": 27,
 	"kmsplugin": 27, "kmsplugin/keyfile": 31, "kmsplugin/plugintest": 6,
-	"operate/audit": 55, "operate/audit/etcd": 11, "operate/audit/snapshot": 11, "operate/fleet": 12, "operate/migrate": 32,
+	"operate/audit": 55, "operate/audit/etcd": 11, "operate/audit/snapshot": 11, "operate/fleet": 11, "operate/migrate": 31,
 	"operate/preflight": 7, "operate/reencrypt": 18, "operate/retire": 18, "operate/rollout": 30,
 	"operate/rotation": 85, "operate/rotation/drive": 5, "operate/rotation/edit": 10, "operate/rotation/observe": 6,
 }

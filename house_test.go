@@ -50,12 +50,12 @@ var rooms = map[string]room{
 	// What looks after a fleet, each of use alone, and the command above.
 	"operate/audit/...":        {uses: []string{"config", "providers", "envelope", "internal/stored", "operate/audit/..."}, never: []string{"k8s.io/klog/..."}},
 	"operate/preflight":        {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/plugin", "internal/stored"}, never: []string{"k8s.io/klog/..."}},
-	"operate/migrate":          {uses: []string{"internal/wholefile"}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
+	"operate/migrate":          {uses: []string{"internal/kubeapi", "internal/wholefile"}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
 	"operate/rotation":         {never: []string{"os", "net/...", "k8s.io/..."}},
 	"operate/rotation/drive":   {uses: []string{"operate/rotation"}, never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/rotation/edit":    {uses: []string{"config", "internal/hashed", "operate/rotation"}, never: []string{"os", "net/...", "k8s.io/..."}},
 	"operate/rotation/observe": {uses: []string{"healthz", "operate/rotation"}, never: []string{"k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
-	"operate/fleet":            {uses: []string{"healthz", "operate/rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
+	"operate/fleet":            {uses: []string{"healthz", "internal/kubeapi", "operate/rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
 	// These put them together.
 	"operate/reencrypt": {uses: []string{"config", "operate/audit", "operate/migrate", "operate/rotation"},
 		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
@@ -66,13 +66,14 @@ var rooms = map[string]room{
 	"cmd/...": {uses: []string{"config", "internal/hashed", "operate/...", "cmd/..."}},
 
 	"internal/inuse":     {uses: []string{"config", "providers", "healthz", "reload", "envelope", "transformer", "internal/metrics"}, never: []string{"os", "net/http"}},
-	"internal/served":    {uses: []string{"config", "healthz"}, never: []string{"os", "google.golang.org/grpc/..."}},
+	"internal/served":    {uses: []string{"config", "healthz", "internal/kubeapi"}, never: []string{"os", "google.golang.org/grpc/..."}},
 	"internal/lookahead": {uses: []string{"internal/stored"}, never: []string{"k8s.io/kms/...", "k8s.io/client-go/..."}},
 
 	"internal/metrics": {uses: []string{"internal/hashed", "internal/stored", "internal/tally"}},
 	"internal/erase":   {},
 	"internal/gcm":     {},
 	"internal/hashed":  {},
+	"internal/kubeapi": {never: []string{"os", "k8s.io/apiserver/..."}},
 	"internal/outage":  {uses: []string{"envelope", "reload"}, never: []string{"google.golang.org/grpc/..."}},
 	"internal/plugin":  {uses: []string{"internal/hashed", "internal/stored"}},
 	"internal/redact":  {},

@@ -184,6 +184,8 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, a.status())
 	case path[0] == "apis" && len(path) > 1 && path[1] == "storagemigration.k8s.io":
 		a.migrations(w, r, path[2:])
+	case r.URL.Path == "/api":
+		answer(w, http.StatusOK, metav1.APIVersions{Versions: []string{"v1"}})
 	case path[0] == "apis" && len(path) == 1:
 		answer(w, http.StatusOK, groups())
 	case served[strings.Join(path[1:], "/")] != nil:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-atrest/atrest/healthz"
+	"github.com/kube-atrest/atrest/internal/kubeapi"
 )
 
 // served is what a server has, as far as it can tell.
@@ -23,23 +23,11 @@ type served struct {
 	unknown map[string]bool
 }
 
-// until is a transport whose requests all end with a context: discovery takes none.
-type until struct {
-	ctx context.Context
-	http.RoundTripper
-}
-
-func (u until) RoundTrip(r *http.Request) (*http.Response, error) {
-	return u.RoundTripper.RoundTrip(r.WithContext(u.ctx))
-}
-
 // servedBy asks a server that is ready but for its KMS plugins what it has.
 func servedBy(ctx context.Context, server *rest.Config) (served, error) {
 	ctx, end := context.WithTimeout(ctx, askWithin)
 	defer end()
-	bounded := rest.CopyConfig(server)
-	bounded.Wrap(func(t http.RoundTripper) http.RoundTripper { return until{ctx, t} })
-	client, err := discovery.NewDiscoveryClientForConfig(bounded)
+	client, err := kubeapi.Discovery(ctx, server)
 	if err != nil {
 		return served{}, err
 	}

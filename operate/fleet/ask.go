@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/healthz"
+	"github.com/kube-atrest/atrest/internal/kubeapi"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/observe"
 )
@@ -36,7 +37,7 @@ const (
 // ask has an apiserver tell of itself, and if fresh is true ask its plugins
 // first.
 func (m *member) ask(ctx context.Context, clk clock.PassiveClock, fresh bool) (rotation.Instance, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.timeout)
+	ctx, cancel := context.WithTimeout(ctx, m.api.Timeout)
 	defer cancel()
 	if fresh {
 		if i, ok := m.askFresh(ctx, clk); ok {
@@ -62,7 +63,7 @@ func (m *member) askFresh(ctx context.Context, clk clock.PassiveClock) (i rotati
 	if m.cannotAsk.Load() {
 		return i, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.timeout/2)
+	ctx, cancel := context.WithTimeout(ctx, m.api.Timeout/2)
 	defer cancel()
 	resp, err := m.do(ctx, http.MethodPost, healthz.AskPath)
 	if err != nil {
@@ -105,7 +106,7 @@ func (m *member) askAny(ctx context.Context, clk clock.PassiveClock) (rotation.I
 	if err := m.refused(resp); err != nil {
 		return rotation.Instance{}, err
 	}
-	body := &bounded{from: resp.Body, left: maxMetrics}
+	body := kubeapi.Bound(resp.Body, maxMetrics)
 	i, err := observe.Metrics(body, unready, observe.MomentOf(resp.Header, clk.Now()))
 	if err != nil {
 		return rotation.Instance{}, m.failure(ctx, err)
@@ -150,11 +151,7 @@ func (m *member) ready(ctx context.Context, path string) (said string, there boo
 }
 
 func (m *member) do(ctx context.Context, method, path string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, m.base.JoinPath(path).String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := m.client.Do(req)
+	resp, err := m.api.Open(ctx, method, path)
 	if err != nil {
 		return nil, m.failure(ctx, err)
 	}
@@ -169,7 +166,7 @@ func (m *member) failure(ctx context.Context, err error) error {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return context.Canceled
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("no answer from %s within %s: is it up, and can it be reached from here?", m.base.Host, m.timeout)
+		return fmt.Errorf("no answer from %s within %s: is it up, and can it be reached from here?", m.api.Base.Host, m.api.Timeout)
 	case errors.As(err, &distrust):
 		return fmt.Errorf("%w: check the address and the CA in the kubeconfig", err)
 	case errors.As(err, &cut):
@@ -204,20 +201,4 @@ func orNothing(said string) string {
 func text(body io.Reader) string {
 	data, _ := io.ReadAll(io.LimitReader(body, maxText)) // as much as there is
 	return strings.Join(strings.Fields(strings.ToValidUTF8(string(data), "?")), " ")
-}
-
-// bounded fails where io.LimitReader would end: half of the metrics are not
-// those of a server with less to tell.
-type bounded struct {
-	from io.Reader
-	left int
-}
-
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, fmt.Errorf("they are over %d bytes long", maxMetrics)
-	}
-	n, err := b.from.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	return n, err
 }

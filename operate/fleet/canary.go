@@ -1,19 +1,20 @@
 package fleet
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-atrest/atrest/internal/kubeapi"
 )
 
 // ErrNoCanary says that there is no canary of a resource.
@@ -46,18 +47,16 @@ func (f *Fleet) Write(ctx context.Context, instance string, resource schema.Grou
 	if !ok {
 		return fmt.Errorf("%w: somebody has to write an object of %s through apiserver %s, and that is waited for", ErrNoCanary, resource, instance)
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.timeout)
-	defer cancel()
 	name := canaryName(instance)
 	meta := map[string]any{"annotations": map[string]string{
 		canaryAnnotation: fmt.Sprintf("%s %d", f.clock.Now().UTC().Format(time.RFC3339Nano), f.writes.Add(1)),
 	}}
 	object := map[string]any{"metadata": meta}
-	code, err := m.send(ctx, http.MethodPatch, f.canaryPath(resource, name), object)
-	if code == http.StatusNotFound {
+	err := m.send(ctx, kubeapi.Request{Method: http.MethodPatch, Path: f.canaryPath(resource, name), Body: object, Patch: types.MergePatchType})
+	if apierrors.IsNotFound(err) {
 		meta["name"], meta["namespace"] = name, f.namespace
 		object["apiVersion"], object["kind"] = "v1", kind
-		_, err = m.send(ctx, http.MethodPost, f.canaryPath(resource), object)
+		err = m.send(ctx, kubeapi.Request{Method: http.MethodPost, Path: f.canaryPath(resource), Body: object})
 	}
 	if err != nil {
 		return fmt.Errorf("canary %s/%s through apiserver %s: %w", f.namespace, name, instance, err)
@@ -67,7 +66,7 @@ func (f *Fleet) Write(ctx context.Context, instance string, resource schema.Grou
 
 // Clean removes the canaries of the apiservers, through any that answers.
 func (f *Fleet) Clean(ctx context.Context) error {
-	var left []string
+	var left [][]string
 	for resource := range canaries {
 		for _, m := range f.members {
 			left = append(left, f.canaryPath(resource, canaryName(m.name)))
@@ -85,27 +84,18 @@ func (f *Fleet) Clean(ctx context.Context) error {
 }
 
 // remove deletes objects, and gives those that are left after the first failure.
-func (m *member) remove(ctx context.Context, paths []string) ([]string, error) {
+func (m *member) remove(ctx context.Context, paths [][]string) ([][]string, error) {
 	for i, path := range paths {
-		if err := m.removeOne(ctx, path); err != nil {
+		err := m.send(ctx, kubeapi.Request{Method: http.MethodDelete, Path: path})
+		if err != nil && !apierrors.IsNotFound(err) {
 			return paths[i:], err
 		}
 	}
 	return nil, nil
 }
 
-func (m *member) removeOne(ctx context.Context, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, m.timeout)
-	defer cancel()
-	code, err := m.send(ctx, http.MethodDelete, path, nil)
-	if code == http.StatusNotFound {
-		return nil
-	}
-	return err
-}
-
-func (f *Fleet) canaryPath(resource schema.GroupResource, name ...string) string {
-	return strings.Join(append([]string{"/api/v1/namespaces", f.namespace, resource.Resource}, name...), "/")
+func (f *Fleet) canaryPath(resource schema.GroupResource, name ...string) []string {
+	return append([]string{"api", "v1", "namespaces", f.namespace, resource.Resource}, name...)
 }
 
 // canaryName is a name that Kubernetes takes, another for every instance.
@@ -127,47 +117,15 @@ func canaryName(instance string) string {
 	return canaryPrefix + strings.TrimPrefix(valid+"-", "-") + hex.EncodeToString(hash[:4])
 }
 
-// send sends an object, or nothing, and gives the code of the answer, which
-// comes with an error unless it is a success.
-func (m *member) send(ctx context.Context, method, path string, object any) (int, error) {
-	var body io.Reader
-	if object != nil {
-		data, err := json.Marshal(object)
-		if err != nil {
-			return 0, err
-		}
-		body = bytes.NewReader(data)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, m.base.JoinPath(path).String(), body)
-	if err != nil {
-		return 0, err
-	}
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("Content-Type", "application/json")
-	if method == http.MethodPatch {
-		req.Header.Set("Content-Type", "application/merge-patch+json")
-	}
-	resp, err := m.client.Do(req)
-	if err != nil {
-		return 0, m.failure(ctx, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode >= 200 && resp.StatusCode <= 299 {
-		return resp.StatusCode, nil
-	}
-	return resp.StatusCode, said(resp)
-}
-
-// said is the error that an apiserver answered with.
-func said(resp *http.Response) error {
-	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxText)) // as much as there is
-	var status struct{ Message string }
-	if json.Unmarshal(data, &status) != nil || status.Message == "" {
-		status.Message = text(bytes.NewReader(data))
-	}
-	err := fmt.Errorf("%s: %s", resp.Status, orNothing(status.Message))
-	if resp.StatusCode == http.StatusForbidden {
+// send asks for a change of an object, and says what to do when that is refused.
+func (m *member) send(ctx context.Context, r kubeapi.Request) error {
+	err := m.api.Ask(ctx, r, nil)
+	var answer apierrors.APIStatus
+	switch {
+	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w: the user needs the verbs create, patch and delete for secrets and configmaps in the namespace of the canaries", err)
+	case err == nil, errors.As(err, &answer):
+		return err
 	}
-	return err
+	return m.failure(ctx, err)
 }

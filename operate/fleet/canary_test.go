@@ -2,13 +2,13 @@ package fleet_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -30,8 +30,11 @@ func (s *server) write(w http.ResponseWriter, r *http.Request) {
 	_, there := s.objects[r.URL.Path]
 	switch {
 	case s.refuses != 0:
+		status := metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure",
+			Code: int32(s.refuses), Reason: s.reason, Message: "because"}
+		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(s.refuses)
-		fmt.Fprint(w, `{"kind":"Status","message":"because"}`)
+		require.NoError(s.t, json.NewEncoder(w).Encode(status))
 	case r.Method == http.MethodPost:
 		require.Equal(s.t, "application/json", r.Header.Get("Content-Type"))
 		name := object.(map[string]any)["metadata"].(map[string]any)["name"].(string)
@@ -103,14 +106,14 @@ func TestWhyThereIsNoCanary(t *testing.T) {
 	require.ErrorContains(t, err, "somebody has to write an object of deployments.apps through apiserver a, and that is waited for")
 	require.ErrorContains(t, f.Write(t.Context(), "z", secrets), `canary through apiserver "z": there is no such apiserver: name one of the fleet`)
 
-	s.refuses = http.StatusForbidden
+	s.refuses, s.reason = http.StatusForbidden, metav1.StatusReasonForbidden
 	const may = "the user needs the verbs create, patch and delete for secrets and configmaps in the namespace of the canaries"
-	require.EqualError(t, f.Write(t.Context(), "a", secrets), "canary kube-system/atrest-canary-a through apiserver a: 403 Forbidden: because: "+may)
+	require.EqualError(t, f.Write(t.Context(), "a", secrets), "canary kube-system/atrest-canary-a through apiserver a: because: "+may)
 	err = f.Clean(t.Context())
-	require.EqualError(t, err, "canaries are left, of the names atrest-canary-* in namespace kube-system: through apiserver a: 403 Forbidden: because: "+may)
+	require.EqualError(t, err, "canaries are left, of the names atrest-canary-* in namespace kube-system: through apiserver a: because: "+may)
 
-	s.refuses = http.StatusServiceUnavailable
-	require.ErrorContains(t, f.Write(t.Context(), "a", secrets), "503 Service Unavailable: because")
+	s.refuses, s.reason = http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable
+	require.ErrorContains(t, f.Write(t.Context(), "a", secrets), "because")
 	s.Close()
 	require.ErrorContains(t, f.Write(t.Context(), "a", secrets), "is it up, and can it be reached from here?")
 }

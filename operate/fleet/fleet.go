@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/kube-atrest/atrest/internal/kubeapi"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -47,10 +46,8 @@ type Fleet struct {
 
 // member is a Member with what it takes to ask it.
 type member struct {
-	name    string
-	base    *url.URL
-	client  *http.Client
-	timeout time.Duration
+	name string
+	api  *kubeapi.Client
 	// cannotAsk is that it cannot be told to ask its plugins.
 	cannotAsk atomic.Bool
 }
@@ -89,7 +86,7 @@ func New(members []Member, clk clock.PassiveClock, options ...Option) (*Fleet, e
 		if _, twice := f.member(m.Name); twice {
 			return nil, fmt.Errorf("apiserver %q is named twice: name each once", m.Name)
 		}
-		address := added.base.String()
+		address := added.api.Base.String()
 		if other, taken := at[address]; taken {
 			return nil, fmt.Errorf("apiservers %q and %q both lead to %s: give the address of each, past any load balancer", other, m.Name, address)
 		}
@@ -106,19 +103,11 @@ func newMember(m Member) (*member, error) {
 	if m.Config == nil {
 		return nil, fmt.Errorf("apiserver %q has no address: give the configuration that leads to it", m.Name)
 	}
-	client, err := rest.HTTPClientFor(m.Config)
+	api, err := kubeapi.New(m.Config, Timeout)
 	if err != nil {
 		return nil, fmt.Errorf("client for apiserver %q: %w: check the kubeconfig", m.Name, err)
 	}
-	base, _, err := rest.DefaultServerUrlFor(m.Config)
-	if err != nil {
-		return nil, fmt.Errorf("client for apiserver %q: %w: check the kubeconfig", m.Name, err)
-	}
-	timeout := Timeout
-	if t := m.Config.Timeout; t > 0 && t < timeout {
-		timeout = t
-	}
-	return &member{name: m.Name, base: base, client: client, timeout: timeout}, nil
+	return &member{name: m.Name, api: api}, nil
 }
 
 func (f *Fleet) member(name string) (*member, bool) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -39,6 +40,7 @@ type server struct {
 	objects map[string]any
 	// refuses is the code that every write is answered with, unless 0.
 	refuses int
+	reason  metav1.StatusReason
 	asked   []string
 }
 
@@ -227,7 +229,7 @@ func TestWhyAnApiserverTellsNothing(t *testing.T) {
 		"state of the apiserver has no configHash: is this /debug/encryption?":           {"/debug/encryption": {200, "{}"}},
 		"state of the apiserver is 4194305 bytes long, at most 4194304 are read":         {"/debug/encryption": {200, strings.Repeat(" ", 5<<20)}},
 		"it is no kube-apiserver with --encryption-provider-config, or older than v1.30": {"/metrics": {200, "up 1\n"}},
-		"metrics of the apiserver: they are over 67108864 bytes long":                    {"/metrics": {200, strings.Repeat(strings.Repeat("x", 1023)+"\n", 64<<10+1)}},
+		"metrics of the apiserver: the answer is over 67108864 bytes long":               {"/metrics": {200, strings.Repeat(strings.Repeat("x", 1023)+"\n", 64<<10+1)}},
 	} {
 		i := observe(t, newServer(t, answers))
 		require.Contains(t, i.Problem, want)

@@ -163,7 +163,7 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) {
 		revision = a.revision
 	}
 	if revision < a.compacted {
-		status := metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Code: 410, Reason: metav1.StatusReasonExpired}
+		status := metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: 410, Reason: metav1.StatusReasonExpired}
 		if a.renews {
 			status.Continue = "-1@" + from
 		}

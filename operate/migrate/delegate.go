@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-atrest/atrest/internal/kubeapi"
 )
 
 const (
@@ -63,21 +65,21 @@ type Delegate struct {
 // objects. The error wraps [ErrNotServed] if it does not.
 func (c *Cluster) Delegate(ctx context.Context) (*Delegate, error) {
 	var group metav1.APIGroup
-	err := c.patiently(ctx, request{method: http.MethodGet, path: []string{"apis", migrationGroup}}, &group)
+	err := c.patiently(ctx, kubeapi.Request{Method: http.MethodGet, Path: []string{"apis", migrationGroup}}, &group)
 	if apierrors.IsNotFound(err) {
 		return nil, ErrNotServed
 	}
 	if err != nil {
 		return nil, fmt.Errorf("API group %s: %w", migrationGroup, err)
 	}
-	for _, version := range preferredFirst(group) {
+	for _, version := range group.Versions { // the one that it prefers is the first
 		var list metav1.APIResourceList
-		of := schema.GroupVersion{Group: migrationGroup, Version: version}
-		if err := c.patiently(ctx, request{method: http.MethodGet, path: root(of)}, &list); err != nil {
+		of := schema.GroupVersion{Group: migrationGroup, Version: version.Version}
+		if err := c.patiently(ctx, kubeapi.Request{Method: http.MethodGet, Path: root(of)}, &list); err != nil {
 			return nil, fmt.Errorf("resources of %s: %w", of, err)
 		}
 		if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == migrationResource }) {
-			return &Delegate{cluster: c, version: version}, nil
+			return &Delegate{cluster: c, version: of.Version}, nil
 		}
 	}
 	return nil, ErrNotServed
@@ -168,7 +170,7 @@ func (d *Delegate) Migrate(ctx context.Context, w Wanted) error {
 // already when it is met for the first time.
 func (d *Delegate) look(ctx context.Context, w Wanted, first bool) (migration, error) {
 	var m migration
-	err := d.cluster.patiently(ctx, request{method: http.MethodGet, path: d.path(w.Name())}, &m)
+	err := d.cluster.patiently(ctx, kubeapi.Request{Method: http.MethodGet, Path: d.path(w.Name())}, &m)
 	if apierrors.IsNotFound(err) {
 		return d.create(ctx, w)
 	}
@@ -213,7 +215,7 @@ func (d *Delegate) create(ctx context.Context, w Wanted) (migration, error) {
 		"spec":     map[string]any{"resource": resource},
 	}
 	var m migration
-	err := d.cluster.patiently(ctx, request{method: http.MethodPost, path: d.path(), body: body}, &m)
+	err := d.cluster.patiently(ctx, kubeapi.Request{Method: http.MethodPost, Path: d.path(), Body: body}, &m)
 	if apierrors.IsAlreadyExists(err) { // of an attempt that seemed to fail, or of somebody else
 		return migration{}, nil
 	}
@@ -224,7 +226,7 @@ func (d *Delegate) create(ctx context.Context, w Wanted) (migration, error) {
 func (d *Delegate) remove(ctx context.Context, w Wanted, m migration) error {
 	body := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions",
 		"preconditions": map[string]string{"uid": string(m.Metadata.UID), "resourceVersion": m.Metadata.ResourceVersion}}
-	err := d.cluster.patiently(ctx, request{method: http.MethodDelete, path: d.path(w.Name()), body: body}, nil)
+	err := d.cluster.patiently(ctx, kubeapi.Request{Method: http.MethodDelete, Path: d.path(w.Name()), Body: body}, nil)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -232,7 +234,7 @@ func (d *Delegate) remove(ctx context.Context, w Wanted, m migration) error {
 }
 
 // patiently is do, for an apiserver that may be away for a while.
-func (c *Cluster) patiently(ctx context.Context, r request, out any) error {
+func (c *Cluster) patiently(ctx context.Context, r kubeapi.Request, out any) error {
 	p := persistence{clock: c.clock, patience: defaultPatience}
-	return p.call(ctx, func(ctx context.Context) error { return c.do(ctx, r, out) })
+	return p.call(ctx, func(ctx context.Context) error { return c.api.Ask(ctx, r, out) })
 }

@@ -10,6 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-atrest/atrest/internal/kubeapi"
 )
 
 // Object names an object. Namespace is empty for one of the whole cluster.
@@ -107,7 +109,7 @@ func (r *run) list(ctx context.Context, token string, into *listing) error {
 		query.Set("continue", token)
 	}
 	return r.persist.call(ctx, func(ctx context.Context) error {
-		return r.cluster.do(ctx, request{method: http.MethodGet, path: pathOf(r.resource, nil), query: query, accept: metadataList}, into)
+		return r.cluster.api.Ask(ctx, kubeapi.Request{Method: http.MethodGet, Path: pathOf(r.resource, nil), Query: query, Accept: metadataList}, into)
 	})
 }
 
@@ -119,11 +121,11 @@ func unusable(ctx context.Context, err error) bool {
 
 // renewed is the token that an apiserver gives for one that expired.
 func renewed(err error) string {
-	var a *answer
-	if !errors.As(err, &a) {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
 		return ""
 	}
-	return a.ErrStatus.ListMeta.Continue
+	return answer.Status().ListMeta.Continue
 }
 
 // undone is what of a page was not done before a list began anew. Objects are

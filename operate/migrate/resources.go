@@ -4,78 +4,49 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+
+	"github.com/kube-atrest/atrest/internal/kubeapi"
 )
 
+// rewritable are the verbs that it takes to rewrite a resource.
+var rewritable = discovery.SupportsAllVerbs{Verbs: []string{"list", "get", "patch"}}
+
 // Resources lists what the cluster serves and [Cluster.Rewrite] can rewrite,
-// each resource once, in the version that its group prefers. Events are listed
-// in the core group alone, where they are stored. Groups that cannot be looked
-// into, such as those of an aggregated apiserver that is away, are named in the
+// each resource once, in the version that its group prefers if that has it. Events
+// are listed in the core group alone, where they are stored. Groups that cannot be
+// looked into, such as those of an aggregated apiserver that is away, are named in the
 // error; the list then has all others.
 func (c *Cluster) Resources(ctx context.Context) ([]schema.GroupVersionResource, error) {
-	var groups metav1.APIGroupList
-	if err := c.do(ctx, request{method: http.MethodGet, path: []string{"apis"}}, &groups); err != nil {
-		return nil, fmt.Errorf("list of API groups: %w", err)
+	ctx, cancel := context.WithTimeout(ctx, c.api.Timeout)
+	defer cancel()
+	client, err := kubeapi.Discovery(ctx, c.config)
+	if err != nil {
+		return nil, err
 	}
-	groups.Groups = append([]metav1.APIGroup{{Versions: []metav1.GroupVersionForDiscovery{{Version: "v1"}}}}, groups.Groups...)
+	lists, err := client.ServerPreferredResources()
+	if err != nil && len(lists) == 0 {
+		return nil, fmt.Errorf("list of resources: %w", err)
+	}
 	var all []schema.GroupVersionResource
-	var problems []error
-	for _, group := range groups.Groups {
-		if group.Name == "events.k8s.io" {
-			continue
+	problems := []error{err}
+	for _, list := range discovery.FilteredBy(rewritable, lists) {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			problems = append(problems, err)
 		}
-		seen := map[string]bool{}
-		for _, version := range preferredFirst(group) {
-			found, err := c.served(ctx, schema.GroupVersion{Group: group.Name, Version: version})
-			if err != nil {
-				problems = append(problems, err)
-			}
-			for _, resource := range found {
-				if !seen[resource.Resource] {
-					seen[resource.Resource] = true
-					all = append(all, resource)
-				}
+		for _, r := range list.APIResources {
+			if version.Group != "events.k8s.io" {
+				all = append(all, version.WithResource(r.Name))
 			}
 		}
 	}
-	return all, errors.Join(problems...)
-}
-
-func preferredFirst(group metav1.APIGroup) []string {
-	var versions []string
-	for _, v := range group.Versions {
-		versions = append(versions, v.Version)
+	if err := errors.Join(problems...); err != nil || len(all) > 0 {
+		return all, err
 	}
-	slices.SortStableFunc(versions, func(a, b string) int {
-		preferred := group.PreferredVersion.Version
-		switch {
-		case a == preferred && b != preferred:
-			return -1
-		case b == preferred && a != preferred:
-			return 1
-		}
-		return 0
-	})
-	return versions
-}
-
-// served lists what of a version can be listed, read and patched.
-func (c *Cluster) served(ctx context.Context, of schema.GroupVersion) ([]schema.GroupVersionResource, error) {
-	var list metav1.APIResourceList
-	if err := c.do(ctx, request{method: http.MethodGet, path: root(of)}, &list); err != nil {
-		return nil, fmt.Errorf("resources of %s: %w", of, err)
-	}
-	var all []schema.GroupVersionResource
-	for _, r := range list.APIResources {
-		if slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "get") && slices.Contains(r.Verbs, "patch") {
-			all = append(all, of.WithResource(r.Name))
-		}
-	}
-	return all, nil
+	return nil, errors.New("the apiserver lists no resources: is it one, and is it up?")
 }
 
 // root is the path of a version.

@@ -12,6 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-atrest/atrest/internal/kubeapi"
 )
 
 // Options say how a resource is rewritten. The zero value rewrites every object
@@ -230,18 +233,18 @@ func (r *run) outcome(ctx context.Context, o, is version, err error) error {
 // patch updates an object with nothing but the version that it has to have.
 func (r *run) patch(ctx context.Context, o version) (version, error) {
 	body := map[string]any{"metadata": map[string]string{"resourceVersion": o.resourceVersion}}
-	return r.object(ctx, request{method: http.MethodPatch, path: pathOf(r.resource, &o.Object), accept: metadata,
-		query: url.Values{"fieldManager": {"atrest"}}, contentType: "application/merge-patch+json", body: body})
+	return r.object(ctx, kubeapi.Request{Method: http.MethodPatch, Path: pathOf(r.resource, &o.Object), Accept: metadata,
+		Query: url.Values{"fieldManager": {"atrest"}}, Patch: types.MergePatchType, Body: body})
 }
 
 func (r *run) read(ctx context.Context, o Object) (version, error) {
-	v, err := r.object(ctx, request{method: http.MethodGet, path: pathOf(r.resource, &o), accept: metadata})
+	v, err := r.object(ctx, kubeapi.Request{Method: http.MethodGet, Path: pathOf(r.resource, &o), Accept: metadata})
 	v.Object = o
 	return v, err
 }
 
-func (r *run) object(ctx context.Context, q request) (version, error) {
+func (r *run) object(ctx context.Context, q kubeapi.Request) (version, error) {
 	var m meta
-	err := r.persist.call(ctx, func(ctx context.Context) error { return r.cluster.do(ctx, q, &m) })
+	err := r.persist.call(ctx, func(ctx context.Context) error { return r.cluster.api.Ask(ctx, q, &m) })
 	return m.version(), err
 }

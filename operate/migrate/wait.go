@@ -2,10 +2,10 @@ package migrate
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 )
 
@@ -52,9 +52,8 @@ func (p persistence) call(ctx context.Context, request func(context.Context) err
 			p.retried()
 		}
 		delay := backoff
-		var a *answer
-		if errors.As(err, &a) {
-			delay = max(delay, a.retryAfter)
+		if seconds, asked := apierrors.SuggestsClientDelay(err); asked {
+			delay = max(delay, min(time.Duration(seconds)*time.Second, maxRetryAfter))
 		}
 		if err := sleep(ctx, p.clock, delay); err != nil {
 			return err

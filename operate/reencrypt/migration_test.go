@@ -62,7 +62,10 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	w.Header().Set("Content-Type", "application/json")
 	switch {
+	case r.URL.Path == "/api":
+		answer(w, metav1.APIVersions{Versions: []string{"v1"}})
 	case r.URL.Path == "/apis":
 		answer(w, metav1.APIGroupList{})
 	case r.URL.Path == "/api/v1":
@@ -81,7 +84,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.patches = append(c.patches, parts[5])
 		if parts[5] == c.stuck {
 			w.WriteHeader(http.StatusUnprocessableEntity)
-			answer(w, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Code: 422, Reason: metav1.StatusReasonInvalid, Message: "refused"})
+			answer(w, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: 422, Reason: metav1.StatusReasonInvalid, Message: "refused"})
 			return
 		}
 		c.etcd["secrets/ns/"+parts[5]] = sealed

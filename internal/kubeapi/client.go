@@ -1,0 +1,119 @@
+package kubeapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+)
+
+// Client asks one apiserver. It is safe for concurrent use.
+type Client struct {
+	Base *url.URL
+	// Timeout bounds a [Request] and its answer.
+	Timeout time.Duration
+
+	config  *rest.Config
+	http    *http.Client
+	objects *rest.RESTClient
+}
+
+// New is a client of the apiserver that c leads to, with its credentials. The timeout is
+// that of c, and atMost if c has none or a longer one. The limits on requests in c do
+// not apply.
+func New(c *rest.Config, atMost time.Duration) (*Client, error) {
+	c = rest.CopyConfig(c)
+	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next} })
+	c.NegotiatedSerializer, c.QPS, c.WarningHandler = serializer.NewCodecFactory(statuses()).WithoutConversion(), -1, rest.NoWarnings{}
+	client := &Client{Timeout: atMost, config: c}
+	if c.Timeout > 0 {
+		client.Timeout = min(c.Timeout, atMost)
+	}
+	var err error
+	if client.http, err = rest.HTTPClientFor(c); err != nil {
+		return nil, err
+	}
+	if client.Base, _, err = rest.DefaultServerUrlFor(c); err != nil {
+		return nil, err
+	}
+	client.objects, err = rest.UnversionedRESTClientForConfigAndClient(c, client.http)
+	return client, err
+}
+
+// statuses knows nothing but how an apiserver refuses.
+func statuses() *runtime.Scheme {
+	known := runtime.NewScheme()
+	metav1.AddToGroupVersion(known, schema.GroupVersion{Version: "v1"})
+	return known
+}
+
+// Request is a question about objects.
+type Request struct {
+	Method string
+	Path   []string
+	Query  url.Values
+	// Accept is what the answer is to be, whole objects in JSON if it is empty.
+	Accept string
+	// Body is sent as JSON, of the media type Patch if that is set.
+	Body  any
+	Patch types.PatchType
+}
+
+// Ask sends a request and decodes the answer into out, unless that is nil. An error that
+// is an [k8s.io/apimachinery/pkg/api/errors.APIStatus] is the apiserver's; after any
+// other it is not known whether the request had an effect.
+func (c *Client) Ask(ctx context.Context, r Request, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	q := c.objects.Verb(r.Method).AbsPath(r.Path...).MaxRetries(0).SetHeader("Accept", orJSON(r.Accept))
+	for name, values := range r.Query {
+		for _, value := range values {
+			q.Param(name, value)
+		}
+	}
+	if r.Body != nil {
+		data, err := json.Marshal(r.Body)
+		if err != nil {
+			return err
+		}
+		q.Body(data).SetHeader("Content-Type", orJSON(string(r.Patch)))
+	}
+	result := q.Do(klog.NewContext(ctx, klog.Logger{})) // what goes wrong is in the error
+	if err := result.Error(); err != nil || out == nil {
+		return err
+	}
+	data, err := result.Raw()
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("answer to %s %s is not what an apiserver says: %w", r.Method, q.URL().Path, err)
+	}
+	return nil
+}
+
+func orJSON(mediaType string) string {
+	if mediaType == "" {
+		return runtime.ContentTypeJSON
+	}
+	return mediaType
+}
+
+// Open asks for what is no object. The caller closes the body of the answer.
+func (c *Client) Open(ctx context.Context, method, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.Base.JoinPath(path).String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	return c.http.Do(req)
+}
