@@ -154,13 +154,13 @@ func (e *Encryption) Status() healthz.Status {
 // livez: a restart mends no plugin.
 func (e *Encryption) HealthChecker() apihealthz.HealthChecker { return healthz.Check(e.Status) }
 
-// ServeStatus answers requests for [healthz.Path] with [Encryption.Status] as JSON,
+// serveStatus answers requests for [healthz.Path] with [Encryption.Status] as JSON,
 // and leaves all others to next. A POST to [healthz.AskPath] has every plugin asked
 // how it is before: what it says, such as a new key_id, is known then instead of at
 // the next poll. One that was asked within the last second is not asked again. Both
 // have to stand behind authentication and authorization; [Options.ApplyTo] and
 // [Encryption.Install] put them there.
-func (e *Encryption) ServeStatus(next http.Handler) http.Handler {
+func (e *Encryption) serveStatus(next http.Handler) http.Handler {
 	if e == nil {
 		return next
 	}

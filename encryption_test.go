@@ -293,5 +293,5 @@ func TestApplyToLinksTransformersCheckAndHook(t *testing.T) {
 	require.Equal(t, "kms-providers", last(healthz))
 	require.Equal(t, "kms-providers", last(readyz))
 	require.Len(t, config.LivezChecks, before, "a restart mends no plugin")
-	require.Contains(t, config.PostStartHooks, "start-encryption-provider-config-automatic-reload")
+	require.Contains(t, config.PostStartHooks, hookName)
 }

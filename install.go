@@ -22,9 +22,9 @@ import (
 	"github.com/kube-atrest/atrest/internal/served"
 )
 
-// HookName is what [Encryption.PostStartHook] is called: like kube-apiserver's own
+// hookName is what the hook that follows the file is called: like kube-apiserver's own
 // hook that reloads encryption, which is not there when ours is.
-const HookName = "start-encryption-provider-config-automatic-reload"
+const hookName = "start-encryption-provider-config-automatic-reload"
 
 // ApplyTo links encryption at rest into an apiserver: it starts it, installs it in
 // c ([Encryption.Install]), and ends it when the server has drained.
@@ -61,7 +61,7 @@ func (e *Encryption) Install(c *server.Config) error {
 	if err := e.lacksRival(c); err != nil {
 		return err
 	}
-	if err := c.AddPostStartHook(HookName, e.PostStartHook); err != nil {
+	if err := c.AddPostStartHook(hookName, e.postStartHook); err != nil {
 		return fmt.Errorf("encryption at rest: %w", err)
 	}
 	c.HealthzChecks, c.ReadyzChecks = e.installCheck(c.HealthzChecks), e.installCheck(c.ReadyzChecks)
@@ -69,7 +69,7 @@ func (e *Encryption) Install(c *server.Config) error {
 	build := c.BuildHandlerChainFunc
 	c.BuildHandlerChainFunc = func(api http.Handler, c *server.Config) http.Handler {
 		e.installStorage(c)
-		return build(e.ServeStatus(api), c)
+		return build(e.serveStatus(api), c)
 	}
 	return nil
 }
@@ -117,9 +117,9 @@ func (e *Encryption) installStorage(c *server.Config) {
 	}
 }
 
-// PostStartHook begins to follow the file, and warns of resources that the file names
+// postStartHook begins to follow the file, and warns of resources that the file names
 // and the server does not have. It is a server.PostStartHookFunc.
-func (e *Encryption) PostStartHook(hook server.PostStartHookContext) error {
+func (e *Encryption) postStartHook(hook server.PostStartHookContext) error {
 	if e == nil {
 		return nil
 	}

@@ -32,6 +32,9 @@ import (
 	"github.com/kube-atrest/atrest/reload"
 )
 
+// hookName is kube-apiserver's name for the hook that follows the file.
+const hookName = "start-encryption-provider-config-automatic-reload"
+
 // secured is the config of an apiserver on a port of the loopback interface. A
 // user is called as the token is, and allowed says what it may.
 func secured(t *testing.T, allowed func(authorizer.Attributes) bool) *server.Config {
@@ -187,7 +190,7 @@ func TestInstallAddsAllAndToNobodyElse(t *testing.T) {
 	options, err := config.RESTOptionsGetter.GetRESTOptions(secrets, nil)
 	require.NoError(t, err)
 	require.Equal(t, e.ResourceTransformers().TransformerForResource(secrets), options.StorageConfig.Transformer)
-	require.Contains(t, config.PostStartHooks, atrest.HookName)
+	require.Contains(t, config.PostStartHooks, hookName)
 	for _, checks := range [][]apihealthz.HealthChecker{config.HealthzChecks, config.ReadyzChecks} {
 		require.Equal(t, "kms-providers", checks[len(checks)-1].Name())
 	}
@@ -202,7 +205,7 @@ func TestWhatCannotBeLinkedLeavesNothingBehind(t *testing.T) {
 	plugin := serveCounted(t, p)
 	path, _ := place(t, fileOf(rule("secrets", kms("test", plugin.endpoint))))
 	config := newServerConfig()
-	require.NoError(t, config.AddPostStartHook(atrest.HookName, func(server.PostStartHookContext) error { return nil }))
+	require.NoError(t, config.AddPostStartHook(hookName, func(server.PostStartHookContext) error { return nil }))
 	require.ErrorContains(t, optionsFor(path).ApplyTo(config), "encryption at rest: ")
 	plugin.requireClosed(t)
 	require.Nil(t, config.ResourceTransformers)
@@ -292,7 +295,7 @@ func TestARefusedInstallChangesNothing(t *testing.T) {
 	e := start(t, optionsFor(path))
 	c := newServerConfig()
 	c.RESTOptionsGetter = givenFor(etcdtest.Start(t))
-	require.NoError(t, c.AddPostStartHook(atrest.HookName, func(server.PostStartHookContext) error { return nil }))
+	require.NoError(t, c.AddPostStartHook(hookName, func(server.PostStartHookContext) error { return nil }))
 	getter, checks := c.RESTOptionsGetter, len(c.HealthzChecks)
 	require.ErrorContains(t, e.Install(c), "encryption at rest: ")
 	require.Equal(t, getter, c.RESTOptionsGetter)
@@ -318,7 +321,7 @@ func TestInstallIsRefusedBesideAnotherCheckOfItsName(t *testing.T) {
 	readyz := len(c.ReadyzChecks)
 	require.ErrorContains(t, e.Install(c), "a check kms-providers already")
 	require.Len(t, c.ReadyzChecks, readyz)
-	require.NotContains(t, c.PostStartHooks, atrest.HookName)
+	require.NotContains(t, c.PostStartHooks, hookName)
 
 	c.ReadyzChecks = c.ReadyzChecks[:readyz-1]
 	require.NoError(t, e.Install(c))

@@ -16,20 +16,20 @@ type WarningKind string
 
 // The kinds of warnings.
 const (
-	// DuplicateKeyName: two keys of one provider share a name. It works, each is
+	// duplicateKeyName: two keys of one provider share a name. It works, each is
 	// tried, but who reads the stored name cannot tell which key it was.
-	DuplicateKeyName WarningKind = "duplicate_key_name"
-	// IdentityWrites: a resource that other providers read is written in
+	duplicateKeyName WarningKind = "duplicate_key_name"
+	// identityWrites: a resource that other providers read is written in
 	// plaintext. It is right while everything is being decrypted.
-	IdentityWrites WarningKind = "identity_writes"
-	// NotBoundToKey: the provider's values are not authenticated together with
+	identityWrites WarningKind = "identity_writes"
+	// notBoundToKey: the provider's values are not authenticated together with
 	// their etcd key.
-	NotBoundToKey WarningKind = "not_bound_to_key"
-	// EndpointPart: a part of a KMS endpoint is ignored.
-	EndpointPart WarningKind = "endpoint_part"
-	// UnservedResource: the server has no such resource. See
+	notBoundToKey WarningKind = "not_bound_to_key"
+	// endpointPart: a part of a KMS endpoint is ignored.
+	endpointPart WarningKind = "endpoint_part"
+	// unservedResource: the server has no such resource. See
 	// [Configuration.Unserved].
-	UnservedResource WarningKind = "unserved_resource"
+	unservedResource WarningKind = "unserved_resource"
 )
 
 // Warning is about something that works, and that kube-apiserver says nothing
@@ -64,7 +64,7 @@ func (c *Configuration) Unserved(served func(schema.GroupResource) bool) []Warni
 			remedy = fmt.Sprintf("is %q meant?", nameOf(plural))
 		}
 		for _, path := range rule.Paths {
-			found = append(found, Warning{UnservedResource, path,
+			found = append(found, Warning{unservedResource, path,
 				fmt.Sprintf("this server has no resource %q, so nothing is encrypted by its name: %s", nameOf(rule.Resource), remedy)})
 		}
 	}
@@ -88,7 +88,7 @@ func keyWarnings(p *Provider) []Warning {
 	first := map[string]int{}
 	for i, key := range p.keys {
 		if j, taken := first[key.Name]; taken {
-			found = append(found, Warning{DuplicateKeyName, fmt.Sprintf("%s.%s.keys[%d].name", p.path, p.kind, i),
+			found = append(found, Warning{duplicateKeyName, fmt.Sprintf("%s.%s.keys[%d].name", p.path, p.kind, i),
 				fmt.Sprintf("the name %q is that of keys[%d] too: both are tried, but stored values do not tell "+
 					"which of them is needed; give a new key a new name", shorten(key.Name, maxValue), j)})
 			continue
@@ -103,7 +103,7 @@ func bindingWarnings(p *Provider) []Warning {
 	if !encrypts || format.BoundToKey {
 		return nil
 	}
-	return []Warning{{NotBoundToKey, p.path,
+	return []Warning{{notBoundToKey, p.path,
 		fmt.Sprintf("%s does not bind a value to its etcd key: who can write to etcd can put one object's value "+
 			"in the place of another's; prefer kms v2 or aesgcm", p.kind)}}
 }
@@ -123,7 +123,7 @@ func endpointWarnings(p *Provider) []Warning {
 	default:
 		return nil
 	}
-	return []Warning{{EndpointPart, p.path + ".kms.endpoint",
+	return []Warning{{endpointPart, p.path + ".kms.endpoint",
 		strconv.Quote(shorten(p.kms.Endpoint, maxValue)) + " " + message}}
 }
 
@@ -137,7 +137,7 @@ func identityWarnings(p *Provider, names []string) []Warning {
 	if more := len(names) - maxNamed; more > 0 {
 		names = append(names[:maxNamed], fmt.Sprintf("%d more", more))
 	}
-	return []Warning{{IdentityWrites, p.path,
+	return []Warning{{identityWrites, p.path,
 		fmt.Sprintf("identity comes first, so %s are written in plaintext although other providers are listed: "+
 			"right while decrypting everything; otherwise put identity last", strings.Join(names, ", "))}}
 }

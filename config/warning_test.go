@@ -13,15 +13,15 @@ func TestWarnings(t *testing.T) {
 
 	c := parse(t, "testdata/valid/every-kind.json", everyKind)
 	require.Equal(t, []Warning{
-		{IdentityWrites, "resources[0].providers[0]", `identity comes first, so "secrets" are written in plaintext although other providers are listed: ` +
+		{identityWrites, "resources[0].providers[0]", `identity comes first, so "secrets" are written in plaintext although other providers are listed: ` +
 			`right while decrypting everything; otherwise put identity last`},
-		{NotBoundToKey, "resources[0].providers[1]", `aescbc does not bind a value to its etcd key: who can write to etcd can put one object's value ` +
+		{notBoundToKey, "resources[0].providers[1]", `aescbc does not bind a value to its etcd key: who can write to etcd can put one object's value ` +
 			`in the place of another's; prefer kms v2 or aesgcm`},
-		{DuplicateKeyName, "resources[0].providers[2].aesgcm.keys[1].name", `the name "a" is that of keys[0] too: both are tried, but stored values ` +
+		{duplicateKeyName, "resources[0].providers[2].aesgcm.keys[1].name", `the name "a" is that of keys[0] too: both are tried, but stored values ` +
 			`do not tell which of them is needed; give a new key a new name`},
-		{NotBoundToKey, "resources[0].providers[3]", `secretbox does not bind a value to its etcd key: who can write to etcd can put one object's value ` +
+		{notBoundToKey, "resources[0].providers[3]", `secretbox does not bind a value to its etcd key: who can write to etcd can put one object's value ` +
 			`in the place of another's; prefer kms v2 or aesgcm`},
-		{EndpointPart, "resources[0].providers[5].kms.endpoint", `"unix://run/two.sock" means "/two.sock", as for kube-apiserver: only the path after ` +
+		{endpointPart, "resources[0].providers[5].kms.endpoint", `"unix://run/two.sock" means "/two.sock", as for kube-apiserver: only the path after ` +
 			`the host counts; write unix:///two.sock, or with all of the path after unix:// and three slashes`},
 	}, c.Warnings())
 }
@@ -34,7 +34,7 @@ func TestEachKeyOfATakenNameIsWarnedOf(t *testing.T) {
 	require.NoError(t, err)
 	var said []string
 	for _, w := range c.Warnings() {
-		require.Equal(t, DuplicateKeyName, w.Kind)
+		require.Equal(t, duplicateKeyName, w.Kind)
 		said = append(said, w.Path+" "+w.Message[:strings.Index(w.Message, " too")])
 	}
 	const at = "resources[0].providers[0].aesgcm.keys"
@@ -47,7 +47,7 @@ func TestEachKeyOfATakenNameIsWarnedOf(t *testing.T) {
 
 func TestIdentityAloneIsNoWarning(t *testing.T) {
 	for _, warning := range parse(t, "testdata/valid/wildcards.yaml", Options{}).Warnings() {
-		require.Equal(t, NotBoundToKey, warning.Kind, warning)
+		require.Equal(t, notBoundToKey, warning.Kind, warning)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestEndpoints(t *testing.T) {
 			continue
 		}
 		require.Len(t, c.Warnings(), 1, test.endpoint)
-		require.Equal(t, EndpointPart, c.Warnings()[0].Kind)
+		require.Equal(t, endpointPart, c.Warnings()[0].Kind)
 		require.Contains(t, c.Warnings()[0].Message, test.warning)
 	}
 }
@@ -109,11 +109,11 @@ func TestUnserved(t *testing.T) {
 		return r.Group == "" && (r.Resource == "secrets" || r.Resource == "configmaps" || r.Resource == "*") || r.Group == "apps"
 	}
 	require.Equal(t, []Warning{
-		{UnservedResource, "resources[0].resources[0]", `this server has no resource "secret", so nothing is encrypted by its name: is "secrets" meant?`},
-		{UnservedResource, "resources[1].resources[0]", `this server has no resource "secret", so nothing is encrypted by its name: is "secrets" meant?`},
-		{UnservedResource, "resources[0].resources[2]", `this server has no resource "pandas.awesome.bears.example", so nothing is encrypted by its name: ` +
+		{unservedResource, "resources[0].resources[0]", `this server has no resource "secret", so nothing is encrypted by its name: is "secrets" meant?`},
+		{unservedResource, "resources[1].resources[0]", `this server has no resource "secret", so nothing is encrypted by its name: is "secrets" meant?`},
+		{unservedResource, "resources[0].resources[2]", `this server has no resource "pandas.awesome.bears.example", so nothing is encrypted by its name: ` +
 			`correct the name, or ignore this if it is to be defined later`},
-		{UnservedResource, "resources[0].resources[4]", `this server has no resource "*.app", so nothing is encrypted by its name: ` +
+		{unservedResource, "resources[0].resources[4]", `this server has no resource "*.app", so nothing is encrypted by its name: ` +
 			`correct the name, or ignore this if it is to be defined later`},
 	}, c.Unserved(served))
 }

@@ -95,10 +95,6 @@ func (p *Provider) Hold() (end func()) { return p.followed.Hold() }
 // do. It fails when ctx ends, and with [ErrClosed].
 func (p *Provider) Ask(ctx context.Context) error { return p.followed.Ask(ctx) }
 
-// Asked waits until the plugin was asked in the provider's present role, whatever
-// came of it. It fails when ctx ends, and with [ErrClosed].
-func (p *Provider) Asked(ctx context.Context) error { return p.followed.Asked(ctx) }
-
 // SetRole says what the provider is used for from now on. One that begins to
 // write does so at once if it was made ready ([Provider.Prepare]) and its plugin
 // is well, else as soon as that is so. One that no longer writes refuses late

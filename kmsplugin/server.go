@@ -42,11 +42,6 @@ func WithStopTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.stopTimeout = timeout }
 }
 
-// WithClock sets the clock that measures the stop timeout.
-func WithClock(clock clock.Clock) Option {
-	return func(s *settings) { s.clock = clock }
-}
-
 // A Server serves one [Service] on one socket. [Listen] makes it, [Server.Serve]
 // runs it once, to its end.
 type Server struct {

@@ -47,7 +47,7 @@ func Build(c *config.Configuration, o Options, before ...*Transformers) (*Transf
 	if o.DialV1 == nil {
 		o.DialV1 = kmsv1.Dial
 	}
-	t := &Transformers{configuration: c, entries: map[*config.Provider][]transformer.Entry{}, warming: make(chan struct{}, WarmAtOnce)}
+	t := &Transformers{configuration: c, entries: map[*config.Provider][]transformer.Entry{}, warming: make(chan struct{}, warmAtOnce)}
 	b := builder{Transformers: t, options: o, before: slices.DeleteFunc(slices.Clone(before), func(t *Transformers) bool { return t == nil })}
 	if len(before) > 0 {
 		t.replaces = before[0]

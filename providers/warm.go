@@ -15,12 +15,12 @@ import (
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
-// WarmAtOnce is how many DEKs are unwrapped at once by [Transformers.Warm], of all
+// warmAtOnce is how many DEKs are unwrapped at once by [Transformers.Warm], of all
 // plugins and for all callers together.
-const WarmAtOnce = 32
+const warmAtOnce = 32
 
 // Warm has the DEKs of stored values unwrapped ahead of those who read them one
-// after another, [WarmAtOnce] at a time, and returns how many it asked for when
+// after another, 32 at a time, and returns how many it asked for when
 // all are there. A value that is of no KMS v2 provider is passed over, and what
 // cannot be unwrapped is left to its reader. values may reuse what it yields.
 // What it holds depends on the number of DEKs, not of values.

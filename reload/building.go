@@ -70,7 +70,7 @@ func (c *Controller[G]) built(b built[G]) {
 		return
 	}
 	before := c.config.Set.Current()
-	if !c.config.Set.Swap(b.next) {
+	if !c.config.Set.swap(b.next) {
 		c.failed(status, hash, ErrClosed)
 		return
 	}

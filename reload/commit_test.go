@@ -25,7 +25,7 @@ func TestAGenerationIsToldToTakeOver(t *testing.T) {
 		swap()
 		after = write(t, s, secrets)
 	}
-	s.Swap(two)
+	s.swap(two)
 	require.Equal(t, "one:v", before)
 	require.Equal(t, "two:v", after)
 	require.Same(t, two, s.Current())
@@ -43,7 +43,7 @@ func TestAGenerationThatComesTooLateIsClosedWhenItHasCommitted(t *testing.T) {
 		committed++
 		require.Zero(t, late.closed.Load(), "not before it has done what it has to do")
 	}
-	s.Swap(late)
+	s.swap(late)
 	require.Equal(t, 1, committed)
 	require.EqualValues(t, 1, late.closed.Load())
 	require.Same(t, one, s.Current())

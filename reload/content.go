@@ -11,12 +11,12 @@ import (
 	"github.com/kube-atrest/atrest/internal/hashed"
 )
 
-// MaxSize is the largest file that is read, in bytes.
-const MaxSize = 1 << 20
+// maxSize is the largest file that is read, in bytes.
+const maxSize = 1 << 20
 
 // Read returns the content of the file at path, for the first generation,
 // before there is a [Controller]. A file that is missing, not a regular file,
-// empty or larger than [MaxSize] is an error that names it.
+// empty or larger than 1 MiB is an error that names it.
 func Read(path string) ([]byte, error) {
 	l := lookAt(path)
 	return l.content, l.err
@@ -81,14 +81,14 @@ func lookAt(path string) look {
 }
 
 func readAll(path string, f *os.File) ([]byte, error) {
-	content, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	content, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	switch {
 	case err != nil:
 		return nil, unreadable(path, err)
 	case len(content) == 0:
 		return nil, fmt.Errorf("%s is empty: write the encryption config into it", path)
-	case len(content) > MaxSize:
-		return nil, fmt.Errorf("%s is larger than the limit of %d bytes: an encryption config is a few thousand; check the path", path, MaxSize)
+	case len(content) > maxSize:
+		return nil, fmt.Errorf("%s is larger than the limit of %d bytes: an encryption config is a few thousand; check the path", path, maxSize)
 	}
 	return content, nil
 }

@@ -17,7 +17,7 @@ func TestRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "content", string(content))
 
-	largest := bytes.Repeat([]byte("x"), MaxSize)
+	largest := bytes.Repeat([]byte("x"), maxSize)
 	writeFile(t, path, string(largest))
 	content, err = Read(path)
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestReadSaysWhatIsWrongAndWithWhichFile(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	writeFile(t, path("empty"), "")
-	writeFile(t, path("large"), string(make([]byte, MaxSize+1)))
+	writeFile(t, path("large"), string(make([]byte, maxSize+1)))
 	require.NoError(t, syscall.Mkfifo(path("pipe"), 0o600))
 
 	for name, want := range map[string]string{

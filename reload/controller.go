@@ -43,7 +43,7 @@ type Config[G Generation] struct {
 	Quiet time.Duration
 	// Clock is the real clock by default.
 	Clock clock.WithTicker
-	// Notifier is [FSNotify] by default.
+	// Notifier is that of the operating system by default.
 	Notifier Notifier
 	// Hooks report what happens.
 	Hooks Hooks[G]
@@ -72,7 +72,7 @@ func (c Config[G]) complete() (Config[G], error) {
 		c.Clock = clock.RealClock{}
 	}
 	if c.Notifier == nil {
-		c.Notifier = FSNotify{}
+		c.Notifier = fsNotify{}
 	}
 	var err error
 	c.Path, err = filepath.Abs(c.Path)

@@ -203,7 +203,7 @@ func TestEachWayOfChangingTheFileTakesEffectByEvent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := realTempDir(t)
 			path := way.lay(t, dir)
-			got := followFile(t, path, Config[Generation]{Poll: time.Hour, Notifier: FSNotify{}})
+			got := followFile(t, path, Config[Generation]{Poll: time.Hour, Notifier: fsNotify{}})
 			way.change(t, dir)
 			changed := time.Now()
 			requireLoads(t, got, "second")
@@ -239,7 +239,7 @@ func TestEventsLeaveNothingBehind(t *testing.T) {
 	writeFile(t, path, inUse)
 	for range 100 {
 		ctx, stop := context.WithCancel(t.Context())
-		events, err := FSNotify{}.Notify(ctx, path)
+		events, err := fsNotify{}.Notify(ctx, path)
 		require.NoError(t, err)
 		stop()
 		for range events {
@@ -305,7 +305,7 @@ func TestWhatEventsSay(t *testing.T) {
 func TestFoldersThatMoveAndGoDoNotStopTheEvents(t *testing.T) {
 	dir := realTempDir(t)
 	path := plain(t, dir)
-	got := followFile(t, path, Config[Generation]{Poll: time.Hour, Notifier: FSNotify{}})
+	got := followFile(t, path, Config[Generation]{Poll: time.Hour, Notifier: fsNotify{}})
 	for range 100 {
 		rename(t, dir+"/a", dir+"/old")
 		require.NoError(t, os.RemoveAll(dir+"/old"))

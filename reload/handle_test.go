@@ -62,7 +62,7 @@ func TestHandlesThatNobodyHoldsAreForgotten(t *testing.T) {
 	for i := range 1000 {
 		write(t, s, schema.GroupResource{Group: "example.com", Resource: fmt.Sprint("r", i)})
 	}
-	s.Swap(&fakeGeneration{name: "two"})
+	s.swap(&fakeGeneration{name: "two"})
 	require.Eventually(t, func() bool {
 		runtime.GC()
 		return s.countHandles() == 1
@@ -90,7 +90,7 @@ func TestAReplacedGenerationIsEnteredNoMore(t *testing.T) {
 	one := s.current.Load()
 	inside := s.enter(one, v)
 	require.NotNil(t, inside)
-	s.Swap(&fakeGeneration{name: "two"})
+	s.swap(&fakeGeneration{name: "two"})
 	require.Nil(t, s.enter(one, v))
 	require.False(t, one.empty(), "the one inside still is")
 	one.leave(inside)

@@ -48,7 +48,7 @@ func TestThousandSwapsUnderLoad(t *testing.T) {
 	peak := 0
 	for _, g := range generations[1:] {
 		wait := operations.Load() + 100
-		s.Swap(g)
+		s.swap(g)
 		for operations.Load() < wait && !t.Failed() {
 			runtime.Gosched() // some operations in each generation
 		}

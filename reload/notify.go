@@ -24,16 +24,16 @@ type Notifier interface {
 	Notify(ctx context.Context, path string) (<-chan struct{}, error)
 }
 
-// FSNotify is the [Notifier] of the operating system: inotify on Linux.
-type FSNotify struct{}
+// fsNotify is the [Notifier] of the operating system: inotify on Linux.
+type fsNotify struct{}
 
-var _ Notifier = FSNotify{}
+var _ Notifier = fsNotify{}
 
 // Notify watches the folder of each name that path goes by, and the file
 // itself, because its folder does not hear of what is written through another
 // mount or hard link. An error mostly means that a limit is used up:
 // fs.inotify.max_user_instances or fs.inotify.max_user_watches.
-func (FSNotify) Notify(ctx context.Context, path string) (<-chan struct{}, error) {
+func (fsNotify) Notify(ctx context.Context, path string) (<-chan struct{}, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, fmt.Errorf("no file events can be had: %w: raise fs.inotify.max_user_instances", err)

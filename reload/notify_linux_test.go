@@ -18,7 +18,7 @@ func TestWithoutAWatcherThereAreNoEvents(t *testing.T) {
 	var before syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before))
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}))
-	events, err := FSNotify{}.Notify(t.Context(), path)
+	events, err := fsNotify{}.Notify(t.Context(), path)
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before))
 	require.ErrorIs(t, err, syscall.EMFILE)
 	require.ErrorContains(t, err, "raise fs.inotify.max_user_instances")
@@ -32,7 +32,7 @@ func TestWithoutAWatchThereAreNoEvents(t *testing.T) {
 	writeFile(t, file, "not a folder")
 	descriptors := openDescriptors(t)
 	for range 10 {
-		events, err := FSNotify{}.Notify(t.Context(), filepath.Join(file, "config"))
+		events, err := fsNotify{}.Notify(t.Context(), filepath.Join(file, "config"))
 		require.ErrorIs(t, err, syscall.ENOTDIR)
 		require.ErrorContains(t, err, file+"/config")
 		require.ErrorContains(t, err, "raise fs.inotify.max_user_watches")
@@ -44,7 +44,7 @@ func TestWithoutAWatchThereAreNoEvents(t *testing.T) {
 func TestEventsEndWhenAWatchCanBeHadNoLonger(t *testing.T) {
 	dir := realTempDir(t)
 	path := plain(t, dir)
-	events, err := FSNotify{}.Notify(t.Context(), path)
+	events, err := fsNotify{}.Notify(t.Context(), path)
 	require.NoError(t, err)
 	rename(t, dir+"/a/b", dir+"/old")
 	writeFile(t, dir+"/a/new", "not a folder")

@@ -126,11 +126,11 @@ func (s *Set[G]) Current() G {
 	return s.current.Load().Generation.(G) // nothing else comes in
 }
 
-// Swap makes next current, for all resources at once, and returns. What it
+// swap makes next current, for all resources at once, and returns. What it
 // replaces is closed later (see the package comment). On a closed Set it closes
 // next and returns false. Swaps come one after another, from one goroutine.
-func (s *Set[G]) Swap(next G) (swapped bool) {
-	swap := func() { swapped = s.swap(next) }
+func (s *Set[G]) swap(next G) (swapped bool) {
+	swap := func() { swapped = s.replace(next) }
 	if c, ok := Generation(next).(Committer); ok {
 		c.Commit(swap)
 	} else {
@@ -178,7 +178,7 @@ func (s *set) forget(resource schema.GroupResource) {
 	}
 }
 
-func (s *set) swap(next Generation) bool {
+func (s *set) replace(next Generation) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

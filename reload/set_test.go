@@ -100,7 +100,7 @@ func TestSwapIsForAllResourcesAtOnce(t *testing.T) {
 	held := s.TransformerForResource(secrets)
 	require.Equal(t, "one:v", write(t, s, secrets))
 
-	s.Swap(two)
+	s.swap(two)
 	require.Same(t, two, s.Current())
 	require.Equal(t, "two:v", write(t, s, secrets))
 	require.Equal(t, "two:v", write(t, s, configMaps), "a resource that is new after the swap")
@@ -117,7 +117,7 @@ func TestReplacedGenerationIsClosedWhenItsLastOperationEnded(t *testing.T) {
 		go func() { done <- write(t, s, secrets) }()
 		synctest.Wait()
 
-		s.Swap(&fakeGeneration{name: "two"})
+		s.swap(&fakeGeneration{name: "two"})
 		synctest.Wait()
 		require.Zero(t, one.closed.Load(), "an operation is inside")
 
@@ -144,7 +144,7 @@ func TestOperationThatOutlivesTheBoundIsDoneAgain(t *testing.T) {
 		}()
 		synctest.Wait()
 
-		s.Swap(&fakeGeneration{name: "two"})
+		s.swap(&fakeGeneration{name: "two"})
 		synctest.Wait()
 		clock.Step(5*time.Second - 1)
 		synctest.Wait()
@@ -166,7 +166,7 @@ func TestRequestThatBeganBeforeTheSwapEndsWell(t *testing.T) {
 		defer s.Close()
 		list := genericapirequest.WithReceivedTimestamp(t.Context(), clock.Now())
 		clock.Step(time.Second)
-		s.Swap(&fakeGeneration{name: "two"})
+		s.swap(&fakeGeneration{name: "two"})
 		synctest.Wait()
 		later := genericapirequest.WithReceivedTimestamp(t.Context(), clock.Now())
 
@@ -196,8 +196,8 @@ func TestOnlyTheLastReplacedGenerationLingers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := &fakeGeneration{name: "one"}, &fakeGeneration{name: "two"}
 		s, clock := newSet(one)
-		s.Swap(two)
-		s.Swap(&fakeGeneration{name: "three"})
+		s.swap(two)
+		s.swap(&fakeGeneration{name: "three"})
 		synctest.Wait()
 		require.EqualValues(t, 1, one.closed.Load())
 		require.Zero(t, two.closed.Load())
@@ -217,7 +217,7 @@ func TestUnreadableDecidesWhatTheGenerationBeforeIsAskedFor(t *testing.T) {
 		Unreadable: func(error) bool { asked++; return false },
 	})
 	defer s.Close()
-	s.Swap(&fakeGeneration{name: "two"})
+	s.swap(&fakeGeneration{name: "two"})
 	_, _, err := read(t.Context(), s, "one:v")
 	require.EqualError(t, err, "two does not know one")
 	require.Equal(t, 1, asked)
@@ -230,13 +230,13 @@ func TestReadThatComesTooLateForTheGenerationBefore(t *testing.T) {
 		s = NewSet[Generation](one, SetOptions{
 			Clock: clocktesting.NewFakeClock(start),
 			Unreadable: func(error) bool {
-				s.Swap(&fakeGeneration{name: "three"}) // one lingers no more
+				s.swap(&fakeGeneration{name: "three"}) // one lingers no more
 				synctest.Wait()
 				return true
 			},
 		})
 		defer s.Close()
-		s.Swap(&fakeGeneration{name: "two"})
+		s.swap(&fakeGeneration{name: "two"})
 		_, _, err := read(t.Context(), s, "one:v")
 		require.EqualError(t, err, "two does not know one")
 		require.EqualValues(t, 1, one.closed.Load())
@@ -270,7 +270,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		require.EqualValues(t, 1, one.closed.Load())
 
 		late := &fakeGeneration{name: "late"}
-		s.Swap(late)
+		s.swap(late)
 		require.EqualValues(t, 1, late.closed.Load(), "the Set owns what it is given")
 		require.Same(t, one, s.Current())
 	})
@@ -309,7 +309,7 @@ func TestPanicInsideAnOperationDoesNotKeepTheGenerationOpen(t *testing.T) {
 		s := NewSet[Generation](one, SetOptions{Clock: clocktesting.NewFakeClock(start), Linger: -1})
 		defer s.Close()
 		require.PanicsWithValue(t, "defect", func() { write(t, s, secrets) })
-		s.Swap(&fakeGeneration{name: "two"})
+		s.swap(&fakeGeneration{name: "two"})
 		synctest.Wait()
 		require.EqualValues(t, 1, one.closed.Load())
 	})
@@ -323,7 +323,7 @@ func TestIdleHandleForgetsTheReplacedGeneration(t *testing.T) {
 		idle = append(idle, s.TransformerForResource(resource).(*handle))
 	}
 	two := &fakeGeneration{name: "two"}
-	s.Swap(two)
+	s.swap(two)
 	for _, h := range idle {
 		require.Same(t, two, h.bound.Load().Generation, h.resource)
 	}
@@ -335,7 +335,7 @@ func TestLateOperationDoesNotBindAHandleBack(t *testing.T) {
 	h := s.TransformerForResource(secrets).(*handle)
 	old := s.current.Load()
 	two := &fakeGeneration{name: "two"}
-	s.Swap(two)
+	s.swap(two)
 	require.Same(t, old, h.bindTo(old).generation, "the late operation itself stays where it began")
 	require.Same(t, two, h.bound.Load().Generation)
 }

@@ -14,7 +14,7 @@ func BenchmarkKiB(b *testing.B) {
 	plaintext := make([]byte, 1<<10)
 	var at value.Context = key("/registry/secrets/default/golden")
 	r := newRig(b, func(o *Options) { o.Clock = nil })
-	theirs := kube.NewEnvelopeTransformer(serviceOf{r.plugin}, DefaultCacheSize, asOf125)
+	theirs := kube.NewEnvelopeTransformer(serviceOf{r.plugin}, defaultCacheSize, asOf125)
 	out, err := r.Seal(b.Context(), testPrefix, plaintext, at)
 	require.NoError(b, err)
 	payload := out[len(testPrefix):]

@@ -11,15 +11,15 @@ import (
 	"github.com/kube-atrest/atrest/envelope"
 )
 
-// DefaultCacheSize is how many unwrapped DEKs a provider keeps, as in
+// defaultCacheSize is how many unwrapped DEKs a provider keeps, as in
 // kube-apiserver.
-const DefaultCacheSize = 1000
+const defaultCacheSize = 1000
 
 // Options are how a provider works. The zero value of every field is its default.
 type Options struct {
 	// CacheSize is how many unwrapped DEKs are kept, some 3 KiB each; default
-	// [DefaultCacheSize]. None are if it is negative: then every read asks
-	// the plugin, and fails with it.
+	// 1000. None are if it is negative: then every read asks the plugin, and
+	// fails with it.
 	CacheSize int
 	// MaxDEKAge is how long an unwrapped DEK is kept, used or not; default 0,
 	// without end. See [Provider.DropAged].
@@ -36,7 +36,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.CacheSize = cmp.Or(o.CacheSize, DefaultCacheSize)
+	o.CacheSize = cmp.Or(o.CacheSize, defaultCacheSize)
 	o.HealthyPoll = cmp.Or(o.HealthyPoll, envelope.DefaultHealthyPoll)
 	o.UnhealthyPoll = cmp.Or(o.UnhealthyPoll, envelope.DefaultUnhealthyPoll)
 	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})

@@ -251,7 +251,7 @@ const (
 	healthyPoll   = 60 * time.Second
 	unhealthyPoll = 10 * time.Second
 	writeWindow   = 180 * time.Second
-	reloadPoll    = 10 * time.Second
+	reloadPoll    = reload.DefaultPoll
 )
 
 // idle waits until a loop has done all that is due and waits for its next poll.

@@ -38,12 +38,12 @@ func readFile(files fileSystem, path string) ([]byte, os.FileInfo, error) {
 	if err := checkAccess(path, info); err != nil {
 		return nil, nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(file, MaxFileSize+1))
+	data, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(data) > MaxFileSize {
-		return nil, nil, fmt.Errorf("%w: it is larger than %d bytes", ErrDamaged, MaxFileSize)
+	if len(data) > maxFileSize {
+		return nil, nil, fmt.Errorf("%w: it is larger than %d bytes", ErrDamaged, maxFileSize)
 	}
 	// After the read: what is written between the two is seen as a change of info.
 	if err := errors.Join(file.Sync(), syncFolder(files, path)); err != nil {

@@ -24,7 +24,7 @@ var (
 	// ErrDamaged: the file is not what this package wrote. It is left as it
 	// is; restore it from a copy.
 	ErrDamaged = errors.New("damaged")
-	// ErrFull: the file has MaxVersions versions.
+	// ErrFull: the file has 10,000 versions, as many as it may.
 	ErrFull = errors.New("full")
 	// ErrBusy: another process was changing the file for as long as ctx lasted.
 	ErrBusy = errors.New("busy")
@@ -40,12 +40,6 @@ type Option func(*File)
 // WithClock sets the clock that dates new keys and paces the wait for the lock.
 func WithClock(clock clock.Clock) Option {
 	return func(f *File) { f.clock = clock }
-}
-
-// WithRandom sets where new keys and their key_ids come from: crypto/rand by
-// default, and anything but a test has no reason to change it.
-func WithRandom(random io.Reader) Option {
-	return func(f *File) { f.random = random }
 }
 
 // A File is a key file by its path; it holds no key. Its methods read or change
@@ -128,7 +122,7 @@ func (f *File) load() (*keyring, os.FileInfo, error) {
 
 // extend writes keys and a new one, and publishes the result.
 func (f *File) extend(keys []key, publish func(files fileSystem, path string) error) (KeyInfo, error) {
-	if len(keys) >= MaxVersions {
+	if len(keys) >= maxVersions {
 		return KeyInfo{}, fmt.Errorf("%w: it has %d versions: serve a new file under another provider name and migrate to it", ErrFull, len(keys))
 	}
 	next, err := newKey(len(keys)+1, f.clock.Now(), f.random)

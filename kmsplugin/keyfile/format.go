@@ -12,10 +12,10 @@ import (
 
 // Limits of a key file.
 const (
-	// MaxVersions bounds the versions in a file: one a day for 27 years.
-	MaxVersions = 10_000
-	// MaxFileSize bounds a key file in bytes; MaxVersions stay well below.
-	MaxFileSize = 4 << 20
+	// maxVersions bounds the versions in a file: one a day for 27 years.
+	maxVersions = 10_000
+	// maxFileSize bounds a key file in bytes; maxVersions stay well below.
+	maxFileSize = 4 << 20
 )
 
 const (
@@ -108,8 +108,8 @@ func decode(data []byte) ([]key, error) {
 }
 
 func (d document) keys() ([]key, error) {
-	if len(d.Keys) == 0 || len(d.Keys) > MaxVersions {
-		return nil, fmt.Errorf("it has %d versions, not 1 to %d", len(d.Keys), MaxVersions)
+	if len(d.Keys) == 0 || len(d.Keys) > maxVersions {
+		return nil, fmt.Errorf("it has %d versions, not 1 to %d", len(d.Keys), maxVersions)
 	}
 	keys := make([]key, len(d.Keys))
 	for i, e := range d.Keys {

@@ -53,11 +53,11 @@ func TestAFileReadsBackAsItWasWritten(t *testing.T) {
 }
 
 func TestTheLargestFileIsWithinTheSizeLimit(t *testing.T) {
-	data := encoded(t, newKeys(t, MaxVersions))
-	require.Less(t, len(data), MaxFileSize)
+	data := encoded(t, newKeys(t, maxVersions))
+	require.Less(t, len(data), maxFileSize)
 	_, err := decode(data)
 	require.NoError(t, err)
-	_, err = decode(encoded(t, newKeys(t, MaxVersions+1)))
+	_, err = decode(encoded(t, newKeys(t, maxVersions+1)))
 	require.ErrorContains(t, err, "10001 versions")
 }
 

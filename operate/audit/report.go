@@ -40,7 +40,7 @@ type Count struct {
 	Objects int64 `json:"objects"`
 	Bytes   int64 `json:"bytes"`
 	// DEKs is how many different DEKs or seeds there are, for KMS. There may be
-	// more if DEKsAtLeast is set: [MaxDEKs] in all are told apart.
+	// more if DEKsAtLeast is set: a million in all are told apart.
 	DEKs        int64 `json:"deks,omitempty"`
 	DEKsAtLeast bool  `json:"deksAtLeast,omitempty"`
 	// NotOpened is how many did not open, if they were to be.
@@ -58,17 +58,6 @@ type Problem struct {
 	Form
 	// Why is one line, without key material.
 	Why string `json:"why"`
-}
-
-// NotOpened is how many objects did not open.
-func (r *Report) NotOpened() int64 {
-	n := int64(0)
-	for _, resource := range r.Resources {
-		for _, c := range resource.Forms {
-			n += c.NotOpened
-		}
-	}
-	return n
 }
 
 // NotEmpty is an error if nothing at all was found, which would pass every check.

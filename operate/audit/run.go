@@ -61,7 +61,7 @@ const progressEvery = 100
 
 // Run walks what a source holds and counts it. An error ends it without a
 // report: a part would look like the whole. It holds one object at a time, and
-// of what it counts [MaxRows] rows and [MaxDEKs] DEKs; what else is held is the
+// of what it counts [MaxRows] rows and a million DEKs; what else is held is the
 // source's.
 func Run(ctx context.Context, source Source, o Options) (*Report, error) {
 	o = o.withDefaults()

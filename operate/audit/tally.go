@@ -15,8 +15,8 @@ import (
 const (
 	// MaxRows is how many pairs of a resource and a form are told apart.
 	MaxRows = 4096
-	// MaxDEKs is how many DEKs and seeds are told apart, some 20 bytes each.
-	MaxDEKs = 1 << 20
+	// maxDEKs is how many DEKs and seeds are told apart, some 20 bytes each.
+	maxDEKs = 1 << 20
 	// Rest is the name of what was not told apart.
 	Rest = "(others)"
 
@@ -105,7 +105,7 @@ func (t *tally) addDEK(c *count, wrapped []byte) {
 	if _, ok := c.deks[hash]; ok {
 		return
 	}
-	if t.deks >= MaxDEKs {
+	if t.deks >= maxDEKs {
 		c.DEKsAtLeast = true
 		return
 	}

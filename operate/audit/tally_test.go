@@ -11,7 +11,7 @@ import (
 
 func TestDEKsAreToldApartUpToALimit(t *testing.T) {
 	tally := newTally(1)
-	tally.deks = MaxDEKs - 2
+	tally.deks = maxDEKs - 2
 	add := func(resource, dek string) {
 		i := Inspection{Form: Form{Kind: config.KMSv1, Name: "old"}, WrappedDEK: []byte(dek)}
 		tally.add(Object{Key: "/registry/x"}, schema.GroupResource{Resource: resource}, true, i, nil)
@@ -26,5 +26,5 @@ func TestDEKsAreToldApartUpToALimit(t *testing.T) {
 	require.True(t, secrets.DEKsAtLeast)
 	require.Zero(t, pods.DEKs)
 	require.True(t, pods.DEKsAtLeast)
-	require.Equal(t, MaxDEKs, tally.deks)
+	require.Equal(t, maxDEKs, tally.deks)
 }

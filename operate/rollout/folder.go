@@ -47,8 +47,8 @@ func (f *Folder) Hold() error {
 // Release lets others work with the folder.
 func (f *Folder) Release() error { return f.lock.Release() }
 
-// Load is the state that was stored last, if any was.
-func (f *Folder) Load() (s rotation.State, begun bool, err error) {
+// load is the state that was stored last, if any was.
+func (f *Folder) load() (s rotation.State, begun bool, err error) {
 	file, err := os.Open(f.file())
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, false, nil
@@ -67,8 +67,8 @@ func (f *Folder) Load() (s rotation.State, begun bool, err error) {
 	return s, true, nil
 }
 
-// Save replaces it in one step.
-func (f *Folder) Save(s rotation.State) error {
+// save replaces it in one step.
+func (f *Folder) save(s rotation.State) error {
 	data, err := s.Encode()
 	if err != nil {
 		return err

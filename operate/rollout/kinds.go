@@ -65,18 +65,19 @@ func (k TwoPlugins) drive(ctx context.Context, w *world, s rotation.State, o dri
 // OnePlugin is the rotation of a plugin whose key_id changes while it runs.
 type OnePlugin struct {
 	Providers []string
-	// From is the key_id to be left, or its hash, or [Current], or empty.
+	// From is the key_id to be left, or its hash, or "current" for the one
+	// that all apiservers have now, or empty.
 	From string
 	// Watch has it rotate whenever the key_id changes, and not end.
 	Watch bool
 }
 
-// Current is the key_id that all apiservers have now.
-const Current = "current"
+// current is the key_id that all apiservers have now.
+const current = "current"
 
 func (k OnePlugin) begin(ctx context.Context, p rotation.Plan, observe observer) (rotation.State, error) {
 	from := k.leftHash()
-	if k.From == Current {
+	if k.From == current {
 		var err error
 		if from, err = rotation.CurrentKeyID(observe(ctx), k.Providers); err != nil {
 			return rotation.State{}, err
@@ -103,7 +104,7 @@ func (k OnePlugin) owns(s rotation.State) bool {
 	switch k.From {
 	case "":
 		return true
-	case Current:
+	case current:
 		return k.Watch || p.ProvenAt.IsZero()
 	}
 	return p.From == k.leftHash()

@@ -58,7 +58,7 @@ type Prepared struct {
 // Prepare reads the state and the configurations, and plans a rotation unless
 // one has begun. The error wraps [ErrAnother] if that is another one.
 func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
-	s, begun, err := r.Folder.Load()
+	s, begun, err := r.Folder.load()
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (r *Rotation) begin(ctx context.Context, found configurations) (s rotation.
 // of [drive.Run].
 func (p *Prepared) Drive(ctx context.Context, store *reencrypt.Store, w Watcher, o drive.Options) (rotation.Done, error) {
 	r := p.rotation
-	o.Save = r.Folder.Save
+	o.Save = r.Folder.save
 	return r.Kind.drive(ctx, &world{
 		fleet: r.Fleet, store: store, watcher: w, canaries: maps.Clone(p.canaries), providers: r.Kind.providers(),
 		stages: stages{files: r.Files, hashes: p.State.Plan.Configs, copies: r.Folder.Path},

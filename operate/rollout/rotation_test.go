@@ -76,7 +76,7 @@ func TestARotationGoesOnWithItsOwnStateAlone(t *testing.T) {
 	p, err := r.Prepare(t.Context())
 	require.NoError(t, err)
 	p.State.Plan.Hold = rotation.Duration(time.Hour)
-	require.NoError(t, r.Folder.Save(p.State))
+	require.NoError(t, r.Folder.save(p.State))
 	again, err := r.Prepare(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, p.State, again.State)
@@ -125,9 +125,9 @@ func TestWhichStateARotationOwns(t *testing.T) {
 		{"by the key_id", OnePlugin{Providers: []string{"kms"}, From: "one"}, open, true},
 		{"by its hash", OnePlugin{Providers: []string{"kms"}, From: hashed.ID("one")}, open, true},
 		{"of another key_id", OnePlugin{Providers: []string{"kms"}, From: "two"}, open, false},
-		{"from current, on its way", OnePlugin{Providers: []string{"kms"}, From: Current}, open, true},
-		{"from current, finished", OnePlugin{Providers: []string{"kms"}, From: Current}, done, false},
-		{"from current, without end", OnePlugin{Providers: []string{"kms"}, From: Current, Watch: true}, done, true},
+		{"from current, on its way", OnePlugin{Providers: []string{"kms"}, From: current}, open, true},
+		{"from current, finished", OnePlugin{Providers: []string{"kms"}, From: current}, done, false},
+		{"from current, without end", OnePlugin{Providers: []string{"kms"}, From: current, Watch: true}, done, true},
 		{"of other providers", OnePlugin{Providers: []string{"other"}}, open, false},
 		{"of another kind", OnePlugin{Providers: []string{"kms"}}, rotation.State{}, false},
 	} {
@@ -137,7 +137,7 @@ func TestWhichStateARotationOwns(t *testing.T) {
 
 func TestAFolderIsForOneProcess(t *testing.T) {
 	one := &Folder{Path: t.TempDir() + "/new"}
-	_, begun, err := one.Load()
+	_, begun, err := one.load()
 	require.NoError(t, err)
 	require.False(t, begun)
 	require.NoError(t, one.Hold())

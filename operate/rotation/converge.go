@@ -6,38 +6,6 @@ import (
 	"time"
 )
 
-// Expected is what the apiservers of a cluster are held to.
-type Expected struct {
-	// Instances are all apiservers there are, not those that happen to answer.
-	Instances []string
-	// Providers are the names of the write provider: one, or several on the same
-	// plugin where each resource has its own.
-	Providers []string
-	// MaxAge is how old an answer may be.
-	MaxAge time.Duration
-	// WroteSince is from when on a write counts; zero for any.
-	WroteSince time.Time
-}
-
-// Convergence is whether all apiservers write under one key_id.
-type Convergence struct {
-	// KeyID is the hash of that key_id, empty unless Waiting is.
-	KeyID string
-	// Waiting is what is in the way: [Missing], [Stale], [Unhealthy],
-	// [Divergent] or [Unproven], each once, with the instances it is about.
-	Waiting []Waiting
-}
-
-// Converge reports whether every expected instance answered lately, has the same
-// key_id from a healthy plugin, and made its latest write with each provider
-// under it. The last is what kube-apiserver's Status poll cannot tell: an
-// apiserver goes on under the old key for minutes after the plugin names a new
-// one.
-func Converge(x Expected, o Observation, now time.Time) Convergence {
-	v := look(x.Instances, x.MaxAge, o, now)
-	return Convergence{KeyID: v.converged(x.Providers, x.WroteSince), Waiting: v.waiting()}
-}
-
 // view is an observation through the eyes of one who expects certain instances.
 type view struct {
 	expected []string
@@ -52,9 +20,9 @@ func look(expected []string, maxAge time.Duration, o Observation, now time.Time)
 		i := o.Instances[name]
 		switch age := now.Sub(i.CheckedAt); {
 		case i.CheckedAt.IsZero():
-			v.note(Missing, name, i.Problem)
+			v.note(missing, name, i.Problem)
 		case age > maxAge || -age > maxAge:
-			v.note(Stale, name, i.Problem)
+			v.note(stale, name, i.Problem)
 		default:
 			v.usable[name] = i
 		}
@@ -91,11 +59,11 @@ func (v *view) agree(providers []string) string {
 		for _, lack := range i.Lacks(providers) {
 			switch {
 			case !lack.Told:
-				v.note(Missing, name, "tells nothing of provider "+lack.Provider)
+				v.note(missing, name, "tells nothing of provider "+lack.Provider)
 			case !lack.Healthy:
-				v.note(Unhealthy, name, lack.Problem)
+				v.note(unhealthy, name, lack.Problem)
 			default:
-				v.note(Unhealthy, name, "knows no key_id of provider "+lack.Provider)
+				v.note(unhealthy, name, "knows no key_id of provider "+lack.Provider)
 			}
 		}
 	}
@@ -103,18 +71,22 @@ func (v *view) agree(providers []string) string {
 	if len(by) > 1 {
 		for _, names := range by {
 			for _, name := range names {
-				v.note(Divergent, name, "")
+				v.note(divergent, name, "")
 			}
 		}
-		v.found[Divergent].KeyIDs = by
+		v.found[divergent].KeyIDs = by
 	}
-	if len(by) != 1 || v.found[Missing] != nil || v.found[Stale] != nil || v.found[Unhealthy] != nil {
+	if len(by) != 1 || v.found[missing] != nil || v.found[stale] != nil || v.found[unhealthy] != nil {
 		return ""
 	}
 	return slices.Collect(maps.Keys(by))[0]
 }
 
-// converged is the key_id that all write under, or empty.
+// converged is the key_id that all write under, or empty: every expected instance
+// answered lately, has it from a healthy plugin, and made its latest write with each
+// provider under it. The last is what kube-apiserver's Status poll cannot tell: an
+// apiserver goes on under the old key for minutes after the plugin names a new one.
+// A write before since does not count.
 func (v *view) converged(providers []string, since time.Time) string {
 	keyID := v.agree(providers)
 	if keyID != "" {
@@ -132,7 +104,7 @@ func (v *view) proven(providers []string, keyID string, since time.Time) {
 		for _, provider := range providers {
 			p := v.usable[name].Providers[provider]
 			if p.WroteKeyID != keyID || p.WroteAt.Before(since) {
-				v.note(Unproven, name, "")
+				v.note(unproven, name, "")
 			}
 		}
 	}
@@ -145,7 +117,7 @@ func (v *view) strays(providers []string, keyID string) bool {
 }
 
 // order is that of the reasons that concern instances.
-var order = []Reason{Missing, Stale, ForeignConfig, OtherConfig, Unhealthy, Divergent, Unproven, NotRotated}
+var order = []Reason{missing, stale, foreignConfig, otherConfig, unhealthy, divergent, unproven, notRotated}
 
 // waiting is what was found, in the order of the reasons.
 func (v *view) waiting() []Waiting {
@@ -174,7 +146,7 @@ func (v *view) keyIDs(providers []string) []string {
 // canaries asks for a write through those that were not seen writing, once
 // nothing else is in the way of showing it.
 func (v *view) canaries(providers []string) []Action {
-	w := v.found[Unproven]
+	w := v.found[unproven]
 	if w == nil || len(v.found) > 1 {
 		return nil
 	}

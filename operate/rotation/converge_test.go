@@ -53,35 +53,35 @@ func TestI10WhatIsInTheWayIsNamed(t *testing.T) {
 		want   []rotation.Waiting
 	}{
 		"never seen": {func(all map[string]rotation.Instance) { delete(all, "b") },
-			[]rotation.Waiting{{Reason: rotation.Missing, Instances: []string{"b"}}}},
+			[]rotation.Waiting{{Reason: "missing", Instances: []string{"b"}}}},
 		"never answered": {func(all map[string]rotation.Instance) { all["b"] = rotation.Instance{Problem: "refused"} },
-			[]rotation.Waiting{{Reason: rotation.Missing, Instances: []string{"b"}, Details: map[string]string{"b": "refused"}}}},
+			[]rotation.Waiting{{Reason: "missing", Instances: []string{"b"}, Details: map[string]string{"b": "refused"}}}},
 		"without the provider": {func(all map[string]rotation.Instance) { all["b"] = rotation.Instance{CheckedAt: start} },
-			[]rotation.Waiting{{Reason: rotation.Missing, Instances: []string{"b"}, Details: map[string]string{"b": "tells nothing of provider kms"}}}},
+			[]rotation.Waiting{{Reason: "missing", Instances: []string{"b"}, Details: map[string]string{"b": "tells nothing of provider kms"}}}},
 		"old": {func(all map[string]rotation.Instance) { all["c"] = old },
-			[]rotation.Waiting{{Reason: rotation.Stale, Instances: []string{"c"}}}},
+			[]rotation.Waiting{{Reason: "stale", Instances: []string{"c"}}}},
 		"from the future": {func(all map[string]rotation.Instance) { all["c"] = writing(start.Add(time.Hour), "", keyB) },
-			[]rotation.Waiting{{Reason: rotation.Stale, Instances: []string{"c"}}}},
+			[]rotation.Waiting{{Reason: "stale", Instances: []string{"c"}}}},
 		"unhealthy": {func(all map[string]rotation.Instance) {
 			all["a"] = with(all["a"], func(p *rotation.Provider) { p.Healthy, p.Problem = false, "status_error" })
-		}, []rotation.Waiting{{Reason: rotation.Unhealthy, Instances: []string{"a"}, Details: map[string]string{"a": "status_error"}}}},
+		}, []rotation.Waiting{{Reason: "unhealthy", Instances: []string{"a"}, Details: map[string]string{"a": "status_error"}}}},
 		"no key_id": {func(all map[string]rotation.Instance) {
 			all["a"] = with(all["a"], func(p *rotation.Provider) { p.KeyID = "" })
-		}, []rotation.Waiting{{Reason: rotation.Unhealthy, Instances: []string{"a"}, Details: map[string]string{"a": "knows no key_id of provider kms"}}}},
+		}, []rotation.Waiting{{Reason: "unhealthy", Instances: []string{"a"}, Details: map[string]string{"a": "knows no key_id of provider kms"}}}},
 		"divergent": {func(all map[string]rotation.Instance) { all["b"] = writing(start, "", keyA) },
-			[]rotation.Waiting{{Reason: rotation.Divergent, Instances: []string{"a", "b", "c"}, KeyIDs: map[string][]string{keyA: {"b"}, keyB: {"a", "c"}}}}},
+			[]rotation.Waiting{{Reason: "divergent", Instances: []string{"a", "b", "c"}, KeyIDs: map[string][]string{keyA: {"b"}, keyB: {"a", "c"}}}}},
 		"still writing under the old one": {func(all map[string]rotation.Instance) {
 			all["b"] = with(all["b"], func(p *rotation.Provider) { p.WroteKeyID = keyA })
-		}, []rotation.Waiting{{Reason: rotation.Unproven, Instances: []string{"b"}}}},
+		}, []rotation.Waiting{{Reason: "unproven", Instances: []string{"b"}}}},
 		"wrote nothing": {func(all map[string]rotation.Instance) {
 			all["b"] = with(all["b"], func(p *rotation.Provider) { p.WroteKeyID, p.WroteAt = "", time.Time{} })
-		}, []rotation.Waiting{{Reason: rotation.Unproven, Instances: []string{"b"}}}},
+		}, []rotation.Waiting{{Reason: "unproven", Instances: []string{"b"}}}},
 		"several at once": {func(all map[string]rotation.Instance) {
 			delete(all, "a")
 			all["b"] = old
 			all["c"] = with(all["c"], func(p *rotation.Provider) { p.Healthy = false })
-		}, []rotation.Waiting{{Reason: rotation.Missing, Instances: []string{"a"}}, {Reason: rotation.Stale, Instances: []string{"b"}},
-			{Reason: rotation.Unhealthy, Instances: []string{"c"}}}},
+		}, []rotation.Waiting{{Reason: "missing", Instances: []string{"a"}}, {Reason: "stale", Instances: []string{"b"}},
+			{Reason: "unhealthy", Instances: []string{"c"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := converge(three(tc.change))
@@ -109,14 +109,14 @@ func TestWritesBeforeTheMomentThatCountsProveNothing(t *testing.T) {
 	require.Equal(t, keyB, rotation.Converge(expected, rotation.Observation{Instances: all}, start).KeyID)
 	expected.WroteSince = start.Add(1)
 	c := rotation.Converge(expected, rotation.Observation{Instances: all}, start)
-	require.Equal(t, []rotation.Waiting{{Reason: rotation.Unproven, Instances: []string{"a", "b", "c"}}}, c.Waiting)
+	require.Equal(t, []rotation.Waiting{{Reason: "unproven", Instances: []string{"a", "b", "c"}}}, c.Waiting)
 }
 
 func TestReasonsReadAsOneLine(t *testing.T) {
-	require.Equal(t, "divergent: a, b; b has A1; a has B2", rotation.Waiting{Reason: rotation.Divergent, Instances: []string{"a", "b"},
+	require.Equal(t, "divergent: a, b; b has A1; a has B2", rotation.Waiting{Reason: "divergent", Instances: []string{"a", "b"},
 		KeyIDs: map[string][]string{"A1": {"b"}, "B2": {"a"}}}.String())
 	require.Equal(t, "left 3 objects; secrets: [3 under no KMS provider]; until 2026-11-20T12:00:00Z at the earliest", rotation.Waiting{
-		Reason: rotation.Left, Objects: 3, Details: map[string]string{"secrets": "[3 under no KMS provider]"}, Until: start}.String())
-	require.Equal(t, "foreign config: b; b: sha256:1", rotation.Waiting{Reason: rotation.ForeignConfig, Instances: []string{"b"},
+		Reason: "left", Objects: 3, Details: map[string]string{"secrets": "[3 under no KMS provider]"}, Until: start}.String())
+	require.Equal(t, "foreign config: b; b: sha256:1", rotation.Waiting{Reason: "foreign_config", Instances: []string{"b"},
 		Details: map[string]string{"b": "sha256:1"}}.String())
 }

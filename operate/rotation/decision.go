@@ -137,38 +137,39 @@ func (a Done) String() string {
 	return s
 }
 
-// Reason is what is waited for.
+// Reason is what is waited for, in a word for people: see docs/atrest.md. What to do
+// stands in the actions.
 type Reason string
 
 // The reasons, in the order in which they are reported.
 const (
-	// Missing: an instance never answered, or tells nothing of a provider.
-	Missing Reason = "missing"
-	// Stale: the latest answer of an instance is too old to go by.
-	Stale Reason = "stale"
-	// ForeignConfig: an instance has a configuration in effect that is none of
+	// missing: an instance never answered, or tells nothing of a provider.
+	missing Reason = "missing"
+	// stale: the latest answer of an instance is too old to go by.
+	stale Reason = "stale"
+	// foreignConfig: an instance has a configuration in effect that is none of
 	// the plan's. Somebody else changed it, and has to say what is meant.
-	ForeignConfig Reason = "foreign_config"
-	// OtherConfig: an instance has another configuration of the plan in effect.
-	OtherConfig Reason = "other_config"
-	// Unhealthy: something is wrong with a plugin of an instance.
-	Unhealthy Reason = "unhealthy"
-	// Divergent: the instances have different key_ids.
-	Divergent Reason = "divergent"
-	// Unproven: an instance has not been seen writing under the key_id.
-	Unproven Reason = "unproven"
-	// NotRotated: all instances still have the key_id that is to be left.
-	NotRotated Reason = "not_rotated"
-	// Holding: everything is as it should be, and has to stay so until then.
-	Holding Reason = "holding"
-	// Migrating: objects are being rewritten.
-	Migrating Reason = "migrating"
-	// Retrying: rewriting failed for a resource and is tried again then.
-	Retrying Reason = "retrying"
-	// Auditing: the count of what is stored is not there yet.
-	Auditing Reason = "auditing"
-	// Left: an audit found objects that are not stored as they should be.
-	Left Reason = "left"
+	foreignConfig Reason = "foreign_config"
+	// otherConfig: an instance has another configuration of the plan in effect.
+	otherConfig Reason = "other_config"
+	// unhealthy: something is wrong with a plugin of an instance.
+	unhealthy Reason = "unhealthy"
+	// divergent: the instances have different key_ids.
+	divergent Reason = "divergent"
+	// unproven: an instance has not been seen writing under the key_id.
+	unproven Reason = "unproven"
+	// notRotated: all instances still have the key_id that is to be left.
+	notRotated Reason = "not_rotated"
+	// holding: everything is as it should be, and has to stay so until then.
+	holding Reason = "holding"
+	// migrating: objects are being rewritten.
+	migrating Reason = "migrating"
+	// retrying: rewriting failed for a resource and is tried again then.
+	retrying Reason = "retrying"
+	// auditing: the count of what is stored is not there yet.
+	auditing Reason = "auditing"
+	// left: an audit found objects that are not stored as they should be.
+	left Reason = "left"
 )
 
 // Waiting is one thing that is waited for, with names.
@@ -176,13 +177,13 @@ type Waiting struct {
 	Reason Reason `json:"reason"`
 	// Instances are sorted.
 	Instances []string `json:"instances,omitempty"`
-	// KeyIDs are, for [Divergent], the instances by hash of their key_id.
+	// KeyIDs are, where they diverge, the instances by hash of their key_id.
 	KeyIDs map[string][]string `json:"keyIDs,omitempty"`
 	// Details says more of an instance, or of a resource.
 	Details map[string]string `json:"details,omitempty"`
 	// Until is when it is over at the earliest, if that is known.
 	Until time.Time `json:"until,omitzero"`
-	// Objects is how many are [Left].
+	// Objects is how many are left.
 	Objects int64 `json:"objects,omitempty"`
 }
 

@@ -38,7 +38,7 @@ func TestACountIsNoProofOfWhatIsWrittenUnderTheFormerKeySince(t *testing.T) {
 			require.False(t, done, "what a wrote is not counted")
 			require.IsType(t, rotation.RunAudit{}, decision.Actions[0])
 			d.audit(stored("secrets", keyB, 2), stored("secrets", keyA, 1))
-			require.Equal(t, []rotation.Reason{rotation.Left}, reasons(d.next(time.Second)))
+			require.Equal(t, []string{"left"}, reasons(d.next(time.Second)))
 		})
 	}
 }
@@ -49,7 +49,7 @@ func TestWhatIsLeftIsLeftWhateverItIs(t *testing.T) {
 	d.proving(keyB)
 	d.audit(stored("secrets", keyB, 3), stored("things.example.com", keyA, 1), rotation.Count{Resource: "others", Objects: 9})
 	decision := d.next(time.Second)
-	require.Equal(t, []rotation.Reason{rotation.Left}, reasons(decision))
+	require.Equal(t, []string{"left"}, reasons(decision))
 	require.EqualValues(t, 1, decision.Waiting[0].Objects)
 	require.Equal(t, migrate(keyB, 2, "things.example.com"), d.next(time.Hour).Actions)
 }
@@ -65,7 +65,7 @@ func TestAForeignConfigurationIsFollowedByAnotherCount(t *testing.T) {
 	theirs := d.seen.Instances["a"]
 	theirs.ConfigHash = "theirs"
 	d.seen.Instances["a"] = theirs
-	require.Contains(t, reasons(d.next(1)), rotation.ForeignConfig)
+	require.Contains(t, reasons(d.next(1)), "foreign_config")
 	d.has("a", 2)
 	d.has("b", 2)
 	for range 3 {
@@ -100,7 +100,7 @@ func TestAHoldBeginsAnewAfterAPause(t *testing.T) {
 	d.all(keyB)
 	d.next(0)
 	d.state = rotation.Resume(d.state, d.now.Add(time.Hour))
-	require.Equal(t, []rotation.Reason{rotation.Holding}, reasons(d.next(time.Hour)))
+	require.Equal(t, []string{"holding"}, reasons(d.next(time.Hour)))
 	require.NotEmpty(t, d.next(hold).Actions)
 
 	d = newTwoPlugins(t)
@@ -109,7 +109,7 @@ func TestAHoldBeginsAnewAfterAPause(t *testing.T) {
 	d.next(1)
 	d.has("a", 2)
 	d.has("b", 2)
-	require.Equal(t, []rotation.Reason{rotation.Holding}, reasons(d.next(1)))
+	require.Equal(t, []string{"holding"}, reasons(d.next(1)))
 	d.state = rotation.Resume(d.state, d.now.Add(time.Hour))
-	require.Equal(t, []rotation.Reason{rotation.Holding}, reasons(d.next(time.Hour)))
+	require.Equal(t, []string{"holding"}, reasons(d.next(time.Hour)))
 }

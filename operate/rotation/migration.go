@@ -38,7 +38,7 @@ func (s *State) migrate(o Observation, providers []string, mayStart bool, now ti
 	m := s.Migration
 	running := m.take(o.Migrations, now)
 	var start []string
-	retrying := Waiting{Reason: Retrying}
+	retrying := Waiting{Reason: retrying}
 	for _, resource := range m.Resources {
 		failure, failed := m.Failures[resource]
 		due := failure.At.Add(time.Duration(s.Plan.RetryAfter))
@@ -59,7 +59,7 @@ func (s *State) migrate(o Observation, providers []string, mayStart bool, now ti
 		running = append(running, start...)
 	}
 	if len(running) > 0 {
-		d.Waiting = append(d.Waiting, Waiting{Reason: Migrating, Details: same(running, "being rewritten")})
+		d.Waiting = append(d.Waiting, Waiting{Reason: migrating, Details: same(running, "being rewritten")})
 	}
 	if retrying.Details != nil {
 		d.Waiting = append(d.Waiting, retrying)
@@ -95,22 +95,22 @@ func (m *Migration) take(reports []Progress, now time.Time) (running []string) {
 	return running
 }
 
-// prove looks into the audit for objects that left says are not as they should
-// be, and is over when there are none. Those that are there were missed, or
-// written since: after a while, and if mayStart, their resources are rewritten
-// again.
-func (s *State) prove(o Observation, left func(Count) bool, mayStart bool, now time.Time) (d Decision, over bool, again []string) {
+// prove looks into the audit for objects of which remains says that they are not
+// as they should be, and is over when there are none. Those that are there were
+// missed, or written since: after a while, and if mayStart, their resources are
+// rewritten again.
+func (s *State) prove(o Observation, remains func(Count) bool, mayStart bool, now time.Time) (d Decision, over bool, again []string) {
 	if s.AuditAfter.After(now) { // the clock was set back
 		s.AuditAfter = now
 	}
 	if o.Audit == nil || o.Audit.StartedAt.Before(s.AuditAfter) {
 		d.Actions = []Action{RunAudit{After: s.AuditAfter, Resources: slices.Clone(s.Plan.Resources)}}
-		d.Waiting = []Waiting{{Reason: Auditing}}
+		d.Waiting = []Waiting{{Reason: auditing}}
 		return d, false, nil
 	}
-	w := Waiting{Reason: Left, Until: s.AuditAfter.Add(time.Duration(s.Plan.RetryAfter)), Details: map[string]string{}}
+	w := Waiting{Reason: left, Until: s.AuditAfter.Add(time.Duration(s.Plan.RetryAfter)), Details: map[string]string{}}
 	for _, c := range o.Audit.Counts {
-		if c.Objects > 0 && left(c) {
+		if c.Objects > 0 && remains(c) {
 			w.Objects += c.Objects
 			w.Details[c.Resource] += c.under()
 		}

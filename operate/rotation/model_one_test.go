@@ -52,7 +52,7 @@ func (r oneState) state() rotation.State {
 		Hold: rotation.Duration(modelHold * time.Minute), MaxAge: rotation.Duration(modelMaxAge * time.Minute), RetryAfter: rotation.Duration(modelRetry * time.Minute)}
 	p := &rotation.OnePlugin{Providers: []string{"kms"}, Target: r.target.hash(), Migrated: r.migrated.hash(),
 		Seen: hashesOf(r.seenA, r.seenB), Former: hashesOf(r.formerA, r.formerB)}
-	s := rotation.State{Version: rotation.Version, Plan: plan, OnePlugin: p, Round: 1, AuditAfter: ago(r.auditAge).Add(-2)}
+	s := rotation.State{Version: 1, Plan: plan, OnePlugin: p, Round: 1, AuditAfter: ago(r.auditAge).Add(-2)}
 	if r.candidate != 0 {
 		p.Candidate = &rotation.Candidate{KeyID: r.candidate.hash(), Since: ago(r.candidateAge)}
 	}

@@ -40,17 +40,17 @@ type twoState struct {
 	agreedAge, auditAge, failedAge int8
 }
 
-var twoSteps = []rotation.Step{rotation.StepAdd, rotation.StepSwap, rotation.StepMigrate, rotation.StepProve, rotation.StepRemove, rotation.StepDone}
+var twoSteps = []rotation.Step{"add", "swap", "migrate", "prove", "remove", "done"}
 
 func (r twoState) state() rotation.State {
 	plan := oneState{}.state().Plan
 	plan.Configs = map[string][]string{"0": hashOf("0"), "1": hashOf("1")}
 	t := &rotation.TwoPlugins{Old: []string{"old"}, New: []string{"new"}, Step: twoSteps[r.step], Since: ago(9)}
-	s := rotation.State{Version: rotation.Version, Plan: plan, TwoPlugins: t, Round: 1, AuditAfter: ago(r.auditAge).Add(-2)}
+	s := rotation.State{Version: 1, Plan: plan, TwoPlugins: t, Round: 1, AuditAfter: ago(r.auditAge).Add(-2)}
 	if r.agreed {
 		t.KeyID, t.AgreedAt = keyB, ago(r.agreedAge)
 	}
-	if t.Step == rotation.StepMigrate {
+	if t.Step == "migrate" {
 		s.Migration = modelMigration(keyB, r.ended, r.failed, r.failedAge)
 	}
 	return s
@@ -60,11 +60,11 @@ func twoStateOf(s rotation.State) twoState {
 	t := s.TwoPlugins
 	r := twoState{step: int8(slices.Index(twoSteps, t.Step)), agreed: t.KeyID != ""}
 	switch {
-	case t.Step == rotation.StepSwap && r.agreed:
+	case t.Step == "swap" && r.agreed:
 		r.agreedAge = age(t.AgreedAt, modelHold)
-	case t.Step == rotation.StepProve:
+	case t.Step == "prove":
 		r.auditAge = age(s.AuditAfter, modelRetry)
-	case t.Step == rotation.StepMigrate:
+	case t.Step == "migrate":
 		r.ended = len(s.Migration.Ended) > 0
 		if f, failed := s.Migration.Failures["secrets"]; failed {
 			r.failed, r.failedAge = true, age(f.At, modelRetry)
@@ -106,7 +106,7 @@ func (w two) think(m machine) (to two, wrong string) {
 	if s.Migration == nil || before.Migration == nil || s.Round != before.Round {
 		to.migrating = ""
 	}
-	if s.TwoPlugins.Step != rotation.StepProve || before.TwoPlugins.Step != rotation.StepProve {
+	if s.TwoPlugins.Step != "prove" || before.TwoPlugins.Step != "prove" {
 		to.audited, to.auditSaw = false, false
 	}
 	for _, a := range d.Actions {
@@ -261,7 +261,7 @@ func twoStart() two { return two{servers: [2]twoServer{{up: true}, {up: true}}} 
 
 func TestTwoApiserversAndTwoPluginsAreSearchedCompletely(t *testing.T) {
 	found := explore(twoStart(), func(w two) []move[two] { return w.moves(rotation.Next) })
-	requireSound(t, found, func(w two) bool { return twoSteps[w.rotation.step] == rotation.StepDone })
+	requireSound(t, found, func(w two) bool { return twoSteps[w.rotation.step] == "done" })
 }
 
 func TestTheModelOfTwoPluginsCatchesABrokenMachine(t *testing.T) {

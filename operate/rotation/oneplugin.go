@@ -44,7 +44,7 @@ type Candidate struct {
 // NewOnePlugin begins a rotation of the key_id of providers, away from the
 // key_id whose hash is from, or from whatever it is if that is empty.
 func NewOnePlugin(p Plan, providers []string, from string) (State, error) {
-	s := State{Version: Version, Plan: p.withDefaults(), OnePlugin: &OnePlugin{Providers: slices.Clone(providers), From: from}}
+	s := State{Version: version, Plan: p.withDefaults(), OnePlugin: &OnePlugin{Providers: slices.Clone(providers), From: from}}
 	return s, s.Validate()
 }
 
@@ -103,7 +103,7 @@ func (p *OnePlugin) meet(v *view, keyID string, now time.Time) {
 	case p.Target == "" && keyID == p.From:
 		p.Candidate = nil
 		for _, name := range v.expected {
-			v.note(NotRotated, name, "")
+			v.note(notRotated, name, "")
 		}
 	case p.Candidate == nil || p.Candidate.KeyID != keyID || p.Candidate.Since.After(now):
 		p.Candidate = &Candidate{KeyID: keyID, Since: now}
@@ -132,7 +132,7 @@ func (s *State) unsettled(v *view, keyID string) Decision {
 	p := s.OnePlugin
 	d := Decision{Waiting: v.waiting(), Actions: v.canaries(p.Providers)}
 	if p.Candidate != nil {
-		d.Waiting = append(d.Waiting, Waiting{Reason: Holding, Until: p.Candidate.Since.Add(time.Duration(s.Plan.Hold)),
+		d.Waiting = append(d.Waiting, Waiting{Reason: holding, Until: p.Candidate.Since.Add(time.Duration(s.Plan.Hold)),
 			KeyIDs: map[string][]string{keyID: slices.Clone(v.expected)}})
 	}
 	return d
@@ -146,13 +146,13 @@ func (s *State) settle(o Observation, v *view, keyID string, now time.Time) Deci
 	}
 	atRest := keyID == p.Target
 	if p.ProvenAt.IsZero() {
-		left := func(c Count) bool {
+		remains := func(c Count) bool {
 			if slices.Contains(p.Providers, c.Provider) {
 				return c.KeyID != p.Target
 			}
 			return slices.Contains(s.Plan.Resources, c.Resource)
 		}
-		more, over, again := s.prove(o, left, atRest, now)
+		more, over, again := s.prove(o, remains, atRest, now)
 		if len(again) > 0 {
 			s.begin(p.Target, again)
 			more, _ = s.migrate(o, p.Providers, true, now)

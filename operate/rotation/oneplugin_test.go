@@ -61,10 +61,10 @@ func (d *driver) audit(counts ...rotation.Count) {
 	d.seen.Audit = &rotation.Audit{StartedAt: d.now, Counts: counts}
 }
 
-func reasons(d rotation.Decision) []rotation.Reason {
-	var all []rotation.Reason
+func reasons(d rotation.Decision) []string {
+	var all []string
 	for _, w := range d.Waiting {
-		all = append(all, w.Reason)
+		all = append(all, string(w.Reason))
 	}
 	return all
 }
@@ -91,22 +91,22 @@ func (d *driver) migrated(key string) {
 
 func TestARotationFromItsBeginningToItsEnd(t *testing.T) {
 	d := newOnePlugin(t, keyA)
-	require.Equal(t, []rotation.Reason{rotation.Missing}, reasons(d.next(0)))
+	require.Equal(t, []string{"missing"}, reasons(d.next(0)))
 	d.all(keyA)
-	require.Equal(t, []rotation.Reason{rotation.NotRotated}, reasons(d.next(time.Hour)))
+	require.Equal(t, []string{"not_rotated"}, reasons(d.next(time.Hour)))
 
 	d.all(keyB)
 	decision := d.next(0)
-	require.Equal(t, []rotation.Reason{rotation.Holding}, reasons(decision))
+	require.Equal(t, []string{"holding"}, reasons(decision))
 	require.Equal(t, d.now.Add(hold), decision.Waiting[0].Until)
-	require.Equal(t, []rotation.Reason{rotation.Holding}, reasons(d.next(hold-1)))
+	require.Equal(t, []string{"holding"}, reasons(d.next(hold-1)))
 	require.Equal(t, migrate(keyB, 1, "secrets", "configmaps"), d.next(1).Actions)
 	require.Equal(t, migrate(keyB, 1, "secrets", "configmaps"), d.next(1).Actions, "asked for until somebody is seen doing it")
 
 	d.report(rotation.Running, "secrets", "configmaps")
 	decision = d.next(1)
 	require.Empty(t, decision.Actions)
-	require.Equal(t, []rotation.Reason{rotation.Migrating}, reasons(decision))
+	require.Equal(t, []string{"migrating"}, reasons(decision))
 	d.seen.Migrations = nil
 	d.report(rotation.Succeeded, "secrets")
 	require.Equal(t, migrate(keyB, 1, "configmaps"), d.next(1).Actions, "what is through is not begun again")
@@ -136,7 +136,7 @@ func TestI11AnyBreakRestartsTheClock(t *testing.T) {
 			d.next(0)
 			d.next(hold - 1)
 			unsettle(d)
-			require.NotContains(t, reasons(d.next(0)), rotation.Holding)
+			require.NotContains(t, reasons(d.next(0)), "holding")
 			d.all(keyB)
 			require.Empty(t, d.next(hold).Actions)
 			require.Empty(t, d.next(hold-1).Actions)
@@ -158,7 +158,7 @@ func TestI10DivergenceNeverStartsAMigration(t *testing.T) {
 	d.seen.Instances["b"] = writing(d.now, "h", keyA)
 	decision := d.next(1)
 	require.Empty(t, decision.Actions, "not even one that was asked for already")
-	require.Equal(t, []rotation.Reason{rotation.Divergent}, reasons(decision))
+	require.Equal(t, []string{"divergent"}, reasons(decision))
 }
 
 func TestAWriteIsAskedForWhereNoneWasSeen(t *testing.T) {
@@ -167,7 +167,7 @@ func TestAWriteIsAskedForWhereNoneWasSeen(t *testing.T) {
 	d.seen.Instances["b"] = with(d.seen.Instances["b"], func(p *rotation.Provider) { p.WroteKeyID = keyA })
 	decision := d.next(0)
 	require.Equal(t, []rotation.Action{rotation.Canary{Instance: "b", Providers: []string{"kms"}}}, decision.Actions)
-	require.Equal(t, []rotation.Reason{rotation.Unproven}, reasons(decision))
+	require.Equal(t, []string{"unproven"}, reasons(decision))
 }
 
 func TestI12I15AChangeDuringAMigrationWaitsAndIsNotLost(t *testing.T) {
@@ -242,7 +242,7 @@ func TestI16AFailedResourceIsTriedAgainLaterAndNoOther(t *testing.T) {
 	d.report(rotation.Failed, "configmaps")
 	decision := d.next(0)
 	require.Empty(t, decision.Actions)
-	require.Equal(t, []rotation.Waiting{{Reason: rotation.Retrying, Details: map[string]string{"configmaps": "because"},
+	require.Equal(t, []rotation.Waiting{{Reason: "retrying", Details: map[string]string{"configmaps": "because"},
 		Until: d.now.Add(time.Duration(rotation.DefaultRetryAfter))}}, decision.Waiting)
 	require.Empty(t, d.next(time.Duration(rotation.DefaultRetryAfter)-1).Actions)
 	require.Equal(t, migrate(keyB, 1, "configmaps"), d.next(1).Actions)
@@ -264,7 +264,7 @@ func TestObjectsLeftAreRewrittenAgain(t *testing.T) {
 	d.next(1)
 	d.audit(stored("secrets", keyA, 2), rotation.Count{Resource: "secrets", Objects: 1}, stored("configmaps", keyB, 5))
 	decision := d.next(0)
-	require.Equal(t, []rotation.Reason{rotation.Left}, reasons(decision))
+	require.Equal(t, []string{"left"}, reasons(decision))
 	require.EqualValues(t, 3, decision.Waiting[0].Objects)
 	require.Equal(t, "[2 under provider kms, key_id "+keyA+"][1 under no KMS provider]", decision.Waiting[0].Details["secrets"])
 	require.Equal(t, migrate(keyB, 2, "secrets"), d.next(time.Duration(rotation.DefaultRetryAfter)).Actions)

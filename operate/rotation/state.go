@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Version is that of the form in which a [State] is stored.
-const Version = 1
+// version is that of the form in which a [State] is stored.
+const version = 1
 
 // MaxSize is how many bytes [Decode] reads at most.
 const MaxSize = 4 << 20
@@ -84,7 +84,7 @@ func (s State) Encode() ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
-// Decode reads what [State.Encode] wrote. It refuses another [Version], fields
+// Decode reads what [State.Encode] wrote. It refuses another version, fields
 // that it does not know and a State that is not [State.Validate]: a rotation
 // that goes on from half of its state is worse than one that stops.
 func Decode(data []byte) (State, error) {
@@ -95,8 +95,8 @@ func Decode(data []byte) (State, error) {
 	if err := json.Unmarshal(data, &head); err != nil {
 		return State{}, fmt.Errorf("rotation state is not JSON: %w: use a copy of the file, or begin a new rotation, which finds out how far the last one got", err)
 	}
-	if head.Version != Version {
-		return State{}, fmt.Errorf("rotation state has version %d, this program reads %d: use the program that wrote it", head.Version, Version)
+	if head.Version != version {
+		return State{}, fmt.Errorf("rotation state has version %d, this program reads %d: use the program that wrote it", head.Version, version)
 	}
 	var s State
 	in := json.NewDecoder(bytes.NewReader(data))
@@ -111,8 +111,8 @@ func Decode(data []byte) (State, error) {
 func (s State) Validate() error {
 	var err error
 	switch {
-	case s.Version != Version:
-		err = fmt.Errorf("version is %d, want %d", s.Version, Version)
+	case s.Version != version:
+		err = fmt.Errorf("version is %d, want %d", s.Version, version)
 	case (s.TwoPlugins == nil) == (s.OnePlugin == nil):
 		err = errors.New("exactly one of twoPlugins and onePlugin has to be set")
 	case s.Round < 0:
@@ -212,10 +212,10 @@ func Resume(s State, now time.Time) State {
 	}
 	if t := s.TwoPlugins; t != nil {
 		switch t.Step {
-		case StepSwap:
+		case stepSwap:
 			t.AgreedAt, t.KeyID = time.Time{}, ""
-		case StepRemove:
-			t.Step, t.Since = StepProve, now
+		case stepRemove:
+			t.Step, t.Since = stepProve, now
 		}
 	}
 	return s

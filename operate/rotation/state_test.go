@@ -130,7 +130,7 @@ func TestThePlanIsShownAndFollowed(t *testing.T) {
 func TestADecisionIsReadByPrograms(t *testing.T) {
 	data, err := json.Marshal(rotation.Decision{
 		Actions: []rotation.Action{rotation.Canary{Instance: "a", Providers: []string{"kms"}}},
-		Waiting: []rotation.Waiting{{Reason: rotation.Unproven, Instances: []string{"a"}}},
+		Waiting: []rotation.Waiting{{Reason: "unproven", Instances: []string{"a"}}},
 	})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"actions": [{"canary": {"instance": "a", "providers": ["kms"]}}], "waiting": [{"reason": "unproven", "instances": ["a"]}]}`, string(data))

@@ -51,26 +51,26 @@ type Step string
 // The steps. One begins when the one before is confirmed, and the rotation goes
 // back when an apiserver does.
 const (
-	// StepAdd brings the new provider to all as one that reads.
-	StepAdd Step = "add"
-	// StepSwap makes it the one that writes.
-	StepSwap Step = "swap"
-	// StepMigrate rewrites what was written before.
-	StepMigrate Step = "migrate"
-	// StepProve looks for what is left under the old provider.
-	StepProve Step = "prove"
-	// StepRemove takes the old provider away.
-	StepRemove Step = "remove"
-	// StepDone is the end.
-	StepDone Step = "done"
+	// stepAdd brings the new provider to all as one that reads.
+	stepAdd Step = "add"
+	// stepSwap makes it the one that writes.
+	stepSwap Step = "swap"
+	// stepMigrate rewrites what was written before.
+	stepMigrate Step = "migrate"
+	// stepProve looks for what is left under the old provider.
+	stepProve Step = "prove"
+	// stepRemove takes the old provider away.
+	stepRemove Step = "remove"
+	// stepDone is the end.
+	stepDone Step = "done"
 )
 
-var steps = []Step{StepAdd, StepSwap, StepMigrate, StepProve, StepRemove, StepDone}
+var steps = []Step{stepAdd, stepSwap, stepMigrate, stepProve, stepRemove, stepDone}
 
 // NewTwoPlugins begins a rotation from the providers old to the providers new.
 func NewTwoPlugins(p Plan, old, new []string) (State, error) {
-	s := State{Version: Version, Plan: p.withDefaults(),
-		TwoPlugins: &TwoPlugins{Old: slices.Clone(old), New: slices.Clone(new), Step: StepAdd}}
+	s := State{Version: version, Plan: p.withDefaults(),
+		TwoPlugins: &TwoPlugins{Old: slices.Clone(old), New: slices.Clone(new), Step: stepAdd}}
 	return s, s.Validate()
 }
 
@@ -78,11 +78,11 @@ func (t *TwoPlugins) validate(migrating bool) error {
 	if !slices.Contains(steps, t.Step) {
 		return fmt.Errorf("step %q is not known", t.Step)
 	}
-	if t.KeyID == "" && slices.Index(steps, t.Step) > slices.Index(steps, StepSwap) {
+	if t.KeyID == "" && slices.Index(steps, t.Step) > slices.Index(steps, stepSwap) {
 		return fmt.Errorf("step %q needs the key_id that all write under", t.Step)
 	}
-	if migrating != (t.Step == StepMigrate) {
-		return fmt.Errorf("a migration belongs to step %q and to no other, this is %q", StepMigrate, t.Step)
+	if migrating != (t.Step == stepMigrate) {
+		return fmt.Errorf("a migration belongs to step %q and to no other, this is %q", stepMigrate, t.Step)
 	}
 	if slices.ContainsFunc(t.New, func(name string) bool { return slices.Contains(t.Old, name) }) {
 		return errors.New("the new provider has the name of the old one: stored values name their provider, give it another")
@@ -94,7 +94,7 @@ func (s *State) nextOfTwo(o Observation, now time.Time) Decision {
 	t := s.TwoPlugins
 	v := look(s.Plan.instances(), time.Duration(s.Plan.MaxAge), o, now)
 	at := v.stages(s.Plan)
-	if t.Step == StepDone {
+	if t.Step == stepDone {
 		return t.done()
 	}
 	t.Former = remember(t.Former, v.keyIDs(t.Old)...)
@@ -110,7 +110,7 @@ func (s *State) nextOfTwo(o Observation, now time.Time) Decision {
 			return d
 		}
 		t.Step, t.Since = steps[slices.Index(steps, t.Step)+1], now
-		if t.Step == StepDone {
+		if t.Step == stepDone {
 			return t.done()
 		}
 	}
@@ -132,7 +132,7 @@ func (s *State) fallBack(v *view, at map[string]int, now time.Time) {
 	for _, to := range []struct {
 		step  Step
 		needs Stage
-	}{{StepAdd, Added}, {StepSwap, Swapped}} {
+	}{{stepAdd, Added}, {stepSwap, Swapped}} {
 		if slices.Index(steps, t.Step) <= slices.Index(steps, to.step) {
 			return
 		}
@@ -143,8 +143,8 @@ func (s *State) fallBack(v *view, at map[string]int, now time.Time) {
 			}
 		}
 	}
-	if v.found[ForeignConfig] != nil {
-		back(StepSwap)
+	if v.found[foreignConfig] != nil {
+		back(stepSwap)
 	}
 }
 
@@ -152,25 +152,25 @@ func (s *State) fallBack(v *view, at map[string]int, now time.Time) {
 func (s *State) step(o Observation, v *view, at map[string]int, now time.Time) (d Decision, over bool) {
 	t := s.TwoPlugins
 	switch t.Step {
-	case StepAdd:
+	case stepAdd:
 		if d = v.push(s.Plan, at, Added); len(v.found) == 0 {
 			return d, v.agree(t.New) != ""
 		}
 		return d, false
-	case StepSwap:
+	case stepSwap:
 		if d = v.push(s.Plan, at, Swapped); len(d.Actions) > 0 {
 			t.AgreedAt, t.KeyID = time.Time{}, ""
 			return d, false
 		}
 		return s.hold(v, now)
-	case StepMigrate:
+	case stepMigrate:
 		mayStart := v.converged(t.New, time.Time{}) != ""
 		d, over = s.migrate(o, t.New, mayStart, now)
 		d.Actions = append(d.Actions, v.canaries(t.New)...)
 		return d, over
-	case StepProve:
+	case stepProve:
 		return s.proveGone(o, v, now)
-	default: // StepRemove
+	default: // stepRemove
 		d = v.push(s.Plan, at, Removed)
 		return d, len(v.found) == 0
 	}
@@ -190,7 +190,7 @@ func (s *State) hold(v *view, now time.Time) (d Decision, over bool) {
 	}
 	until := t.AgreedAt.Add(time.Duration(s.Plan.Hold))
 	if now.Before(until) {
-		return Decision{Waiting: []Waiting{{Reason: Holding, Until: until, KeyIDs: map[string][]string{keyID: slices.Clone(v.expected)}}}}, false
+		return Decision{Waiting: []Waiting{{Reason: holding, Until: until, KeyIDs: map[string][]string{keyID: slices.Clone(v.expected)}}}}, false
 	}
 	s.begin(keyID, s.Plan.Resources)
 	return Decision{}, true
@@ -203,7 +203,7 @@ func (s *State) proveGone(o Observation, v *view, now time.Time) (d Decision, ov
 	settled := v.converged(t.New, time.Time{}) != ""
 	d, over, again := s.prove(o, func(c Count) bool { return slices.Contains(t.Old, c.Provider) }, settled, now)
 	if len(again) > 0 {
-		t.Step, t.Since = StepMigrate, now
+		t.Step, t.Since = stepMigrate, now
 		s.begin(t.KeyID, again)
 		d, _ = s.migrate(o, t.New, true, now)
 	}
@@ -222,9 +222,9 @@ func (v *view) stages(p Plan) map[string]int {
 		stage := slices.Index(p.Configs[name], i.ConfigHash)
 		switch {
 		case i.ConfigHash == "":
-			v.note(Missing, name, "tells no hash of its configuration")
+			v.note(missing, name, "tells no hash of its configuration")
 		case stage < 0:
-			v.note(ForeignConfig, name, i.ConfigHash)
+			v.note(foreignConfig, name, i.ConfigHash)
 		default:
 			at[name] = stage
 		}
@@ -240,7 +240,7 @@ func (v *view) push(p Plan, at map[string]int, to Stage) Decision {
 	for name, stage := range at {
 		if stage < to.index() {
 			hashes[name] = p.Configs[name][to.index()]
-			v.note(OtherConfig, name, "has the one of stage "+string(Stages[stage]))
+			v.note(otherConfig, name, "has the one of stage "+string(Stages[stage]))
 		}
 	}
 	if len(hashes) == 0 || len(at) < len(v.expected) {

@@ -99,7 +99,7 @@ func (w *twoWorld) step() {
 		}
 		if write.Stage == rotation.Removed {
 			require.Nil(w.t, w.state.Migration, "I14: the old provider goes during a migration")
-			require.True(w.t, before.TwoPlugins.Step == rotation.StepRemove || w.audit != nil, "I3: without a look at what is stored")
+			require.True(w.t, before.TwoPlugins.Step == "remove" || w.audit != nil, "I3: without a look at what is stored")
 		}
 	}
 	if before.Migration == nil && w.state.Migration != nil {

@@ -58,7 +58,7 @@ func (d *driver) swapped() rotation.Decision {
 	require.Equal(d.t, write(rotation.Swapped, map[string]string{"a": "a2", "b": "b2"}), d.next(1).Actions)
 	d.has("a", 2)
 	d.has("b", 2)
-	require.Equal(d.t, []rotation.Reason{rotation.Holding}, reasons(d.next(1)))
+	require.Equal(d.t, []string{"holding"}, reasons(d.next(1)))
 	return d.next(hold)
 }
 
@@ -68,7 +68,7 @@ func TestTwoPluginsFromTheBeginningToTheEnd(t *testing.T) {
 	d.has("a", 1)
 	decision := d.next(1)
 	require.Equal(t, write(rotation.Added, map[string]string{"b": "b1"}), decision.Actions)
-	require.Equal(t, []rotation.Waiting{{Reason: rotation.OtherConfig, Instances: []string{"b"}, Details: map[string]string{"b": "has the one of stage before"}}}, decision.Waiting)
+	require.Equal(t, []rotation.Waiting{{Reason: "other_config", Instances: []string{"b"}, Details: map[string]string{"b": "has the one of stage before"}}}, decision.Waiting)
 	decision = d.swapped()
 	require.Equal(t, []rotation.Action{rotation.Migrate{Goal: rotation.Goal{KeyID: keyB, Round: 1}, Providers: []string{"new"}, Resources: []string{"secrets"}}}, decision.Actions)
 	d.report(rotation.Succeeded, "secrets")
@@ -114,7 +114,7 @@ func TestI2NothingIsWrittenOverAFileOfSomebodyElse(t *testing.T) {
 	d.seen.Instances["b"] = writing(d.now, "x", keyA)
 	decision := d.next(1)
 	require.Empty(t, decision.Actions)
-	require.Contains(t, reasons(decision), rotation.ForeignConfig)
+	require.Contains(t, reasons(decision), "foreign_config")
 }
 
 func TestASwapIsHeldFromTheFirstWriteThatWasSeen(t *testing.T) {
@@ -127,12 +127,12 @@ func TestASwapIsHeldFromTheFirstWriteThatWasSeen(t *testing.T) {
 	d.has("b", 2)
 	d.provider("b", "new", func(p *rotation.Provider) { p.WroteAt = before }) // of a rotation long ago
 	decision := d.next(time.Hour)
-	require.Equal(t, []rotation.Reason{rotation.Unproven}, reasons(decision))
+	require.Equal(t, []string{"unproven"}, reasons(decision))
 	require.Equal(t, []rotation.Action{rotation.Canary{Instance: "b", Providers: []string{"new"}}}, decision.Actions)
 	d.has("b", 2)
-	require.Equal(t, []rotation.Reason{rotation.Holding}, reasons(d.next(1)))
+	require.Equal(t, []string{"holding"}, reasons(d.next(1)))
 	delete(d.seen.Instances, "a")
-	require.Equal(t, []rotation.Reason{rotation.Missing}, reasons(d.next(1)))
+	require.Equal(t, []string{"missing"}, reasons(d.next(1)))
 	d.has("a", 2)
 	require.Empty(t, d.next(hold).Actions)
 	require.IsType(t, rotation.Migrate{}, d.next(hold).Actions[0])
@@ -147,14 +147,14 @@ func TestI3I14TheOldProviderStaysUntilNothingNeedsIt(t *testing.T) {
 	d.now = d.now.Add(1)
 	require.IsType(t, rotation.RunAudit{}, d.next(1).Actions[0])
 	d.audit(rotation.Count{Resource: "secrets", Provider: "old", KeyID: keyA, Objects: 1})
-	require.Equal(t, []rotation.Reason{rotation.Left}, reasons(d.next(1)))
+	require.Equal(t, []string{"left"}, reasons(d.next(1)))
 	require.Equal(t, rotation.Goal{KeyID: keyB, Round: 2}, d.next(hold).Actions[0].(rotation.Migrate).Goal)
 	d.report(rotation.Succeeded, "secrets")
 	d.next(1)
 	d.audit()
 	i := d.seen.Instances["b"]
 	delete(d.seen.Instances, "b")
-	require.Equal(t, []rotation.Reason{rotation.Missing}, reasons(d.next(1)), "b may write with the old one, for all that is known")
+	require.Equal(t, []string{"missing"}, reasons(d.next(1)), "b may write with the old one, for all that is known")
 	d.seen.Instances["b"] = i
 	require.Equal(t, rotation.Removed, d.next(1).Actions[0].(rotation.WriteConfig).Stage)
 }
@@ -174,7 +174,7 @@ func TestAnApiserverThatGoesBackTakesTheRotationBack(t *testing.T) {
 			require.Equal(t, write(rotation.Swapped, map[string]string{"b": "b2"}), d.next(1).Actions)
 			d.has("a", 2) // has written since
 			d.has("b", 2)
-			require.Equal(t, []rotation.Reason{rotation.Holding}, reasons(d.next(1)))
+			require.Equal(t, []string{"holding"}, reasons(d.next(1)))
 			require.Equal(t, rotation.Goal{KeyID: keyB, Round: 2}, d.next(hold).Actions[0].(rotation.Migrate).Goal, "what it wrote is looked for again")
 		})
 	}
@@ -185,5 +185,5 @@ func TestANewRotationFindsOutHowFarTheLastOneGot(t *testing.T) {
 	d.has("a", 2)
 	d.has("b", 2)
 	d.state.TwoPlugins.Since = time.Time{}
-	require.Equal(t, []rotation.Reason{rotation.Holding}, reasons(d.next(0)))
+	require.Equal(t, []string{"holding"}, reasons(d.next(0)))
 }

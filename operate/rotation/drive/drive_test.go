@@ -150,7 +150,7 @@ func TestTwoPluginsAreExchanged(t *testing.T) {
 		require.Equal(t, rotation.Done{KeyID: "two", Providers: []string{"old"}, KeyIDs: []string{"one"}}, done)
 		require.GreaterOrEqual(t, time.Since(began), time.Duration(rotation.DefaultHold))
 		require.Equal(t, map[string]int{"WriteConfig": 6, "Canary": 2, "Migrate secrets": 1, "Migrate configmaps": 1, "Audit": 1}, c.calls)
-		require.Equal(t, rotation.StepDone, s.TwoPlugins.Step)
+		require.EqualValues(t, "done", s.TwoPlugins.Step)
 	})
 }
 

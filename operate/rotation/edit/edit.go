@@ -1,6 +1,6 @@
 // Package edit makes the three changes that a rotation with two KMS plugins
-// makes to a file with an EncryptionConfiguration: [AddReader], [Swap] and
-// [Remove].
+// makes to a file with an EncryptionConfiguration: the new provider is added, the two
+// are swapped, and the old one is removed.
 //
 // A file comes in as bytes and goes out as bytes, and nothing is read or
 // written. YAML stays YAML with its comments, except that those of a provider go
@@ -25,8 +25,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MaxSize is the length in bytes of the largest file that is edited.
-const MaxSize = 1 << 20
+// maxSize is the length in bytes of the largest file that is edited.
+const maxSize = 1 << 20
 
 // Plugin is a KMS v2 provider to be added.
 type Plugin struct {
@@ -39,11 +39,11 @@ type Plugin struct {
 	Timeout time.Duration
 }
 
-// AddReader adds the plugin p wherever the provider old is, as the last one that
+// addReader adds the plugin p wherever the provider old is, as the last one that
 // is read with before identity. If old is used by several entries of the file
 // there is an error, since the names of providers have to be unique: give each
 // entry a provider of its own first.
-func AddReader(file []byte, old string, p Plugin) ([]byte, error) {
+func addReader(file []byte, old string, p Plugin) ([]byte, error) {
 	if p.Name == "" || p.Endpoint == "" || p.Timeout < 0 {
 		return nil, fmt.Errorf("provider %q cannot be added: it needs a name, an endpoint and no negative timeout", p.Name)
 	}
@@ -60,9 +60,9 @@ func AddReader(file []byte, old string, p Plugin) ([]byte, error) {
 	})
 }
 
-// Swap exchanges the places of the providers old and new. Where old was the
+// swap exchanges the places of the providers old and new. Where old was the
 // first one and wrote, new does.
-func Swap(file []byte, old, new string) ([]byte, error) {
+func swap(file []byte, old, new string) ([]byte, error) {
 	return change(file, func(d *document) error {
 		from, err := d.only(old)
 		if err != nil {
@@ -80,8 +80,8 @@ func Swap(file []byte, old, new string) ([]byte, error) {
 	})
 }
 
-// Remove takes a provider away. The last one of an entry cannot be.
-func Remove(file []byte, name string) ([]byte, error) {
+// remove takes a provider away. The last one of an entry cannot be.
+func remove(file []byte, name string) ([]byte, error) {
 	return change(file, func(d *document) error {
 		at, err := d.only(name)
 		if err != nil {
@@ -128,8 +128,8 @@ var errNoConfiguration = errors.New("encryption configuration: no list of resour
 	"atrest check says what is wrong with the file")
 
 func parse(file []byte) (*document, error) {
-	if len(file) > MaxSize {
-		return nil, fmt.Errorf("encryption configuration: %d bytes long, at most %d are read", len(file), MaxSize)
+	if len(file) > maxSize {
+		return nil, fmt.Errorf("encryption configuration: %d bytes long, at most %d are read", len(file), maxSize)
 	}
 	d := &document{root: &yaml.Node{}, json: bytes.HasPrefix(bytes.TrimSpace(file), []byte("{"))}
 	in := yaml.NewDecoder(bytes.NewReader(file))

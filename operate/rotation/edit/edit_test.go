@@ -1,4 +1,4 @@
-package edit_test
+package edit
 
 import (
 	"crypto/sha256"
@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/operate/rotation"
-	"github.com/kube-atrest/atrest/operate/rotation/edit"
 )
 
 const before = `# Kept by the platform team.
@@ -114,31 +113,31 @@ resources:
     providers: [{identity: {}}]
 `
 
-var plugin = edit.Plugin{Name: "new", Endpoint: "unix:///run/kms/new.sock", Timeout: 5 * time.Second}
+var plugin = Plugin{Name: "new", Endpoint: "unix:///run/kms/new.sock", Timeout: 5 * time.Second}
 
 func TestTheThreeChangesOfARotationKeepAllElse(t *testing.T) {
-	file, err := edit.AddReader([]byte(before), "old", plugin)
+	file, err := addReader([]byte(before), "old", plugin)
 	require.NoError(t, err)
 	require.Equal(t, added, string(file))
-	file, err = edit.Swap(file, "old", "new")
+	file, err = swap(file, "old", "new")
 	require.NoError(t, err)
 	require.Equal(t, swapped, string(file))
-	file, err = edit.Remove(file, "old")
+	file, err = remove(file, "old")
 	require.NoError(t, err)
 	require.Equal(t, removed, string(file))
 }
 
 func TestWithoutIdentityTheReaderIsLast(t *testing.T) {
-	file, err := edit.AddReader([]byte("resources: [{resources: [secrets], providers: [{identity: {}}, {kms: {name: old}}]}]"), "old", plugin)
+	file, err := addReader([]byte("resources: [{resources: [secrets], providers: [{identity: {}}, {kms: {name: old}}]}]"), "old", plugin)
 	require.NoError(t, err)
 	require.Equal(t, "resources: [{resources: [secrets], providers: [{identity: {}}, {kms: {name: old}}, "+
 		"{kms: {apiVersion: v2, name: new, endpoint: 'unix:///run/kms/new.sock', timeout: 5s}}]}]\n", string(file))
 }
 
 func TestJSONStaysJSON(t *testing.T) {
-	file, err := edit.AddReader([]byte(`{"kind": "EncryptionConfiguration", "resources": [{"resources": ["secrets"],
+	file, err := addReader([]byte(`{"kind": "EncryptionConfiguration", "resources": [{"resources": ["secrets"],
 		"providers": [{"kms": {"name": "old", "cachesize": 1000, "note": "\u00e9\"<\n"}}, {"identity": {}}]}]}`), "old",
-		edit.Plugin{Name: "new", Endpoint: "unix:///n.sock"})
+		Plugin{Name: "new", Endpoint: "unix:///n.sock"})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"kind": "EncryptionConfiguration", "resources": [{"resources": ["secrets"],
 		"providers": [{"kms": {"name": "old", "cachesize": 1000, "note": "é\"<\n"}},
@@ -147,20 +146,20 @@ func TestJSONStaysJSON(t *testing.T) {
 
 func TestNamesThatLookLikeSomethingElseStayStrings(t *testing.T) {
 	for _, name := range []string{"2026", "true", "0x10", "null", "a: b", "- x", "é", "#"} {
-		file, err := edit.AddReader([]byte(before), "old", edit.Plugin{Name: name, Endpoint: "unix:///n.sock"})
+		file, err := addReader([]byte(before), "old", Plugin{Name: name, Endpoint: "unix:///n.sock"})
 		require.NoError(t, err, name)
-		file, err = edit.Swap(file, "old", name)
+		file, err = swap(file, "old", name)
 		require.NoError(t, err, name)
-		_, err = edit.Remove(file, name)
+		_, err = remove(file, name)
 		require.NoError(t, err, name)
 	}
 }
 
 func TestWhatCannotBeChangedIsRefused(t *testing.T) {
-	add := func(file, old string) error { _, err := edit.AddReader([]byte(file), old, plugin); return err }
+	add := func(file, old string) error { _, err := addReader([]byte(file), old, plugin); return err }
 	two := strings.Replace(before, "[{identity: {}}]", "[{kms: {name: old}}, {kms: {name: other}}]", 1)
-	swap := func(file, old, new string) error { _, err := edit.Swap([]byte(file), old, new); return err }
-	remove := func(file, name string) error { _, err := edit.Remove([]byte(file), name); return err }
+	swap := func(file, old, new string) error { _, err := swap([]byte(file), old, new); return err }
+	remove := func(file, name string) error { _, err := remove([]byte(file), name); return err }
 	for want, err := range map[string]error{
 		`there is no KMS provider "mold"`:                                                   add(before, "mold"),
 		`provider "new" is there already`:                                                   add(added, "old"),
@@ -171,18 +170,18 @@ func TestWhatCannotBeChangedIsRefused(t *testing.T) {
 		"no list of resources":                                                              add("kind: EncryptionConfiguration", "old"),
 		"not YAML with a mapping":                                                           add("- a", "old"),
 		"not YAML":                                                                          add("", "old"),
-		"at most 1048576 are read":                                                          add(strings.Repeat("#", edit.MaxSize+1), "old"),
+		"at most 1048576 are read":                                                          add(strings.Repeat("#", maxSize+1), "old"),
 		"without anchors, aliases and tags":                                                 remove("resources: [{providers: [{kms: &a {name: a}}, {kms: {name: b, like: *a}}]}]", "a"),
 	} {
 		require.ErrorContains(t, err, want)
 	}
-	_, err := edit.AddReader([]byte(before), "old", edit.Plugin{Name: "n"})
+	_, err := addReader([]byte(before), "old", Plugin{Name: "n"})
 	require.ErrorContains(t, err, "needs a name, an endpoint")
 }
 
 func TestNoErrorRepeatsAKey(t *testing.T) {
 	for _, file := range []string{"a: c2VjcmV0\n\tb", "resources: c2VjcmV0", "{c2VjcmV0", "c2VjcmV0: [", "resources: [{providers: [c2VjcmV0]}]"} {
-		_, err := edit.Remove([]byte(file), "x")
+		_, err := remove([]byte(file), "x")
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "c2VjcmV0")
 	}
@@ -194,34 +193,34 @@ func FuzzChanges(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		one, err := edit.AddReader(file, "old", plugin)
+		one, err := addReader(file, "old", plugin)
 		if err != nil {
 			return
 		}
-		again, err := edit.AddReader(file, "old", plugin)
+		again, err := addReader(file, "old", plugin)
 		require.NoError(t, err)
 		require.Equal(t, one, again)
-		two, err := edit.Swap(one, "old", "new")
+		two, err := swap(one, "old", "new")
 		require.NoError(t, err)
-		back, err := edit.Swap(two, "old", "new")
+		back, err := swap(two, "old", "new")
 		require.NoError(t, err)
 		if string(back) != string(one) { // comments may have moved
-			_, err = edit.Remove(back, "new")
+			_, err = remove(back, "new")
 			require.NoError(t, err)
 		}
-		_, err = edit.Remove(two, "old")
+		_, err = remove(two, "old")
 		require.NoError(t, err)
 	})
 }
 
 func TestEveryStageCanBeMadeFromEveryEarlierOne(t *testing.T) {
-	r := edit.Replacement{Old: "old", New: plugin}
+	r := Replacement{Old: "old", New: plugin}
 	files := map[rotation.Stage]string{rotation.Before: before, rotation.Added: added, rotation.Swapped: swapped, rotation.Removed: removed}
-	hashes, err := edit.Hashes([]byte(before), r)
+	hashes, err := Hashes([]byte(before), r)
 	require.NoError(t, err)
 	for i, from := range rotation.Stages {
 		for j, to := range rotation.Stages {
-			file, err := edit.Advance([]byte(files[from]), from, to, r)
+			file, err := Advance([]byte(files[from]), from, to, r)
 			if j < i {
 				require.ErrorContains(t, err, "keep a copy of the file to go back")
 				continue
@@ -236,9 +235,9 @@ func TestEveryStageCanBeMadeFromEveryEarlierOne(t *testing.T) {
 func TestProvidersOfSeveralEntriesAreReplacedTogether(t *testing.T) {
 	file := "resources:\n- {resources: [secrets], providers: [{kms: {name: 1_secrets}}, {identity: {}}]}\n" +
 		"- {resources: [configmaps], providers: [{kms: {name: 1_configmaps}}, {identity: {}}]}\n"
-	end, err := edit.Advance([]byte(file), rotation.Before, rotation.Removed,
-		edit.Replacement{Old: "1_secrets", New: edit.Plugin{Name: "2_secrets", Endpoint: "unix:///2"}},
-		edit.Replacement{Old: "1_configmaps", New: edit.Plugin{Name: "2_configmaps", Endpoint: "unix:///2"}})
+	end, err := Advance([]byte(file), rotation.Before, rotation.Removed,
+		Replacement{Old: "1_secrets", New: Plugin{Name: "2_secrets", Endpoint: "unix:///2"}},
+		Replacement{Old: "1_configmaps", New: Plugin{Name: "2_configmaps", Endpoint: "unix:///2"}})
 	require.NoError(t, err)
 	require.NotContains(t, string(end), "1_")
 	require.Contains(t, string(end), "name: 2_secrets")
@@ -248,20 +247,20 @@ func TestProvidersOfSeveralEntriesAreReplacedTogether(t *testing.T) {
 func TestAFileLeadsBackToWhereItCameFrom(t *testing.T) {
 	file := "resources:\n- {resources: [secrets], providers: [{kms: {name: 1_secrets}}, {identity: {}}]}\n" +
 		"- {resources: [configmaps], providers: [{kms: {name: 1_configmaps}}]}\n"
-	all := []edit.Replacement{
-		{Old: "1_secrets", New: edit.Plugin{Name: "2_secrets", Endpoint: "unix:///2"}},
-		{Old: "1_configmaps", New: edit.Plugin{Name: "2_configmaps", Endpoint: "unix:///2"}}}
+	all := []Replacement{
+		{Old: "1_secrets", New: Plugin{Name: "2_secrets", Endpoint: "unix:///2"}},
+		{Old: "1_configmaps", New: Plugin{Name: "2_configmaps", Endpoint: "unix:///2"}}}
 	for _, from := range []rotation.Stage{rotation.Before, rotation.Added, rotation.Swapped} {
-		later, err := edit.Advance([]byte(file), rotation.Before, from, all...)
+		later, err := Advance([]byte(file), rotation.Before, from, all...)
 		require.NoError(t, err)
-		before, err := edit.Retreat(later, from, all...)
+		before, err := Retreat(later, from, all...)
 		require.NoError(t, err)
-		again, err := edit.Advance(before, rotation.Before, from, all...)
+		again, err := Advance(before, rotation.Before, from, all...)
 		require.NoError(t, err)
 		require.Equal(t, string(later), string(again))
 	}
-	_, err := edit.Retreat([]byte(file), rotation.Removed, all...)
+	_, err := Retreat([]byte(file), rotation.Removed, all...)
 	require.ErrorContains(t, err, "no way back")
-	_, err = edit.Retreat([]byte(file), rotation.Added, all...)
+	_, err = Retreat([]byte(file), rotation.Added, all...)
 	require.ErrorContains(t, err, `there is no KMS provider "2_secrets"`)
 }

@@ -44,10 +44,10 @@ func Retreat(file []byte, from rotation.Stage, all ...Replacement) ([]byte, erro
 			var err error
 			switch at {
 			case rotation.Added:
-				file, err = Remove(file, r.New.Name)
+				file, err = remove(file, r.New.Name)
 			case rotation.Swapped:
 				to = rotation.Added
-				file, err = Swap(file, r.Old, r.New.Name)
+				file, err = swap(file, r.Old, r.New.Name)
 			default:
 				err = fmt.Errorf("encryption configuration: there is no way back from stage %q", at)
 			}
@@ -64,11 +64,11 @@ func Retreat(file []byte, from rotation.Stage, all ...Replacement) ([]byte, erro
 func (r Replacement) enter(file []byte, stage rotation.Stage) ([]byte, error) {
 	switch stage {
 	case rotation.Added:
-		return AddReader(file, r.Old, r.New)
+		return addReader(file, r.Old, r.New)
 	case rotation.Swapped:
-		return Swap(file, r.Old, r.New.Name)
+		return swap(file, r.Old, r.New.Name)
 	default:
-		return Remove(file, r.Old)
+		return remove(file, r.Old)
 	}
 }
 

@@ -20,9 +20,9 @@ const (
 	keyIDUsed  = "apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds"
 )
 
-// MaxStatusAge is how long ago a plugin may have named its key_id: three polls
+// maxStatusAge is how long ago a plugin may have named its key_id: three polls
 // of a kube-apiserver that finds it healthy.
-const MaxStatusAge = 3 * time.Minute
+const maxStatusAge = 3 * time.Minute
 
 // Metrics reads those of a kube-apiserver, in the text format. It tells with
 // metrics what it was told by its plugins and what it wrote with, but not whether
@@ -72,18 +72,18 @@ func health(unready string, age time.Duration) (healthy bool, problem string) {
 	switch {
 	case unready != "":
 		return false, unready
-	case age > MaxStatusAge:
+	case age > maxStatusAge:
 		return false, silent
 	}
 	return true, ""
 }
 
 // silent is what is wrong with a provider that nobody complains of.
-var silent = "its plugin has named no key_id for " + MaxStatusAge.String()
+var silent = "its plugin has named no key_id for " + maxStatusAge.String()
 
 // Configured reports whether a provider of an apiserver is in the configuration that
 // it has in effect, where that is known; else it is taken to be. It is not if its
-// plugin has been silent for [MaxStatusAge] and the kube-apiserver finds nothing
+// plugin has been silent for three minutes and the kube-apiserver finds nothing
 // wrong with any.
 func Configured(p rotation.Provider) bool { return p.Problem != silent }
 

@@ -1,0 +1,4 @@
+package providers
+
+// WarmAtOnce is how many DEKs are unwrapped at once.
+const WarmAtOnce = warmAtOnce
