@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,7 +32,30 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"atrest": main})
+	testscript.Main(m, map[string]func(){"atrest": main, "until": until})
+}
+
+// until PATTERN COMMAND... is a command that is interrupted as soon as a line that it
+// writes to stderr matches. Its exit code is the command's.
+func until() {
+	is := regexp.MustCompile(os.Args[1])
+	command := exec.Command(os.Args[2], os.Args[3:]...)
+	command.Stdout = os.Stdout
+	told, err := command.StderrPipe()
+	if err == nil {
+		err = command.Start()
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	for lines := bufio.NewScanner(told); lines.Scan(); {
+		fmt.Fprintln(os.Stderr, lines.Text())
+		if is.MatchString(lines.Text()) {
+			_ = command.Process.Signal(os.Interrupt) // it has ended by itself
+		}
+	}
+	_ = command.Wait() // the code says it
+	os.Exit(command.ProcessState.ExitCode())
 }
 
 // Every command, and every error that it can end with, is in one of the scripts.

@@ -127,8 +127,12 @@ func (m migration) is(condition string) (why metav1.Condition, is bool) {
 	return *c, true
 }
 
-// lookEvery is the time between two looks at a migration.
-const lookEvery = 2 * time.Second
+// firstLook and lookEvery are the shortest and the longest time between two looks at a
+// migration: that of a few objects is soon over.
+const (
+	firstLook = 100 * time.Millisecond
+	lookEvery = 2 * time.Second
+)
 
 // Migrate makes a StorageVersionMigration, unless it is there, and waits for its
 // end. One that failed before is made again. The error is a [*FailedError] when
@@ -137,7 +141,7 @@ const lookEvery = 2 * time.Second
 // context, at whose end the migration goes on by itself.
 func (d *Delegate) Migrate(ctx context.Context, w Wanted) error {
 	since, known := d.cluster.clock.Now(), types.UID("")
-	for {
+	for pause := firstLook; ; pause = min(2*pause, lookEvery) {
 		m, err := d.look(ctx, w, known == "")
 		if err != nil {
 			return fmt.Errorf("storageversionmigration %s: %w", w.Name(), err)
@@ -159,7 +163,7 @@ func (d *Delegate) Migrate(ctx context.Context, w Wanted) error {
 		if w.Progress != nil {
 			w.Progress(running)
 		}
-		if err := sleep(ctx, d.cluster.clock, lookEvery); err != nil {
+		if err := sleep(ctx, d.cluster.clock, pause); err != nil {
 			return err
 		}
 	}
