@@ -298,11 +298,13 @@ func oneStart(t *testing.T) one {
 }
 
 func TestTwoApiserversAndTwoKeysAreSearchedCompletely(t *testing.T) {
+	t.Parallel()
 	found := explore(oneStart(t), func(w one) []move[one] { return w.moves(rotation.Next) })
 	requireSound(t, found, func(w one) bool { return w.rotation.atEnd })
 }
 
 func TestTheModelCatchesABrokenMachine(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		machine machine
 		want    string
@@ -319,6 +321,7 @@ func TestTheModelCatchesABrokenMachine(t *testing.T) {
 		"that does not look at what is left": {noAudit, "I3"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			found := explore(oneStart(t), func(w one) []move[one] { return w.moves(tc.machine) })
 			require.Contains(t, found.wrong, tc.want)
 		})
