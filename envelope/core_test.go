@@ -285,6 +285,7 @@ func TestAPrepareThatFailsSaysWhyAndLeavesNoTrace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, _ := onlooker(t, newFaultyPlugin())
 			r.read(object)
+			r.DropAged() // which notes when that was
 			before := r.Health()
 			r.plugin.set(c.spoil)
 			r.clock.Step(2 * time.Second)
@@ -458,8 +459,11 @@ func TestAKeyIDWithoutADEKIsForgotten(t *testing.T) {
 	p.usage.of("gone").reads.Add(0)
 	require.Eventually(t, func() bool { runtime.GC(); return p.usage.byKeyID["gone"].live.Value() == nil }, testWait, testTick)
 	require.Equal(t, map[string]Use{"gone": {Reads: 1}}, p.Usage(), "its last counts")
+	p.DropAged()
+	require.Equal(t, map[string]Use{"gone": {Reads: 1}}, p.Usage(), "whoever asks between two times can still be told")
+	p.DropAged()
 	require.Empty(t, p.Usage())
-	total, _ := p.usage.reads()
+	total, _ := p.usage.reads(p.opts.Clock.Now())
 	require.EqualValues(t, 1, total)
 	require.Equal(t, Use{Reads: 3}, Use{Reads: 3}.Since(Use{Reads: 5}), "it began anew")
 }

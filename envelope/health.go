@@ -62,7 +62,7 @@ func (p *Provider) Health() Health {
 	if role == Writes {
 		p.writer.into(&h)
 	}
-	h.Reads, h.LastRead = p.usage.reads()
+	h.Reads, h.LastRead = p.usage.reads(p.opts.Clock.Now())
 	return h
 }
 

@@ -24,7 +24,7 @@ func (u Use) Since(then Use) Use {
 // under it holds on to it: while one may still count, it is there.
 type keyUse struct{ *counts }
 
-// counts are those of a keyUse. They outlive it until they were told.
+// counts are those of a keyUse. They outlive it until they can have been told.
 type counts struct {
 	reads *tally.Counter
 	// Of sealing, guarded by the usage: the budgets that may still be used, and
@@ -43,7 +43,7 @@ type usage struct {
 	mu       sync.Mutex
 	byKeyID  map[string]*usedKey
 	gone     uint64 // reads under key_ids that are no longer listed
-	told     uint64 // reads as of the last call of Usage
+	seen     uint64 // reads when it was last tended
 	lastRead time.Time
 }
 
@@ -51,7 +51,7 @@ type usage struct {
 type usedKey struct {
 	live   weak.Pointer[keyUse] // nil when no DEK under it is left
 	counts *counts
-	left   bool // no DEK was left when it was listed last, with its last counts
+	left   bool // no DEK was left when it was last tended
 }
 
 // of gives the counts of a key_id.
@@ -94,20 +94,40 @@ func (u *usage) seals(keyID string, b *budget, written func(*budget) bool) {
 	use.sealed = append(use.sealed, b)
 }
 
-func (u *usage) reads() (uint64, time.Time) {
+// reads is how much was read, and when last: now if that was since it was last tended.
+func (u *usage) reads(now time.Time) (reads uint64, last time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.told, u.lastRead
+	reads = u.gone
+	for _, k := range u.byKeyID {
+		reads += k.counts.reads.Load()
+	}
+	if reads != u.seen {
+		return reads, now
+	}
+	return reads, u.lastRead
 }
 
 // Usage is the use under each key_id since the provider was made. A key_id under
-// which no DEK is left is listed once more, with its last counts, and later begins
-// again at zero if it is met again. It is for one caller, every few seconds.
+// which no DEK is left is listed until [Provider.DropAged] was called twice, and
+// later begins again at zero if it is met again.
 func (p *Provider) Usage() map[string]Use {
 	u := &p.usage
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	uses, reads := make(map[string]Use, len(u.byKeyID)), u.gone
+	uses := make(map[string]Use, len(u.byKeyID))
+	for keyID, k := range u.byKeyID {
+		uses[keyID] = k.counts.now()
+	}
+	return uses
+}
+
+// tend forgets key_ids under which no DEK was left the last time either, and notes
+// whether anything was read since then.
+func (u *usage) tend(now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	reads := u.gone
 	for keyID, k := range u.byKeyID {
 		left := k.live.Value() == nil // looked at first: then the counts are the last
 		use := k.counts.now()
@@ -115,14 +135,12 @@ func (p *Provider) Usage() map[string]Use {
 		if left && k.left {
 			u.gone += use.Reads
 			delete(u.byKeyID, keyID)
-			continue
 		}
-		uses[keyID], k.left = use, left
+		k.left = left
 	}
-	if reads != u.told {
-		u.told, u.lastRead = reads, p.opts.Clock.Now()
+	if reads != u.seen {
+		u.seen, u.lastRead = reads, now
 	}
-	return uses
 }
 
 // now is the use so far.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
-	"github.com/kube-atrest/atrest/operate/rotation/observe"
 )
 
 // Answer is whether it may go.
@@ -86,7 +85,7 @@ func (e Evidence) doubts(r Subject) []string {
 	after := e.Apiservers[1]
 	for _, apiserver := range slices.Sorted(maps.Keys(after)) {
 		for _, name := range slices.Sorted(maps.Keys(after[apiserver].Providers)) {
-			if p := after[apiserver].Providers[name]; !p.Healthy && observe.Configured(p) {
+			if p := after[apiserver].Providers[name]; !p.Healthy && !p.Silent {
 				texts = append(texts, fmt.Sprintf("apiserver %s finds provider %q not healthy: %s", apiserver, name, p.Problem))
 			}
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/rotation"
-	"github.com/kube-atrest/atrest/operate/rotation/observe"
 )
 
 // Reason is why it may not go.
@@ -100,7 +99,7 @@ func (r Subject) usedBy(apiserver string, i rotation.Instance) []Reason {
 // usedAs is how one provider of an apiserver uses it, or empty.
 func (r Subject) usedAs(name string, p rotation.Provider) string {
 	switch {
-	case !observe.Configured(p):
+	case p.Silent:
 		return ""
 	case r.Provider == name && p.WroteKeyID != "":
 		return "has it in its configuration, and wrote with it: make another provider the first one, have the objects rewritten, and then take it out"

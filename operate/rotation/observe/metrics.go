@@ -30,7 +30,7 @@ const maxStatusAge = 3 * time.Minute
 // answer there, empty if that was success.
 //
 // A kube-apiserver remembers the latest 100 key_ids of all providers, also of
-// those that are no longer configured: see [Configured].
+// those that are no longer configured: see [rotation.Provider.Silent].
 func Metrics(text io.Reader, unready string, m Moment) (rotation.Instance, error) {
 	i := rotation.Instance{CheckedAt: m.At, Providers: map[string]rotation.Provider{}}
 	told := map[string]time.Time{}
@@ -62,30 +62,15 @@ func Metrics(text io.Reader, unready string, m Moment) (rotation.Instance, error
 			": it is no kube-apiserver with --encryption-provider-config, or older than v1.30")
 	}
 	for name, p := range i.Providers {
-		p.Healthy, p.Problem = health(unready, m.At.Sub(told[name]))
+		p.Silent = unready == "" && m.At.Sub(told[name]) > maxStatusAge
+		p.Healthy, p.Problem = unready == "" && !p.Silent, unready
+		if p.Silent {
+			p.Problem = "its plugin has named no key_id for " + maxStatusAge.String()
+		}
 		i.Providers[name] = p
 	}
 	return i, nil
 }
-
-func health(unready string, age time.Duration) (healthy bool, problem string) {
-	switch {
-	case unready != "":
-		return false, unready
-	case age > maxStatusAge:
-		return false, silent
-	}
-	return true, ""
-}
-
-// silent is what is wrong with a provider that nobody complains of.
-var silent = "its plugin has named no key_id for " + maxStatusAge.String()
-
-// Configured reports whether a provider of an apiserver is in the configuration that
-// it has in effect, where that is known; else it is taken to be. It is not if its
-// plugin has been silent for three minutes and the kube-apiserver finds nothing
-// wrong with any.
-func Configured(p rotation.Provider) bool { return p.Problem != silent }
 
 // series is a line of metrics.
 type series struct {
