@@ -185,3 +185,49 @@ func ExampleCheck() {
 	fmt.Println(check.Name(), check.Check(nil))
 	// Output: kms-providers <nil>
 }
+
+func TestTheStateIsTheAnswerToAGetAndAPostHasThePluginsAsked(t *testing.T) {
+	asked := 0
+	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	h := healthz.Handler(func() healthz.Status { return told(writer()) }, func(context.Context) { asked++ }, next)
+	for _, c := range []struct {
+		method, path string
+		code, asked  int
+	}{
+		{"GET", healthz.Path, 200, 0},
+		{"GET", healthz.AskPath, 405, 0},
+		{"POST", healthz.AskPath, 200, 1},
+		{"GET", "/version", 418, 1},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
+		require.Equal(t, c.code, w.Code, c)
+		require.Equal(t, c.asked, asked, c)
+		if c.code == 200 {
+			s, err := healthz.Decode(w.Body.Bytes())
+			require.NoError(t, err)
+			require.Equal(t, told(writer()), s)
+			require.Equal(t, "application/json", w.Header().Get("Content-Type"))
+		}
+		if c.code == 405 {
+			require.Equal(t, "POST", w.Header().Get("Allow"))
+		}
+	}
+}
+
+func TestEncryptionThatHasEndedSaysSo(t *testing.T) {
+	s := told(writer())
+	s.Ended = true
+	err := healthz.Check(func() healthz.Status { return s }).Check(nil)
+	require.EqualError(t, err, "encryption at rest has ended in this server: nothing is read or written any longer")
+}
+
+func TestTheLastSecondOfWritingIsToldAsItsEnd(t *testing.T) {
+	p := broken(writer())
+	p.WritesUntil = now.Add(999 * time.Millisecond)
+	require.Contains(t, told(p).Line(), "writes have stopped")
+	p.WritesUntil = now.Add(time.Second)
+	require.Contains(t, told(p).Line(), "writes go on for 1 s")
+	p.WritesLeft, p.WritesUntil = 5, time.Time{}
+	require.Zero(t, told(p).Providers[0].WritesLeft, "what is told follows from the rest")
+}
