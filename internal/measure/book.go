@@ -69,6 +69,11 @@ func (b *Book) Take(other *Book) {
 // Values are the figures of a unit, one for each round; nil if there are none.
 func (b *Book) Values(n Name, unit string) []float64 { return b.values[entry{n, unit}] }
 
+// Has reports whether there are figures of a case and a side.
+func (b *Book) Has(of, side string) bool {
+	return slices.ContainsFunc(b.entries, func(e entry) bool { return e.Case == of && e.Side == side })
+}
+
 // Table is what of the book is kept. Of figures in units of ratios it also has what one
 // side is to another with the same case and parameters.
 func (b *Book) Table(ratios ...string) *Table {
