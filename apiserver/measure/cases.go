@@ -29,8 +29,6 @@ type bench struct {
 	scale
 	*measure.Book
 	sides []side
-	// told is told how far the case is.
-	told func(done, of int)
 }
 
 // Names of figures, but for the side.
@@ -83,7 +81,6 @@ func starts(ctx context.Context, b *bench) error {
 			}
 			b.Add(startName(b.scale).Of(p.side.name), figures...)
 		}
-		b.told(round+1, b.starts())
 	}
 	return nil
 }
@@ -144,7 +141,6 @@ func lists(ctx context.Context, b *bench) error {
 			took := time.Since(began)
 			b.Add(listName(b.scale).Of(s.side.name), one(measure.NsPerOp, float64(took)), one(measure.CPUNsPerOp, float64(s.cpu()-cpu)))
 		}
-		b.told(round+1, b.lists())
 	}
 	for _, s := range f {
 		name := listName(b.scale).Of(s.side.name)
@@ -179,7 +175,6 @@ func memory(ctx context.Context, b *bench) error {
 				return err
 			}
 		}
-		b.told(chunk+1, chunks)
 		if err := b.compact(ctx); err != nil { // or etcd would have no room left
 			return err
 		}

@@ -47,10 +47,8 @@ func run(ctx context.Context, o *options, out, progressTo io.Writer) (err error)
 // does not ends it.
 func measureAll(ctx context.Context, o *options, l *lab, found *measure.Book, progressTo io.Writer) error {
 	for i, c := range o.cases {
-		p := measure.NewProgress(progressTo, fmt.Sprintf("[%d/%d] %s: %s", i+1, len(o.cases), c.name, c.about))
-		b := &bench{lab: l, scale: o.scale, sides: o.sides, Book: measure.NewBook(), told: p.Step}
-		err := c.run(ctx, b)
-		p.End(err)
+		b := &bench{lab: l, scale: o.scale, sides: o.sides, Book: measure.NewBook()}
+		err := measure.Case(progressTo, i, len(o.cases), c.name+": "+c.about, func() error { return c.run(ctx, b) })
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}

@@ -123,19 +123,14 @@ func secret(name string, data []byte) *corev1.Secret {
 // list reads all Secrets in one answer, without a resourceVersion, and checks that it is
 // as long as n of them.
 func (s *server) list(ctx context.Context, n int) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.config.Host+"/api/v1/namespaces/"+namespace+"/secrets", nil)
+	answer, err := s.kube.CoreV1().RESTClient().Get().Namespace(namespace).Resource("secrets").Stream(ctx)
 	if err != nil {
 		return err
 	}
-	request.Header.Set("Accept", protobuf)
-	response, err := s.client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	size, err := io.Copy(io.Discard, response.Body)
-	if err == nil && (response.StatusCode != http.StatusOK || size < int64(n)*kib || size > int64(n+1)*2*kib) {
-		err = fmt.Errorf("%s lists %d bytes with %s instead of %d Secrets", s.side.name, size, response.Status, n)
+	defer answer.Close()
+	size, err := io.Copy(io.Discard, answer)
+	if err == nil && (size < int64(n)*kib || size > int64(n+1)*2*kib) {
+		err = fmt.Errorf("%s lists %d bytes instead of %d Secrets", s.side.name, size, n)
 	}
 	return err
 }

@@ -75,11 +75,7 @@ func (o *options) measure(ctx context.Context, progressTo io.Writer) (_ *measure
 	measure.Settle()
 	book := measure.NewBook()
 	for i, c := range o.cases {
-		p := measure.NewProgress(progressTo, fmt.Sprintf("[%d/%d] %s: %s", i+1, len(o.cases), c.Name, c.About))
-		plan := o.plan
-		plan.After = func(done int) { p.Step(done, c.Plan(o.plan).Rounds) }
-		err := s.Measure(ctx, c, plan, book)
-		p.End(err)
+		err := measure.Case(progressTo, i, len(o.cases), c.Name+": "+c.About, func() error { return s.Measure(ctx, c, o.plan, book) })
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Name, err)
 		}

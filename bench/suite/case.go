@@ -19,8 +19,15 @@ type Case struct {
 	Slice  time.Duration
 	// Collects has garbage collected while it is measured, see [measure.Plan].
 	Collects bool
-	// Contestants sets the case up. What it makes lives as long as the setting.
-	Contestants func(ctx context.Context, s *Setting) ([]measure.Contestant, error)
+
+	// What is repeated by each of the sides, with values of every size, or of one, and by
+	// every number of goroutines, or by one.
+	do       []operation
+	sides    []string
+	sizes    []int // nil for all
+	parallel bool
+	// once makes the contestants of a case that repeats nothing.
+	once func(ctx context.Context, s *Setting) ([]measure.Contestant, error)
 }
 
 // Goroutines take a while to find their processors.
@@ -53,16 +60,19 @@ var (
 
 // Cases are all there are.
 func Cases() []Case {
+	readWrite, one := []operation{{"write", write}, {"read", read}}, []int{kib}
 	return []Case{
-		{Name: "Write", About: "writing a value, by size", Contestants: bySize("Write", write, all)},
-		{Name: "Read", About: "reading a value again, by size", Contestants: bySize("Read", read, all)},
-		{Name: "ReadOlder", About: "reading values not read before under a known DEK of an earlier start, by size", Contestants: bySize("ReadOlder", older, kms)},
-		{Name: "Sustained", About: "writing and reading for so long that garbage is collected several times", Rounds: sustainedRounds, Slice: sustainedSlice, Collects: true, Contestants: sustained},
-		{Name: "Scaling", About: "writing and reading by 1 goroutine and by as many as there are processors", Rounds: parallelRounds, Slice: parallelSlice, Contestants: scaling},
-		{Name: "Nonce", About: "the same of writing nothing: the nonce, and what is around it", Rounds: parallelRounds, Slice: parallelSlice, Contestants: nonces},
-		{Name: "Memory", About: "memory held after many writes of one key", Rounds: 1, Collects: true, Contestants: memory},
-		{Name: "ColdStart", About: "start to the last of many objects read, with a plugin that takes its time", Rounds: 3, Collects: true, Contestants: coldStart},
-		{Name: "ManyDEKs", About: "reading objects of more and more DEKs again", Rounds: 3, Collects: true, Contestants: manyDEKs},
+		{Name: "Write", About: "writing a value, by size", do: readWrite[:1], sides: all},
+		{Name: "Read", About: "reading a value again, by size", do: readWrite[1:], sides: all},
+		{Name: "ReadOlder", About: "reading values not read before under a known DEK of an earlier start, by size", do: []operation{{"older", older}}, sides: kms},
+		{Name: "Sustained", About: "writing and reading for so long that garbage is collected several times", Rounds: sustainedRounds, Slice: sustainedSlice, Collects: true, do: readWrite, sides: kms, sizes: one},
+		{Name: "Scaling", About: "writing and reading by 1 goroutine and by as many as there are processors", Rounds: parallelRounds, Slice: parallelSlice, do: readWrite, sides: kms, sizes: one, parallel: true},
+		// As near as an apiserver comes to the nonce, alone and where processors contend for
+		// it. With nothing around it is BenchmarkNonce, in package envelope.
+		{Name: "Nonce", About: "the same of writing nothing: the nonce, and what is around it", Rounds: parallelRounds, Slice: parallelSlice, do: readWrite[:1], sides: append([]string{side.CipherRandom}, kms...), sizes: []int{0}, parallel: true},
+		{Name: "Memory", About: "memory held after many writes of one key", Rounds: 1, Collects: true, once: memory},
+		{Name: "ColdStart", About: "start to the last of many objects read, with a plugin that takes its time", Rounds: 3, Collects: true, once: coldStart},
+		{Name: "ManyDEKs", About: "reading objects of more and more DEKs again", Rounds: 3, Collects: true, once: manyDEKs},
 	}
 }
 

@@ -28,8 +28,11 @@ func plaintext(size int) []byte {
 	return b
 }
 
-// An operation makes what is repeated with a value.
-type operation func(ctx context.Context, s *Setting, user *side.Side, value []byte) (func() error, error)
+// operation makes what is repeated with a value.
+type operation struct {
+	name string
+	make func(ctx context.Context, s *Setting, user *side.Side, value []byte) (func() error, error)
+}
 
 func write(ctx context.Context, _ *Setting, user *side.Side, value []byte) (func() error, error) {
 	_, err := user.Stored(ctx, value, key)
@@ -83,87 +86,53 @@ func reading(ctx context.Context, user *side.Side, size int, values ...[]byte) f
 	}
 }
 
-// loops makes the loops of some sides.
-func (s *Setting) loops(ctx context.Context, name measure.Name, do operation, size, goroutines int, sides []string) ([]measure.Contestant, error) {
-	var all []measure.Contestant
-	for _, called := range sides {
-		user, err := s.side(ctx, called)
-		if err != nil {
-			return nil, err
-		}
-		l := &measure.Loop{Name: name.Of(called), Goroutines: goroutines}
-		if l.Do, err = do(ctx, s, user, plaintext(size)); err != nil {
-			return nil, err
-		}
-		all = append(all, l)
+// Loops are the contestants of a case that repeats something. Where values are of 1 KiB
+// among others there stands, for reference, kube-apiserver with the same kind of key.
+func (c Case) Loops(ctx context.Context, s *Setting) (all []*measure.Loop, err error) {
+	sizes, goroutines := c.sizes, []int{1}
+	if sizes == nil {
+		sizes = s.Sizes
 	}
-	return all, nil
-}
-
-// bySize is a case of one operation on values of all sizes. Beside those of 1 KiB stands,
-// for reference, kube-apiserver with the same kind of key.
-func bySize(name string, do operation, sides []string) func(context.Context, *Setting) ([]measure.Contestant, error) {
-	return func(ctx context.Context, s *Setting) (all []measure.Contestant, err error) {
-		for _, size := range s.Sizes {
-			compared := sides
-			if size == kib {
-				compared = append(slices.Clip(sides), side.KubeDEK)
+	if c.parallel {
+		goroutines = Goroutines()
+	}
+	for _, op := range c.do {
+		for _, size := range sizes {
+			for _, n := range goroutines {
+				sides := c.sides
+				if c.sizes == nil && size == kib {
+					sides = append(slices.Clip(sides), side.KubeDEK)
+				}
+				for _, called := range sides {
+					l := &measure.Loop{Name: measure.Name{Case: c.Name, Params: c.params(op, size, n), Side: called}, Goroutines: n}
+					user, err := s.side(ctx, called)
+					if err == nil {
+						l.Do, err = op.make(ctx, s, user, plaintext(size))
+					}
+					if err != nil {
+						return nil, err
+					}
+					all = append(all, l)
+				}
 			}
-			found, err := s.loops(ctx, measure.Name{Case: name, Params: fmt.Sprintf("size=%d", size)}, do, size, 1, compared)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, found...)
-		}
-		return all, nil
-	}
-}
-
-var operations = []struct {
-	param string
-	do    operation
-}{{"op=write", write}, {"op=read", read}}
-
-// sustained is as writes and reads of 1 KiB, but for the plan of the case:
-// everybody pays for the garbage they make.
-func sustained(ctx context.Context, s *Setting) (all []measure.Contestant, err error) {
-	for _, op := range operations {
-		found, err := s.loops(ctx, measure.Name{Case: "Sustained", Params: op.param}, op.do, kib, 1, kms)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-	}
-	return all, nil
-}
-
-// scaling writes and reads by several goroutines at once. ns/op is the time that
-// passes divided by all operations.
-func scaling(ctx context.Context, s *Setting) (all []measure.Contestant, err error) {
-	for _, op := range operations {
-		for _, n := range Goroutines() {
-			found, err := s.loops(ctx, measure.Name{Case: "Scaling", Params: fmt.Sprintf("%s/goroutines=%d", op.param, n)}, op.do, kib, n, kms)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, found...)
 		}
 	}
 	return all, nil
 }
 
-// nonces writes nothing, which leaves the nonce, the tag and the stored form: as near as
-// an apiserver comes to the nonce, alone and where processors contend for it. The nonce
-// with nothing around it is measured by BenchmarkNonce, in package envelope.
-func nonces(ctx context.Context, s *Setting) (all []measure.Contestant, err error) {
-	for _, n := range Goroutines() {
-		found, err := s.loops(ctx, measure.Name{Case: "Nonce", Params: fmt.Sprintf("goroutines=%d", n)}, write, 0, n, append(slices.Clip(kms), side.CipherRandom))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
+// params are what differs within the case.
+func (c Case) params(op operation, size, goroutines int) string {
+	var all []string
+	if len(c.do) > 1 {
+		all = append(all, "op="+op.name)
 	}
-	return all, nil
+	if c.sizes == nil {
+		all = append(all, fmt.Sprintf("size=%d", size))
+	}
+	if c.parallel {
+		all = append(all, fmt.Sprintf("goroutines=%d", goroutines))
+	}
+	return strings.Join(all, "/")
 }
 
 // addGain adds how much more is done by the goroutines of a loop than by one.

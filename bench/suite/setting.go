@@ -45,17 +45,26 @@ func (s *Setting) Renew(ctx context.Context) error {
 
 // Measure has a case measured, with what is said of the case itself before the plan.
 func (s *Setting) Measure(ctx context.Context, c Case, plan measure.Plan, book *measure.Book) error {
-	contestants, err := c.Contestants(ctx, s)
+	loops, err := c.Loops(ctx, s)
 	if err != nil {
 		return err
+	}
+	var contestants []measure.Contestant
+	if c.once != nil {
+		if contestants, err = c.once(ctx, s); err != nil {
+			return err
+		}
+	}
+	for _, l := range loops {
+		contestants = append(contestants, l)
 	}
 	plan = c.Plan(plan)
 	plan.Before = s.Renew
 	if err := plan.Interleave(ctx, contestants, book); err != nil {
 		return err
 	}
-	for _, one := range contestants {
-		if l, ok := one.(*measure.Loop); ok && l.Goroutines > 1 {
+	for _, l := range loops {
+		if l.Goroutines > 1 {
 			addGain(book, l)
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 	"k8s.io/klog/v2"
 )
 
@@ -76,46 +75,14 @@ func Save(folder string, files map[string][]byte, out io.Writer) error {
 // Row writes a row of a table in Markdown.
 func Row(to io.Writer, cells ...string) { fmt.Fprintf(to, "| %s |\n", strings.Join(cells, " | ")) }
 
-// Progress tells how far a case is: on a terminal all the time, elsewhere when the case
-// begins and ends.
-type Progress struct {
-	to    io.Writer
-	title string
-	live  bool
-	began time.Time
-}
-
-// NewProgress tells that a case begins.
-func NewProgress(to io.Writer, title string) *Progress {
-	f, ok := to.(*os.File)
-	p := &Progress{to: to, title: title, live: ok && term.IsTerminal(int(f.Fd())), began: time.Now()}
-	p.tell("setting up")
-	return p
-}
-
-// Step tells how much is done.
-func (p *Progress) Step(done, of int) {
-	if p.live {
-		p.tell(fmt.Sprintf("%d%%", 100*done/of))
-	}
-}
-
-// End tells how the case ended.
-func (p *Progress) End(err error) {
-	how := "done"
+// Case tells that a case begins, and how it ended.
+func Case(to io.Writer, number, of int, title string, run func() error) error {
+	fmt.Fprintf(to, "[%d/%d] %s … ", number+1, of, title)
+	began, how := time.Now(), "done"
+	err := run()
 	if err != nil {
 		how = "failed"
 	}
-	p.tell(fmt.Sprintf("%s in %s", how, time.Since(p.began).Round(100*time.Millisecond)))
-	if p.live {
-		fmt.Fprintln(p.to)
-	}
-}
-
-func (p *Progress) tell(what string) {
-	if p.live {
-		fmt.Fprintf(p.to, "\r\x1b[K%s … %s", p.title, what)
-		return
-	}
-	fmt.Fprintf(p.to, "%s … %s\n", p.title, what)
+	fmt.Fprintf(to, "%s in %s\n", how, time.Since(began).Round(100*time.Millisecond))
+	return err
 }

@@ -44,9 +44,8 @@ type Plan struct {
 	// is measured: a slice is so short that a collection would fall into one
 	// contestant's and not into another's.
 	Collects bool
-	// Before is called before each round, and After after it; both may be nil.
+	// Before is called before each round; it may be nil.
 	Before func(context.Context) error
-	After  func(rounds int)
 }
 
 // Interleave measures every contestant once in each round and writes what they
@@ -69,9 +68,6 @@ func (p Plan) Interleave(ctx context.Context, contestants []Contestant, book *Bo
 			if err := c.Round(ctx, p.Slice, book); err != nil {
 				return fmt.Errorf("round %d: %w", round+1, err)
 			}
-		}
-		if p.After != nil {
-			p.After(round + 1)
 		}
 	}
 	return nil
