@@ -134,8 +134,8 @@ func (p panel) plot(t *measure.Table) (*plot.Plot, error) {
 	highest := 0.0
 	for _, s := range shown {
 		xys := p.points(t, s.side)
-		if len(xys) == 0 {
-			continue
+		if len(xys) == 0 || len(xys) == 1 && len(t.Numbers(p.of, p.param)) > 1 {
+			continue // there is no line through one point
 		}
 		for _, xy := range xys {
 			highest = max(highest, xy.Y)

@@ -26,7 +26,8 @@ type Plugin struct {
 
 // StartPlugins starts two plugins with the same fresh keys, whose sockets lie in a folder
 // with a short name: one that answers at once, and one that takes its time to unwrap, as a
-// KMS at the other end of a network would. The caller stops both; they are nil if this fails.
+// KMS at the other end of a network would. The caller stops both, which are nil if this
+// fails.
 func StartPlugins(ctx context.Context, folder string, delay time.Duration) (quick, slow *Plugin, err error) {
 	file := keyfile.At(folder + "/keys")
 	if _, err := file.Create(ctx); err != nil {
