@@ -53,3 +53,24 @@ func BenchmarkKiB(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkNonce takes nonces of one DEK, alone and by as many goroutines as there are
+// processors. The module bench has them with all that is around them.
+func BenchmarkNonce(b *testing.B) {
+	n, err := newNonces(zeros{}, DefaultMaxWrites)
+	require.NoError(b, err)
+	b.Run("alone", func(b *testing.B) {
+		var nonce [nonceSize]byte
+		for b.Loop() {
+			n.next(nonce[:])
+		}
+	})
+	b.Run("contended", func(b *testing.B) {
+		b.RunParallel(func(pb *testing.PB) {
+			var nonce [nonceSize]byte
+			for pb.Next() {
+				n.next(nonce[:])
+			}
+		})
+	})
+}

@@ -1,16 +1,17 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 )
 
 const (
@@ -32,23 +33,17 @@ type process struct {
 // startProcess starts a program, which writes its log into the file. It is told to stop
 // when ctx ends.
 func startProcess(ctx context.Context, name, log string, args ...string) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
-	}
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
 	ctx, end := context.WithCancel(ctx)
-	p := &process{name: name, log: log, command: exec.CommandContext(ctx, self, args...), end: end, exited: make(chan struct{})}
-	p.command.Env = append(os.Environ(), programVariable+"="+name)
-	p.command.Stdout, p.command.Stderr = file, file
-	p.command.Cancel = func() error { return p.command.Process.Signal(syscall.SIGTERM) }
-	p.command.WaitDelay = stopTimeout
-	// The program ends when this pipe does, also when this process is killed.
-	if _, err = p.command.StdinPipe(); err == nil {
+	p := &process{name: name, log: log, end: end, exited: make(chan struct{})}
+	if p.command, err = harness.Command(ctx, name, args...); err == nil {
+		p.command.Stdout, p.command.Stderr = file, file
+		p.command.Cancel = func() error { return p.command.Process.Signal(syscall.SIGTERM) }
+		p.command.WaitDelay = stopTimeout
 		err = p.command.Start()
 	}
 	if err != nil {
@@ -69,58 +64,47 @@ func (p *process) stop() {
 	<-p.exited
 }
 
-// while gives a context that also ends when the process does.
+// while gives a context that also ends when the process does, or takes too long to start.
 func (p *process) while(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {
 		case <-p.exited:
-			cancel(fmt.Errorf("%s has ended; the end of its log:\n%s", p.name, p.lastWords()))
+			log, _ := os.ReadFile(p.log)
+			cancel(fmt.Errorf("%s has ended; the end of its log:\n%s", p.name, log[max(0, len(log)-shownBytes):]))
+		case <-time.After(startTimeout):
+			cancel(fmt.Errorf("%s does not start within %s", p.name, startTimeout))
 		case <-ctx.Done():
 		}
 	}()
 	return ctx, func() { cancel(nil) }
 }
 
-func (p *process) lastWords() string {
-	log, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(log[max(0, len(log)-shownBytes):])
-}
-
 // cpu is the time that processors have spent on the process so far. 0 where there is no
 // /proc.
-func (p *process) cpu() time.Duration {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.command.Process.Pid))
-	if err != nil {
-		return 0
-	}
-	var total time.Duration
+func (p *process) cpu() (total time.Duration) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.command.Process.Pid)) // a good pattern
 	for _, thread := range threads {
 		// Nanoseconds on a processor come first (proc_pid_schedstat). A thread that ended
 		// in between is left out; those of a Go program hardly ever do.
 		var spent time.Duration
-		if _, err := fmt.Sscan(firstLine(thread), &spent); err == nil {
+		text, _ := os.ReadFile(thread)
+		if _, err := fmt.Sscan(string(text), &spent); err == nil {
 			total += spent
 		}
 	}
 	return total
 }
 
+var vmRSS = regexp.MustCompile(`(?m)^VmRSS:\s*(\d+) kB$`)
+
 // resident is how many bytes of the process are in memory. 0 where there is no /proc.
 func (p *process) resident() float64 {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
-	if err != nil {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
+	found := vmRSS.FindSubmatch(text)
+	if found == nil {
 		return 0
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if size, ok := strings.CutPrefix(lines.Text(), "VmRSS:"); ok {
-			kib, _ := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(size), " kB"), 64)
-			return kib * 1024
-		}
-	}
-	return 0
+	kib, _ := strconv.ParseFloat(string(found[1]), 64) // of digits
+	return kib * 1024
 }

@@ -7,104 +7,73 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
-	"golang.org/x/term"
+	"github.com/kube-atrest/atrest/internal/measure"
 )
 
 // run measures, prints the table to out and writes the results. Progress goes to
 // progressTo.
 func run(ctx context.Context, o *options, out, progressTo io.Writer) (err error) {
+	measure.WarnIfBusy(progressTo)
 	l, err := newLab(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	m, err := inspect(l.folder)
+	fsync, err := timeSync(l.file("sync"))
 	if err != nil {
-		return err
+		return fmt.Errorf("try the disk: %w", err)
 	}
-	if m.busy() {
-		fmt.Fprintf(progressTo, "The machine is busy (load %.1f on %d processors): expect wide spreads.\n", m.load, m.processors)
-	}
-	found := newBook()
-	failed := measureAll(ctx, o, l, found, progressTo)
-	if failed != nil && len(found.names) == 0 {
-		return failed
-	}
+	head := measure.Machine("k8s.io/kubernetes", "k8s.io/apiserver", "go.etcd.io/etcd/server/v3") +
+		fmt.Sprintf("a write of 2 KiB with fsync: %s\n", fsync.Round(time.Microsecond))
+	found := measure.NewBook()
 	// Cases that came to their end are worth keeping, whatever happened to the next one.
-	return errors.Join(failed, publish(o, m, found, out))
+	failed := measureAll(ctx, o, l, found, progressTo)
+	table := found.Table(measure.NsPerOp, measure.CPUNsPerOp, listedNs, etcdBytes)
+	table.Head = head
+	var told, kept bytes.Buffer
+	report{o.scale, table, o.args}.write(&told)
+	if err := table.Write(&kept); err != nil {
+		return errors.Join(failed, err)
+	}
+	if _, err := out.Write(told.Bytes()); err != nil {
+		return errors.Join(failed, err)
+	}
+	return errors.Join(failed, measure.Save(o.out, map[string][]byte{"end-to-end.md": told.Bytes(), "end-to-end.tsv": kept.Bytes()}, out))
 }
 
 // measureAll writes into found what the cases give that come to their end. The first that
 // does not ends it.
-func measureAll(ctx context.Context, o *options, l *lab, found *book, progressTo io.Writer) error {
+func measureAll(ctx context.Context, o *options, l *lab, found *measure.Book, progressTo io.Writer) error {
 	for i, c := range o.cases {
-		p := &progress{to: progressTo, title: fmt.Sprintf("[%d/%d] %s: %s", i+1, len(o.cases), c.name, c.about), began: time.Now()}
-		p.tell("setting up")
-		b := &bench{lab: l, scale: o.scale, sides: o.sides, book: newBook(), told: p.step}
-		if err := c.run(ctx, b); err != nil {
-			p.end("failed")
+		b := &bench{lab: l, scale: o.scale, sides: o.sides, Book: measure.NewBook()}
+		err := measure.Case(progressTo, i, len(o.cases), c.name+": "+c.about, func() error { return c.run(ctx, b) })
+		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		p.end("done")
-		found.take(b.book)
+		found.Take(b.Book)
 	}
 	return nil
 }
 
-// publish writes the results into the folder and the table to out.
-func publish(o *options, m machine, found *book, out io.Writer) error {
-	var table, numbers bytes.Buffer
-	if err := (report{o.scale, found, o.args}).write(&table, m); err != nil {
-		return err
+// timeSync is how long a small write and its fsync take: the floor of every write.
+func timeSync(path string) (time.Duration, error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return 0, err
 	}
-	if err := found.write(&numbers, m.cpu); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(o.out, 0o755); err != nil {
-		return err
-	}
-	for file, content := range map[string][]byte{"end-to-end.md": table.Bytes(), "end-to-end.txt": numbers.Bytes()} {
-		if err := os.WriteFile(filepath.Join(o.out, file), content, 0o644); err != nil {
-			return fmt.Errorf("write the results: %w", err)
+	defer f.Close()
+	var took []float64
+	for range 100 {
+		began := time.Now()
+		if _, err = f.Write(make([]byte, 2*kib)); err == nil {
+			err = f.Sync()
 		}
+		if err != nil {
+			return 0, err
+		}
+		took = append(took, float64(time.Since(began)))
 	}
-	_, err := fmt.Fprintf(out, "%s\nWritten to %s: end-to-end.md, end-to-end.txt\n", table.Bytes(), o.out)
-	return err
-}
-
-// progress tells how far a case is: on a terminal all the time, elsewhere when it begins
-// and ends.
-type progress struct {
-	to    io.Writer
-	title string
-	began time.Time
-}
-
-func (p *progress) live() bool {
-	f, ok := p.to.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-func (p *progress) step(done, of int) {
-	if p.live() {
-		p.tell(fmt.Sprintf("%d%%", 100*done/of))
-	}
-}
-
-func (p *progress) end(how string) {
-	p.tell(fmt.Sprintf("%s in %s", how, time.Since(p.began).Round(100*time.Millisecond)))
-	if p.live() {
-		fmt.Fprintln(p.to)
-	}
-}
-
-func (p *progress) tell(what string) {
-	if p.live() {
-		fmt.Fprintf(p.to, "\r\x1b[K%s … %s", p.title, what)
-		return
-	}
-	fmt.Fprintf(p.to, "%s … %s\n", p.title, what)
+	return time.Duration(measure.Quantile(took, 0.5)), nil
 }

@@ -3,12 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"regexp"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -17,8 +17,27 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 	"github.com/kube-atrest/atrest/apiserver/internal/local"
 )
+
+// side is one way of keeping objects at rest.
+type side struct {
+	name     string
+	program  string
+	encrypts bool
+}
+
+// The names of the sides.
+const (
+	ours  = "atrest"
+	stock = "kube-apiserver"
+	none  = "none"
+)
+
+func sides() []side {
+	return []side{{ours, harness.KubeAPIServer, true}, {stock, harness.StockServer, true}, {none, harness.StockServer, false}}
+}
 
 // place is where a server of a side runs, again and again.
 type place struct {
@@ -68,8 +87,6 @@ func (p *place) launch(ctx context.Context) (*server, error) {
 func (s *server) ready(ctx context.Context) error {
 	ctx, cancel := s.while(ctx)
 	defer cancel()
-	ctx, stop := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not within %s", startTimeout))
-	defer stop()
 	if err := s.probe.WaitFor(ctx, "/readyz"); err != nil {
 		return fmt.Errorf("start of %s: %w", s.side.name, err)
 	}
@@ -103,34 +120,19 @@ func secret(name string, data []byte) *corev1.Secret {
 	}
 }
 
-// list reads all Secrets in one answer, without a resourceVersion, and gives its size.
-func (s *server) list(ctx context.Context) (bytes int64, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.config.Host+"/api/v1/namespaces/"+namespace+"/secrets", nil)
-	if err != nil {
-		return 0, err
-	}
-	request.Header.Set("Accept", protobuf)
-	response, err := s.client.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("%s lists with %s", s.side.name, response.Status)
-	}
-	return io.Copy(io.Discard, response.Body)
-}
-
-// holds checks that the server lists as many Secrets.
-func (s *server) holds(ctx context.Context, n int) error {
-	all, err := s.kube.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{})
+// list reads all Secrets in one answer, without a resourceVersion, and checks that it is
+// as long as n of them.
+func (s *server) list(ctx context.Context, n int) error {
+	answer, err := s.kube.CoreV1().RESTClient().Get().Namespace(namespace).Resource("secrets").Stream(ctx)
 	if err != nil {
 		return err
 	}
-	if len(all.Items) != n {
-		return fmt.Errorf("%s lists %d Secrets instead of %d", s.side.name, len(all.Items), n)
+	defer answer.Close()
+	size, err := io.Copy(io.Discard, answer)
+	if err == nil && (size < int64(n)*kib || size > int64(n+1)*2*kib) {
+		err = fmt.Errorf("%s lists %d bytes instead of %d Secrets", s.side.name, size, n)
 	}
-	return nil
+	return err
 }
 
 // secretKey is the key of a Secret in etcd.
@@ -159,20 +161,15 @@ var heapAlloc = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 // heap is how many bytes of memory the server still has a use for: those left after a
 // collection of garbage.
 func (s *server) heap(ctx context.Context) (float64, error) {
-	var profile string
+	var found []string
 	for range 2 { // what sync.Pool holds is garbage at the second collection
 		status, text, err := s.probe.Get(ctx, "/debug/pprof/heap?gc=1&debug=1")
 		if err != nil {
 			return 0, err
 		}
-		if status != http.StatusOK {
+		if found = heapAlloc.FindStringSubmatch(text); found == nil {
 			return 0, fmt.Errorf("%s gives no profile of its memory: status %d", s.side.name, status)
 		}
-		profile = text
-	}
-	found := heapAlloc.FindStringSubmatch(profile)
-	if found == nil {
-		return 0, errors.New("a profile of memory without HeapAlloc")
 	}
 	return strconv.ParseFloat(found[1], 64)
 }
@@ -192,4 +189,42 @@ func (s *server) each(ctx context.Context, n int, work func(ctx context.Context,
 		})
 	}
 	return g.Wait()
+}
+
+// fleet is a server of every side, on which a case takes turns.
+type fleet []*server
+
+// startFleet starts a server of every side at once and waits until all are ready.
+func (l *lab) startFleet(ctx context.Context, sides []side, name string) (f fleet, err error) {
+	defer func() {
+		if err != nil {
+			f.halt()
+		}
+	}()
+	for _, s := range sides {
+		p, err := l.place(s, name, l.quick, uncached)
+		if err != nil {
+			return f, err
+		}
+		one, err := p.launch(ctx)
+		if err != nil {
+			return f, err
+		}
+		f = append(f, one)
+	}
+	for _, s := range f {
+		if err := s.ready(ctx); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// halt stops all of them.
+func (f fleet) halt() {
+	var ended sync.WaitGroup
+	for _, s := range f {
+		ended.Go(s.halt)
+	}
+	ended.Wait()
 }

@@ -1,184 +1,214 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"image/color"
 	"math"
-	"slices"
+	"strconv"
 
-	gonum "gonum.org/v1/plot"
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+	"gonum.org/v1/plot/vg/vgsvg"
 
-	"github.com/kube-atrest/atrest/bench/chart"
-	"github.com/kube-atrest/atrest/bench/measure"
+	"github.com/kube-atrest/atrest/bench/side"
 	"github.com/kube-atrest/atrest/bench/suite"
+	"github.com/kube-atrest/atrest/internal/measure"
 )
 
-// plot is a picture of the results.
-type plot struct {
-	file, caption string
-	svg, png      []byte
-}
-
-// draw makes the plots for which there are figures.
-func draw(book *measure.Book, o *options) ([]plot, error) {
-	p := pictures{book, o}
-	var plots []plot
-	for _, d := range []struct {
-		file  string
-		chart chart.Chart
-	}{
-		{"throughput", p.throughput()},
-		{"scaling", p.scaling()},
-		{"memory", p.memory()},
-		{"cold-start", p.coldStart()},
-	} {
-		if d.chart.Body.IsEmpty() {
-			continue
-		}
-		svg, png, err := d.chart.Render()
-		if err != nil {
-			return nil, fmt.Errorf("plot %s: %w", d.file, err)
-		}
-		plots = append(plots, plot{d.file, d.chart.Title, svg, png})
-	}
-	return plots, nil
-}
-
-type pictures struct {
-	book *measure.Book
-	o    *options
-}
-
-// median is not a number where nothing was measured.
-func (p pictures) median(n measure.Name, unit string) float64 {
-	s := measure.SpreadOf(p.book.Values(n, unit))
-	if s.N == 0 {
-		return math.NaN()
-	}
-	return s.Median
-}
-
-// series is a side as it is shown.
+// series is a side as it is shown. Ours are blue, kube-apiserver's are red, and a floor is
+// dashed.
 type series struct {
 	side, label string
-	style       chart.Style
+	color       color.RGBA
+	width       float64
+	dashed      bool
 }
 
-// line joins the points of a side that were measured; without any it is left out.
-func line(s series, at []int, y func(x int) float64) []chart.Line {
-	var xys plotter.XYs
-	for _, x := range at {
-		if v := y(x); !math.IsNaN(v) {
-			xys = append(xys, plotter.XY{X: float64(x), Y: v})
+var shown = []series{
+	{side.Cipher, "AES-GCM alone", color.RGBA{0x20, 0x20, 0x20, 0xff}, 1.4, true},
+	{side.AtrestCounter, "atrest, counter", color.RGBA{0x0b, 0x5f, 0xd3, 0xff}, 2.6, false},
+	{side.AtrestSeed, "atrest, seed", color.RGBA{0x4d, 0xa3, 0xf0, 0xff}, 2, false},
+	{side.AtrestAESGCM, "atrest, aesgcm", color.RGBA{0x45, 0xb0, 0x8c, 0xff}, 1.6, false},
+	{side.Kube, "kube-apiserver", color.RGBA{0xc9, 0x3a, 0x0c, 0xff}, 2, false},
+	{side.KubeAESGCM, "kube-apiserver, aesgcm", color.RGBA{0xee, 0x9a, 0x5d, 0xff}, 1.6, false},
+}
+
+// picture is a file with panels side by side.
+type picture struct {
+	file, title, note string
+	panels            []panel
+}
+
+// panel is a line for each side over one parameter of a case. Those that were not measured
+// are left out.
+type panel struct {
+	title, of, before string // before the parameter in the name
+	param, unit       string
+	x, y              string
+	figure            func(x, y float64) float64
+	log, bars         bool
+}
+
+var pictures = []picture{
+	{"throughput", "Throughput against the size of a value", "KMS v2 and aesgcm, one goroutine, metrics on; MB/s on a logarithmic scale, higher is better", []panel{
+		{"Write", "Write", "", "size", measure.NsPerOp, "bytes", "MB/s", perByte, true, false},
+		{"Read, DEK known", "Read", "", "size", measure.NsPerOp, "bytes", "MB/s", perByte, true, false},
+	}},
+	{"scaling", "Operations per second by goroutines", "KMS v2, 1 KiB, metrics on; higher is better", []panel{
+		{"Write", "Scaling", "op=write/", "goroutines", measure.NsPerOp, "goroutines", "million a second", perSecond, false, false},
+		{"Read, DEK known", "Scaling", "op=read/", "goroutines", measure.NsPerOp, "goroutines", "million a second", perSecond, false, false},
+		{"Write nothing: the nonce, and what is around it", "Nonce", "", "goroutines", measure.NsPerOp, "goroutines", "million a second", perSecond, false, false},
+	}},
+	{"memory", "Live memory after writes of one key", "KMS v2, 1 KiB; what a collection of garbage cannot free; lower is better", []panel{
+		{"", "Memory", "", "writes", suite.LiveBytes, "writes", "MiB", func(_, y float64) float64 { return y / (1 << 20) }, false, false},
+	}},
+	{"cold-start", "Cold start: from the start to the last object read", "read one after another, from a plugin that takes its time; lower is better", []panel{
+		{"", "ColdStart", "objects=%d/", "deks", measure.NsPerOp, "", "seconds", func(_, y float64) float64 { return y / 1e9 }, false, true},
+	}},
+}
+
+func perByte(size, ns float64) float64 { return size * 1e3 / ns }
+func perSecond(_, ns float64) float64  { return 1e3 / ns }
+
+// drawAll makes the plots for which there are figures, by the names of their files.
+func drawAll(t *measure.Table) (map[string][]byte, error) {
+	plot.DefaultFont.Variant = "Sans"
+	files := map[string][]byte{}
+	for _, p := range pictures {
+		var row []*plot.Plot
+		for _, panel := range p.panels {
+			if made, err := panel.plot(t); err != nil {
+				return nil, fmt.Errorf("plot %s: %w", p.file, err)
+			} else if made != nil {
+				row = append(row, made)
+			}
+		}
+		if len(row) == 0 {
+			continue
+		}
+		width, height := vg.Length(max(len(row), 2))*4.2*vg.Inch, 4*vg.Inch
+		vector, bitmap := vgsvg.New(width, height), vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(144))}
+		p.paint(row, draw.New(vector))
+		p.paint(row, draw.New(bitmap))
+		var svg, png bytes.Buffer
+		if _, err := vector.WriteTo(&svg); err != nil {
+			return nil, err
+		}
+		if _, err := bitmap.WriteTo(&png); err != nil {
+			return nil, err
+		}
+		files[p.file+".svg"], files[p.file+".png"] = svg.Bytes(), png.Bytes()
+	}
+	return files, nil
+}
+
+func (p picture) paint(row []*plot.Plot, dc draw.Canvas) {
+	dc.SetColor(color.White)
+	dc.Fill(dc.Rectangle.Path())
+	style := plot.New().Title.TextStyle
+	style.XAlign, style.Font.Size = draw.XLeft, 13
+	dc.FillText(style, vg.Point{X: 12, Y: dc.Max.Y - 20}, p.title)
+	style.Font.Size = 9
+	dc.FillText(style, vg.Point{X: 12, Y: dc.Max.Y - 34}, p.note)
+	tiles := draw.Tiles{Cols: len(row), Rows: 1, PadX: 24}
+	for i, canvas := range plot.Align([][]*plot.Plot{row}, tiles, draw.Crop(dc, 12, -16, 12, -48))[0] {
+		row[i].Draw(canvas)
+	}
+}
+
+// plot is nil if there is nothing to see.
+func (p panel) plot(t *measure.Table) (*plot.Plot, error) {
+	made := plot.New()
+	made.BackgroundColor = nil
+	made.Title.Text, made.X.Label.Text, made.Y.Label.Text = p.title, p.x, p.y
+	made.Legend.Top, made.Legend.Left = true, true
+	made.Legend.TextStyle.Font.Size = 9
+	grid := plotter.NewGrid()
+	grid.Vertical.Width, grid.Horizontal.Color = 0, color.RGBA{0xd9, 0xdd, 0xe1, 0xff}
+	made.Add(grid)
+	var bars []series
+	highest := 0.0
+	for _, s := range shown {
+		xys := p.points(t, s.side)
+		if len(xys) == 0 || len(xys) == 1 && len(t.Numbers(p.of, p.param)) > 1 {
+			continue // there is no line through one point
+		}
+		for _, xy := range xys {
+			highest = max(highest, xy.Y)
+		}
+		if err := p.add(made, s, xys, len(bars)); err != nil {
+			return nil, err
+		}
+		bars = append(bars, s)
+	}
+	if len(bars) == 0 {
+		return nil, nil
+	}
+	p.axes(made, t, bars, highest)
+	return made, nil
+}
+
+// points are the figures of a side.
+func (p panel) points(t *measure.Table, by string) (xys plotter.XYs) {
+	for _, x := range t.Numbers(p.of, p.param) {
+		before := p.before
+		if p.bars {
+			before = fmt.Sprintf(before, t.Last(p.of, "objects"))
+		}
+		if s := t.Of(at(p.of, fmt.Sprintf("%s%s=%d", before, p.param, x), by), p.unit); s.N > 0 {
+			xys = append(xys, plotter.XY{X: float64(x), Y: p.figure(float64(x), s.Median)})
 		}
 	}
-	if len(xys) == 0 {
+	return xys
+}
+
+func (p panel) add(to *plot.Plot, s series, xys plotter.XYs, place int) error {
+	if p.bars {
+		bar, err := plotter.NewBarChart(plotter.Values{xys[0].Y}, vg.Points(36))
+		if err != nil {
+			return err
+		}
+		bar.XMin, bar.Color = float64(place), s.color
+		to.Add(bar)
 		return nil
 	}
-	return []chart.Line{{Label: s.label, Style: s.style, XYs: xys}}
-}
-
-// panel leaves out what has no lines.
-func panel(panels chart.Panels, p chart.Panel) chart.Panels {
-	if len(p.Lines) == 0 {
-		return panels
+	line, err := plotter.NewLine(xys)
+	if err != nil {
+		return err
 	}
-	return append(panels, p)
+	line.Color, line.Width = s.color, vg.Points(s.width)
+	if s.dashed {
+		line.Dashes = []vg.Length{5, 3}
+	}
+	to.Add(line)
+	to.Legend.Add(s.label, line)
+	return nil
 }
 
-func (p pictures) throughput() chart.Chart {
-	var panels chart.Panels
-	for _, op := range []struct{ name, title string }{{"Write", "Write"}, {"Read", "Read, DEK known"}} {
-		var lines []chart.Line
-		for _, s := range []series{
-			{suite.Cipher, "AES-GCM alone", chart.Floor},
-			{suite.AtrestCounter, "atrest, counter", chart.Ours},
-			{suite.AtrestSeed, "atrest, seed", chart.OursToo},
-			{suite.KubeCounter, "kube-apiserver, DEK", chart.TheirsToo},
-			{suite.KubeSeed, "kube-apiserver, seed", chart.Theirs},
-			{suite.Tink, "tink KMS envelope", chart.Other},
-		} {
-			lines = append(lines, line(s, p.o.scale.Sizes, func(size int) float64 {
-				return float64(size) * 1e3 / p.median(measure.Name{Case: op.name, Params: suite.Size(size), Side: s.side}, p.o.unit)
-			})...)
+func (p panel) axes(made *plot.Plot, t *measure.Table, bars []series, highest float64) {
+	made.Y.Min, made.Y.Max = 0, highest*1.45 // with room for the names of the lines
+	var ticks []plot.Tick
+	for _, x := range t.Numbers(p.of, p.param) {
+		ticks = append(ticks, plot.Tick{Value: float64(x), Label: strconv.Itoa(x)})
+	}
+	switch {
+	case p.bars:
+		var names []string
+		for _, s := range bars {
+			names = append(names, s.label)
 		}
-		panels = panel(panels, chart.Panel{
-			Title: op.title, Lines: lines, Converging: true,
-			X: chart.Axis{Label: "size of the value", Log: true, Min: float64(p.o.scale.Sizes[0]), Max: float64(slices.Max(p.o.scale.Sizes)), Ticks: sizeTicks(p.o.scale.Sizes)},
-			Y: powers(lines, "MB/s"),
-		})
+		made.NominalX(names...)
+		return
+	case p.log:
+		made.X.Scale, made.Y.Scale = plot.LogScale{}, plot.LogScale{}
+		made.Y.Tick.Marker = plot.LogTicks{Prec: -1}
+		made.Y.Min, made.Y.Max = 10, math.Pow(10, math.Ceil(math.Log10(highest)))*4
+	case len(ticks) > 6:
+		return // it is not the points that matter
 	}
-	return chart.Chart{
-		Title: "Throughput against the size of a value",
-		Note:  "KMS v2, one goroutine, metrics on; MB/s on a logarithmic scale, higher is better",
-		Body:  panels,
-	}
-}
-
-func sizeTicks(sizes []int) []gonum.Tick {
-	var ticks []gonum.Tick
-	for _, s := range sizes {
-		ticks = append(ticks, gonum.Tick{Value: float64(s), Label: suite.SizeName(s)})
-	}
-	return ticks
-}
-
-// powers is a logarithmic axis over all lines, with a tick at each power of 10.
-func powers(lines []chart.Line, label string) chart.Axis {
-	low, high := math.Inf(1), math.Inf(-1)
-	for _, l := range lines {
-		for _, xy := range l.XYs {
-			low, high = min(low, xy.Y), max(high, xy.Y)
-		}
-	}
-	a := chart.Axis{Label: label, Log: true, Min: low / 1.3, Max: high * 1.3}
-	for e := math.Ceil(math.Log10(a.Min)); math.Pow(10, e) <= a.Max; e++ {
-		a.Ticks = append(a.Ticks, gonum.Tick{Value: math.Pow(10, e), Label: thousands(math.Pow(10, e))})
-	}
-	return a
-}
-
-// linear is an axis from 0 over all lines, with some five ticks.
-func linear(lines []chart.Line, label string, unit float64) chart.Axis {
-	high := 0.0
-	for _, l := range lines {
-		for _, xy := range l.XYs {
-			high = max(high, xy.Y)
-		}
-	}
-	a := chart.Axis{Label: label, Max: high * 1.06}
-	for _, v := range round(high / unit) {
-		a.Ticks = append(a.Ticks, gonum.Tick{Value: v * unit, Label: fmt.Sprintf("%.4g", v)})
-	}
-	return a
-}
-
-// round gives round figures from 0 to high, some five of them.
-func round(high float64) []float64 {
-	if high <= 0 {
-		return []float64{0}
-	}
-	step := math.Pow(10, math.Floor(math.Log10(high/4)))
-	for _, f := range []float64{5, 2} {
-		if high/(step*f) >= 4 {
-			step *= f
-			break
-		}
-	}
-	var all []float64
-	for v := 0.0; v <= high*1.05; v += step {
-		all = append(all, v)
-	}
-	return all
-}
-
-func thousands(x float64) string {
-	if x < 1 {
-		return fmt.Sprintf("%g", x)
-	}
-	s := fmt.Sprintf("%.0f", x)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + " " + s[i:]
-	}
-	return s
+	made.X.Tick.Marker = plot.ConstantTicks(ticks)
 }

@@ -1,69 +1,125 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"strings"
 
-	"github.com/kube-atrest/atrest/bench/measure"
-	"github.com/kube-atrest/atrest/bench/side"
 	"github.com/kube-atrest/atrest/bench/suite"
+	"github.com/kube-atrest/atrest/internal/measure"
 )
+
+// figures is the file that the others are made from.
+const figures = "benchmarks.tsv"
 
 // run measures, judges, prints to out and writes the results. Progress goes to
 // progressTo.
 func run(ctx context.Context, o *options, out, progressTo io.Writer) error {
-	m := inspect()
-	if m.busy() {
-		fmt.Fprintf(progressTo, "The machine is busy (load %.1f on %d processors): expect wide spreads, or use --cpu.\n", m.load, m.processors)
-	}
-	book, err := measureAll(ctx, o, progressTo)
+	table, err := o.table(ctx, progressTo)
 	if err != nil {
 		return err
 	}
-	found := check(book, o)
-	if err := (text{out}).write(m, o, found); err != nil {
+	var kept, told bytes.Buffer
+	if err := table.Write(&kept); err != nil {
 		return err
 	}
-	files, err := save(o, m, book, found)
-	if err != nil {
-		return fmt.Errorf("write the results: %w", err)
+	// What is told is what can be told again of the file.
+	if table, err = measure.Read(bytes.NewReader(kept.Bytes())); err != nil {
+		return err
 	}
-	_, err = fmt.Fprintf(out, "\nWritten to %s: %s\n", o.out, files)
-	return err
+	files, err := drawAll(table)
+	if err != nil {
+		return err
+	}
+	tell(&told, table, files)
+	files["report.md"], files[figures] = told.Bytes(), kept.Bytes()
+	if _, err := out.Write(told.Bytes()); err != nil {
+		return err
+	}
+	return measure.Save(o.out, files, out)
 }
 
-func measureAll(ctx context.Context, o *options, progressTo io.Writer) (_ *measure.Book, err error) {
-	lab, err := side.NewLab(ctx)
+// table measures, or reads what was measured before.
+func (o *options) table(ctx context.Context, progressTo io.Writer) (*measure.Table, error) {
+	if o.remake {
+		f, err := os.Open(filepath.Join(o.out, figures))
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return measure.Read(f)
+	}
+	measure.WarnIfBusy(progressTo)
+	head := measure.Machine("k8s.io/apiserver", "k8s.io/kms", "k8s.io/component-base", "golang.org/x/crypto",
+		"github.com/prometheus/client_golang", "google.golang.org/grpc")
+	book, err := o.measure(ctx, progressTo)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, lab.Close()) }()
-	s, err := suite.NewSetting(ctx, lab, o.scale)
+	table := book.Table(measure.NsPerOp, measure.CPUNsPerOp, suite.Gain)
+	table.Head = head + fmt.Sprintf("rounds: %d of %s each; fewer and longer ones for goroutines and garbage, some for the rest\n", o.plan.Rounds, o.plan.Slice)
+	return table, nil
+}
+
+func (o *options) measure(ctx context.Context, progressTo io.Writer) (_ *measure.Book, err error) {
+	s, err := suite.NewSetting(ctx, o.scale)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, s.Close()) }()
 	measure.Settle()
 	book := measure.NewBook()
 	for i, c := range o.cases {
-		p := newProgress(progressTo, fmt.Sprintf("[%d/%d] %s: %s", i+1, len(o.cases), c.Name, c.About))
-		if err := measureCase(ctx, o, c, s, book, p); err != nil {
-			p.end("failed")
+		err := measure.Case(progressTo, i, len(o.cases), c.Name+": "+c.About, func() error { return s.Measure(ctx, c, o.plan, book) })
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Name, err)
 		}
-		p.end("done")
 	}
 	return book, nil
 }
 
-func measureCase(ctx context.Context, o *options, c suite.Case, s *suite.Setting, book *measure.Book, p *progress) error {
-	contestants, err := c.Contestants(ctx, s)
-	if err != nil {
-		return err
+// tell writes the report, which shows those plots that were drawn.
+func tell(w io.Writer, table *measure.Table, plots map[string][]byte) {
+	found := check(table)
+	fmt.Fprintf(w, "# Measured\n\nMade by `go run ./bench/report`; do not edit.\n\n"+
+		"Values of 1 KiB unless said, metrics on; a figure is the median of all rounds, and what eight tenths of them lie between. "+
+		"Ratios are of two times within a round, of the time that passes and of that of processors.\n\n%s\n\n", summary(found))
+	row := func(cells ...string) { measure.Row(w, cells...) }
+	row("operation", "figure", "measured", "of processors", "target", "verdict", "beside")
+	fmt.Fprintln(w, strings.Repeat("|---", 7)+"|")
+	last := ""
+	for _, f := range found {
+		what := f.what
+		if what == last {
+			what = "" // it stands above
+		}
+		last = f.what
+		row(what, f.figure, f.measured, f.cpu, f.target, string(f.verdict), f.beside)
 	}
-	plan := c.Plan(o.plan)
-	plan.Before, plan.After = s.Renew, p.step
-	p.expect(plan.Rounds * len(contestants))
-	return plan.Interleave(ctx, contestants, book)
+	for _, p := range pictures {
+		if plots[p.file+".svg"] != nil {
+			fmt.Fprintf(w, "\n![%s](%s.svg)\n", p.title, p.file)
+		}
+	}
+	fmt.Fprintf(w, "\n## The machine\n\n```\n%s```\n", table.Head)
+}
+
+// summary counts the verdicts.
+func summary(found []finding) string {
+	n := map[verdict]int{}
+	for _, f := range found {
+		n[f.verdict]++
+	}
+	var parts []string
+	for _, v := range []verdict{met, atFloor, notMet, notMeasured} {
+		if n[v] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n[v], v))
+		}
+	}
+	return "Targets: " + strings.Join(parts, ", ") + "."
 }

@@ -8,11 +8,10 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
+	"fmt"
 	"hash"
 	"sync"
 
-	"golang.org/x/crypto/nacl/secretbox"
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
@@ -21,37 +20,43 @@ var localKey = [32]byte([]byte("a key of 32 bytes, in a test fil"))
 
 var localKeyText = base64.StdEncoding.EncodeToString(localKey[:])
 
-// The bare ciphers are the floor: what no way of keeping values encrypted can
-// do without. Room is how many bytes longer than the value their buffer is; to
-// be fair it is as many as the stored form of the others takes.
+// floorOf says whose floor a bare cipher is: to be fair, the buffer that it writes into is
+// as much longer than the value as what that side stores.
+var floorOf = map[string]string{Cipher: AtrestCounter, CipherRandom: AtrestAESGCM, CipherSeed: AtrestSeed}
 
-// Cipher is AES-256-GCM under a nonce that costs nothing, into a fresh buffer.
-func Cipher(room int) *Side {
-	gcm, err := cipher.NewGCM(localBlock())
-	if err != nil {
-		panic(err) // of constant arguments
+// bare is what no way of keeping values encrypted can do without.
+func (l *Lab) bare(ctx context.Context, name string) (*Side, error) {
+	if floorOf[name] == "" {
+		return nil, fmt.Errorf("there is no side %q", name)
 	}
-	return &Side{Name: "cipher", Transformer: &bareAEAD{aead: gcm, nonce: make([]byte, gcm.NonceSize()), room: room}}
-}
-
-// RandomNonceCipher is AES-256-GCM under a random nonce, as aesgcm is stored.
-func RandomNonceCipher(room int) *Side {
-	gcm, err := cipher.NewGCMWithRandomNonce(localBlock())
+	above, err := l.Start(ctx, floorOf[name], l.Quick)
 	if err != nil {
-		panic(err) // of constant arguments
+		return nil, err
 	}
-	return &Side{Name: "cipher", Transformer: &bareAEAD{aead: gcm, room: room}}
-}
-
-func localBlock() cipher.Block {
+	defer above.Close()
+	stored, err := above.Stored(ctx, nil, Key("room"))
+	if err != nil {
+		return nil, err
+	}
+	s := &Side{Name: name}
 	block, err := aes.NewCipher(localKey[:])
-	if err != nil {
-		panic(err) // of constant arguments
+	switch {
+	case err != nil:
+	case name == Cipher: // under a nonce that costs nothing
+		b := &bareAEAD{room: len(stored), nonce: make([]byte, 12)}
+		b.aead, err = cipher.NewGCM(block)
+		s.Transformer = b
+	case name == CipherRandom:
+		b := &bareAEAD{room: len(stored)}
+		b.aead, err = cipher.NewGCMWithRandomNonce(block)
+		s.Transformer = b
+	default:
+		b := &bareSeed{room: len(stored)}
+		b.expanders.New = func() any { return &expander{mac: hmac.New(sha256.New, localKey[:]), last: [1]byte{1}} }
+		s.Transformer = b
 	}
-	return block
+	return s, err
 }
-
-var errBare = errors.New("the bare cipher does not open it")
 
 type bareAEAD struct {
 	aead  cipher.AEAD
@@ -68,59 +73,9 @@ func (b *bareAEAD) TransformFromStorage(_ context.Context, data []byte, at value
 	return out, false, err
 }
 
-// Secretbox is NaCl's secretbox under a random nonce.
-func Secretbox(room int) *Side {
-	return &Side{Name: "cipher", Transformer: bareSecretbox{room}}
-}
-
-type bareSecretbox struct{ room int }
-
-func (b bareSecretbox) TransformToStorage(_ context.Context, data []byte, _ value.Context) ([]byte, error) {
-	out := make([]byte, 24, len(data)+b.room)
-	_, _ = rand.Read(out)
-	return secretbox.Seal(out, data, (*[24]byte)(out), &localKey), nil
-}
-
-func (b bareSecretbox) TransformFromStorage(_ context.Context, data []byte, _ value.Context) ([]byte, bool, error) {
-	out, ok := secretbox.Open(make([]byte, 0, len(data)-24), data[24:], (*[24]byte)(data), &localKey)
-	if !ok {
-		return nil, false, errBare
-	}
-	return out, false, nil
-}
-
-// CBC is AES-256-CBC under a random IV, of whole blocks: without padding.
-func CBC(room int) *Side {
-	return &Side{Name: "cipher", Transformer: &bareCBC{block: localBlock(), room: room}}
-}
-
-type bareCBC struct {
-	block cipher.Block
-	room  int
-}
-
-func (b *bareCBC) TransformToStorage(_ context.Context, data []byte, _ value.Context) ([]byte, error) {
-	out := make([]byte, aes.BlockSize+len(data), len(data)+b.room)
-	_, _ = rand.Read(out[:aes.BlockSize])
-	cipher.NewCBCEncrypter(b.block, out[:aes.BlockSize]).CryptBlocks(out[aes.BlockSize:], data)
-	return out, nil
-}
-
-func (b *bareCBC) TransformFromStorage(_ context.Context, data []byte, _ value.Context) ([]byte, bool, error) {
-	out := make([]byte, len(data)-aes.BlockSize)
-	cipher.NewCBCDecrypter(b.block, data[:aes.BlockSize]).CryptBlocks(out, data[aes.BlockSize:])
-	return out, false, nil
-}
-
-// SeedCipher is the least that source type 1 takes: 32 random bytes, one HMAC
+// bareSeed is the least that source type 1 takes: 32 random bytes, one HMAC
 // for the value's own key (its keyed state is kept), the key schedule, and
 // AES-256-GCM under a random nonce.
-func SeedCipher(room int) *Side {
-	s := &bareSeed{room: room}
-	s.expanders.New = func() any { return &expander{mac: hmac.New(sha256.New, localKey[:]), last: [1]byte{1}} }
-	return &Side{Name: "cipher-seed", Transformer: s}
-}
-
 type bareSeed struct {
 	expanders sync.Pool
 	room      int

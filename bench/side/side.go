@@ -10,23 +10,34 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// Secrets is the resource that is encrypted everywhere here.
-var Secrets = schema.GroupResource{Resource: "secrets"}
+// The sides, as results call them.
+const (
+	Cipher       = "cipher"        // AES-256-GCM alone, the floor of all
+	CipherRandom = "cipher-random" // the same under a random nonce, the floor of aesgcm
+	CipherSeed   = "cipher-seed"   // the floor of source type 1
+
+	AtrestCounter = "atrest-counter"
+	AtrestSeed    = "atrest-seed"
+	AtrestAESGCM  = "atrest-aesgcm"
+
+	Kube       = "kube"     // KMS v2 as it comes: source type 1, and the file is not followed
+	KubeDEK    = "kube-dek" // source type 0, which nobody can have any more: for reference
+	KubeAESGCM = "kube-aesgcm"
+)
+
+var secrets = schema.GroupResource{Resource: "secrets"}
 
 // Side is one way of keeping values encrypted. Its Transformer is safe for
 // concurrent use.
 type Side struct {
-	// Name is what the side is called in results.
 	Name string
-	// File is the EncryptionConfiguration; empty if the side needs none.
-	File string
 	value.Transformer
 
 	// LookAhead is shown the stored values of a server that starts, in the
 	// order in which it will read them; nil for a side that does not look ahead.
 	LookAhead func(context.Context, iter.Seq[[]byte])
 
-	close func()
+	stop  func()
 	renew func(context.Context) error
 }
 
@@ -36,13 +47,14 @@ func (s *Side) Renew(ctx context.Context) error {
 	if s.renew == nil {
 		return nil
 	}
+	s.Close()
 	return s.renew(ctx)
 }
 
-// Close takes the side down. Closing twice is harmless.
+// Close takes the side down. Closing twice is harmless; so is closing none.
 func (s *Side) Close() {
-	if stop := s.close; stop != nil {
-		s.close = nil
+	if stop := s.stop; stop != nil {
+		s.stop = nil
 		stop()
 	}
 }

@@ -2,35 +2,12 @@ package suite
 
 import (
 	"context"
-	"fmt"
+	"runtime"
 	"time"
 
-	"github.com/kube-atrest/atrest/bench/measure"
+	"github.com/kube-atrest/atrest/bench/side"
+	"github.com/kube-atrest/atrest/internal/measure"
 )
-
-// The sides, as results call them. Those of kube-apiserver follow their file,
-// as with --encryption-provider-config-automatic-reload; static ones do not.
-const (
-	Cipher           = "cipher"      // AES-256-GCM alone, the floor of all
-	SeedCipher       = "cipher-seed" // the floor of source type 1
-	AtrestCounter    = "atrest-counter"
-	AtrestSeed       = "atrest-seed"
-	KubeCounter      = "kube-counter"
-	KubeCounterFixed = "kube-counter-static"
-	KubeSeed         = "kube-seed"
-	KubeSeedFixed    = "kube-seed-static"
-	Tink             = "tink"
-
-	// Of providers that hold their key, and of cases that do not tell modes apart.
-	Atrest    = "atrest"
-	Kube      = "kube"
-	KubeFixed = "kube-static"
-)
-
-const annotatedSuffix = "-annotated"
-
-// Annotated is the name of a side whose plugin gives annotations.
-func Annotated(name string) string { return name + annotatedSuffix }
 
 // Case is something worth measuring.
 type Case struct {
@@ -42,8 +19,15 @@ type Case struct {
 	Slice  time.Duration
 	// Collects has garbage collected while it is measured, see [measure.Plan].
 	Collects bool
-	// Contestants sets the case up. What it makes lives as long as the lab.
-	Contestants func(ctx context.Context, s *Setting) ([]measure.Contestant, error)
+
+	// What is repeated by each of the sides, with values of every size, or of one, and by
+	// every number of goroutines, or by one.
+	do       []operation
+	sides    []string
+	sizes    []int // nil for all
+	parallel bool
+	// once makes the contestants of a case that repeats nothing.
+	once func(ctx context.Context, s *Setting) ([]measure.Contestant, error)
 }
 
 // Goroutines take a while to find their processors.
@@ -69,39 +53,71 @@ func (c Case) Plan(p measure.Plan) measure.Plan {
 	return p
 }
 
+var (
+	all = append([]string{side.CipherRandom, side.AtrestAESGCM, side.KubeAESGCM}, kms...)
+	kms = []string{side.Cipher, side.CipherSeed, side.AtrestCounter, side.AtrestSeed, side.Kube}
+)
+
 // Cases are all there are.
 func Cases() []Case {
+	readWrite, one := []operation{{"write", write}, {"read", read}}, []int{kib}
 	return []Case{
-		{Name: "Nonce", About: "making a nonce: counted, random, or a key expanded for it", Rounds: parallelRounds, Slice: parallelSlice, Contestants: nonces},
-		{Name: "Seal", About: "writing nothing, by 1 to 16 goroutines: the nonce with all that is around it", Rounds: parallelRounds, Slice: parallelSlice, Contestants: emptyValues},
-		{Name: "Write", About: "writing a value with KMS v2, by size", Contestants: writes},
-		{Name: "Read", About: "reading a value under a known DEK, by size", Contestants: reads},
-		{Name: "ReadUnseen", About: "reading a value that was not read before, under a known DEK or seed", Contestants: unseenReads},
-		{Name: "Sustained", About: "writing and reading for so long that garbage is collected several times", Rounds: sustainedRounds, Slice: sustainedSlice, Collects: true, Contestants: sustained},
-		{Name: "Annotated", About: "the same when the plugin gives two annotations", Contestants: annotated},
-		{Name: "Local", About: "aesgcm, secretbox and aescbc", Contestants: local},
-		{Name: "Scaling", About: "writing and reading by 1 to 16 goroutines", Rounds: parallelRounds, Slice: parallelSlice, Contestants: scaling},
-		{Name: "LiveWrites", About: "memory held after many writes of one key", Rounds: 1, Collects: true, Contestants: liveWrites},
-		{Name: "LiveObjects", About: "memory held after reading many objects", Rounds: 3, Collects: true, Contestants: liveObjects},
-		{Name: "ColdReaders", About: "many readers of one cold DEK", Rounds: 3, Collects: true, Contestants: coldReaders},
-		{Name: "ColdStart", About: "start to the last of many objects read, with a plugin that takes its time", Rounds: 3, Collects: true, Contestants: coldStart},
-		{Name: "Reload", About: "calls to the plugin because of a reload that changes nothing", Rounds: 3, Collects: true, Contestants: reloads},
+		{Name: "Write", About: "writing a value, by size", do: readWrite[:1], sides: all},
+		{Name: "Read", About: "reading a value again, by size", do: readWrite[1:], sides: all},
+		{Name: "ReadOlder", About: "reading values not read before under a known DEK of an earlier start, by size", do: []operation{{"older", older}}, sides: kms},
+		{Name: "Sustained", About: "writing and reading for so long that garbage is collected several times", Rounds: sustainedRounds, Slice: sustainedSlice, Collects: true, do: readWrite, sides: kms, sizes: one},
+		{Name: "Scaling", About: "writing and reading by 1 goroutine and by as many as there are processors", Rounds: parallelRounds, Slice: parallelSlice, do: readWrite, sides: kms, sizes: one, parallel: true},
+		// As near as an apiserver comes to the nonce, alone and where processors contend for
+		// it. With nothing around it is BenchmarkNonce, in package envelope.
+		{Name: "Nonce", About: "the same of writing nothing: the nonce, and what is around it", Rounds: parallelRounds, Slice: parallelSlice, do: readWrite[:1], sides: append([]string{side.CipherRandom}, kms...), sizes: []int{0}, parallel: true},
+		{Name: "Memory", About: "memory held after many writes of one key", Rounds: 1, Collects: true, once: memory},
+		{Name: "ColdStart", About: "start to the last of many objects read, with a plugin that takes its time", Rounds: 3, Collects: true, once: coldStart},
+		{Name: "ManyDEKs", About: "reading objects of more and more DEKs again", Rounds: 3, Collects: true, once: manyDEKs},
 	}
 }
 
-// SizeName is how results write a size in bytes: 64B, 1KiB, 1MiB.
-func SizeName(bytes int) string {
-	switch {
-	case bytes >= 1<<20 && bytes%(1<<20) == 0:
-		return fmt.Sprintf("%dMiB", bytes>>20)
-	case bytes >= 1<<10 && bytes%(1<<10) == 0:
-		return fmt.Sprintf("%dKiB", bytes>>10)
-	}
-	return fmt.Sprintf("%dB", bytes)
+// Scale is how large the cases are.
+type Scale struct {
+	Sizes []int // of values, in bytes
+	// Writes is how many values are written of one key, for memory.
+	Writes int
+	// Objects under DEKs are what is read cold, with a plugin that takes Delay
+	// to unwrap.
+	Objects, DEKs int
+	Delay         time.Duration
+	// ManyDEKs are numbers of DEKs; the library keeps [envelope.DefaultMaxDEKs].
+	ManyDEKs []int
 }
 
-// Size is the parameter of a size.
-func Size(bytes int) string { return "size=" + SizeName(bytes) }
+// Full is the scale that the project's targets are stated for.
+func Full() Scale {
+	return Scale{
+		Sizes:  []int{256, 1 << 10, 4 << 10, 16 << 10, 64 << 10},
+		Writes: 10_000_000, Objects: 10_000, DEKs: 200, Delay: 20 * time.Millisecond,
+		ManyDEKs: []int{4_000, 4_500},
+	}
+}
 
-// Goroutines is the parameter of a number of goroutines.
-func Goroutines(n int) string { return fmt.Sprintf("goroutines=%d", n) }
+// Quick keeps what is needed for a first look.
+func Quick() Scale {
+	s := Full()
+	s.Writes, s.Objects, s.DEKs = 200_000, 2_000, 40
+	return s
+}
+
+// Tiny is for tests: everything runs once, and no figure means anything.
+func Tiny() Scale {
+	return Scale{
+		Sizes:  []int{256, 1 << 10, 64 << 10},
+		Writes: 200, Objects: 40, DEKs: 4, Delay: time.Millisecond, ManyDEKs: []int{5},
+	}
+}
+
+// Goroutines are 1 and as many as there are processors, and powers of 2 between.
+func Goroutines() []int {
+	var all []int
+	for n := 1; n < runtime.GOMAXPROCS(0); n *= 2 {
+		all = append(all, n)
+	}
+	return append(all, runtime.GOMAXPROCS(0))
+}

@@ -15,21 +15,28 @@ import (
 	"testing"
 )
 
-// programVariable tells the test binary which of its programs to be.
+// programVariable tells a binary which of its programs to be.
 const programVariable = "ATREST_TEST_PROGRAM"
 
 // Main is the body of a TestMain: it runs the program that a test started this binary as,
-// and the tests when none did. A program ends when the process that started it is gone,
-// however that came about.
+// and the tests when none did.
 func Main(m *testing.M, programs map[string]func() int) int {
+	if program, started := Program(programs); started {
+		return program()
+	}
+	return m.Run()
+}
+
+// Program is the one that this binary was started as by [Command], if it was. It ends when
+// the process that started it is gone, however that came about.
+func Program(programs map[string]func() int) (program func() int, started bool) {
 	name, started := os.LookupEnv(programVariable)
 	if !started {
-		return m.Run()
+		return nil, false
 	}
 	program, known := programs[name]
 	if !known {
-		fmt.Fprintf(os.Stderr, "%s=%q is not a program of this test binary\n", programVariable, name)
-		return 2
+		return func() int { return Ended(fmt.Errorf("%s=%q is not a program of this binary", programVariable, name)) }, true
 	}
 	go func() {
 		// The parent holds the other end open and writes nothing: this returns when it is
@@ -37,7 +44,7 @@ func Main(m *testing.M, programs map[string]func() int) int {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(3)
 	}()
-	return program()
+	return program, true
 }
 
 // Command is the named program with its arguments, not yet started. The caller waits for
@@ -45,7 +52,7 @@ func Main(m *testing.M, programs map[string]func() int) int {
 func Command(ctx context.Context, program string, args ...string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find the test binary: %w", err)
+		return nil, fmt.Errorf("find this binary: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Env = append(os.Environ(), programVariable+"="+program)

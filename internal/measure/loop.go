@@ -2,11 +2,12 @@ package measure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
 	"sync"
-	"testing"
+	"syscall"
 	"time"
 )
 
@@ -17,8 +18,6 @@ type Loop struct {
 	// if that is 0.
 	Do         func() error
 	Goroutines int
-	// Bytes is how many bytes an operation works on; 0 gives no throughput.
-	Bytes int
 
 	n      int // operations that fill a slice, found in the first round
 	rounds int // that were measured
@@ -27,16 +26,14 @@ type Loop struct {
 var _ Contestant = (*Loop)(nil)
 
 // Round repeats the operation.
-func (l *Loop) Round(_ context.Context, slice time.Duration) ([]Measurement, error) {
+func (l *Loop) Round(_ context.Context, slice time.Duration, book *Book) (err error) {
 	if l.n == 0 {
-		n, err := l.fill(slice)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", l.Name, err)
+		if l.n, err = l.fill(slice); err != nil {
+			return err
 		}
-		l.n = n
 	}
-	if _, err := l.run(l.n); err != nil {
-		return nil, fmt.Errorf("%s: %w", l.Name, err)
+	if _, err := l.Run(l.n); err != nil {
+		return err
 	}
 	// Now caches are warm, and there is as much free memory as the same again
 	// will need, that is known to the system. The runtime gives free memory back
@@ -44,30 +41,34 @@ func (l *Loop) Round(_ context.Context, slice time.Duration) ([]Measurement, err
 	// touch a page again costs more than to encrypt it: without this, whoever
 	// needs more memory in a slice would pay for that and the others would not.
 	runtime.GC()
-	before := look()
-	took, err := l.run(l.n)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	cpu := processorTime()
+	took, err := l.Run(l.n)
+	cpu = processorTime() - cpu
+	runtime.ReadMemStats(&after)
 	l.rounds++
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", l.Name, err)
-	}
-	return []Measurement{{l.Name, l.sample(took, look().since(before))}}, nil
+	n := float64(l.n)
+	book.Add(l.Name, Figure{NsPerOp, float64(took) / n}, Figure{CPUNsPerOp, float64(cpu) / n},
+		Figure{BytesPerOp, math.Floor(float64(after.TotalAlloc-before.TotalAlloc) / n)}, // what is left over is the background's
+		Figure{AllocsPerOp, math.Floor(float64(after.Mallocs-before.Mallocs) / n)})
+	return err
 }
 
-func (l *Loop) sample(took time.Duration, spent usage) Sample {
-	n := float64(l.n)
-	metrics := []Metric{{NsPerOp, float64(took) / n}, {CPUNsPerOp, float64(spent.cpu) / n}}
-	if l.Bytes > 0 {
-		metrics = append(metrics, Metric{MBPerSecond, float64(l.Bytes) * n / 1e6 / took.Seconds()})
+// processorTime is the time that processors spent on this process, 0 if the
+// system does not tell.
+func processorTime() time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		return 0
 	}
-	return Sample{N: l.n, Metrics: append(metrics,
-		Metric{BytesPerOp, math.Floor(float64(spent.bytes) / n)}, // what is left over is the background's
-		Metric{AllocsPerOp, math.Floor(float64(spent.allocs) / n)})}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
 // fill finds how many operations take as long as slice.
 func (l *Loop) fill(slice time.Duration) (int, error) {
 	for n := 1; ; n *= 2 {
-		took, err := l.run(n)
+		took, err := l.Run(n)
 		if err == nil && took >= slice/4 {
 			took, err = l.shortest(n)
 		}
@@ -88,7 +89,7 @@ func (l *Loop) shortest(n int) (time.Duration, error) {
 	shortest := time.Duration(math.MaxInt64)
 	for range 3 {
 		runtime.GC()
-		took, err := l.run(n)
+		took, err := l.Run(n)
 		if err != nil {
 			return 0, err
 		}
@@ -97,27 +98,26 @@ func (l *Loop) shortest(n int) (time.Duration, error) {
 	return shortest, nil
 }
 
-// run does n operations and tells how long they took.
-func (l *Loop) run(n int) (time.Duration, error) {
-	if l.Goroutines <= 1 {
-		var err error
-		start := time.Now()
-		deeper(l.depth(), func() { err = repeat(n, l.Do) })
-		return time.Since(start), err
-	}
-	errs := make([]error, l.Goroutines)
+// Run does n operations and tells how long they took.
+func (l *Loop) Run(n int) (time.Duration, error) {
+	goroutines := max(1, l.Goroutines)
+	errs := make([]error, goroutines)
 	begin := make(chan struct{})
 	var ready, ended sync.WaitGroup
-	ready.Add(l.Goroutines)
-	for g := range l.Goroutines {
-		share := n / l.Goroutines
-		if g < n%l.Goroutines {
+	for g := range goroutines {
+		share := n / goroutines
+		if g < n%goroutines {
 			share++
 		}
+		ready.Add(1)
 		ended.Go(func() {
 			ready.Done()
 			<-begin
-			deeper(l.depth(), func() { errs[g] = repeat(share, l.Do) })
+			deeper(l.depth(), func() {
+				for i := 0; i < share && errs[g] == nil; i++ {
+					errs[g] = l.Do()
+				}
+			})
 		})
 	}
 	ready.Wait()
@@ -125,10 +125,8 @@ func (l *Loop) run(n int) (time.Duration, error) {
 	close(begin)
 	ended.Wait()
 	took := time.Since(start)
-	for _, err := range errs {
-		if err != nil {
-			return took, err
-		}
+	if err := errors.Join(errs...); err != nil {
+		return took, fmt.Errorf("%s %s, %s: %w", l.Case, l.Params, l.Side, err)
 	}
 	return took, nil
 }
@@ -148,23 +146,4 @@ func deeper(calls int, do func()) {
 		return
 	}
 	do()
-}
-
-func repeat(n int, do func() error) error {
-	for range n {
-		if err := do(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Bench runs the operation as a Go benchmark.
-func (l *Loop) Bench(b *testing.B) {
-	b.ReportAllocs()
-	b.SetBytes(int64(l.Bytes))
-	b.ResetTimer()
-	if _, err := l.run(b.N); err != nil {
-		b.Fatal(err)
-	}
 }

@@ -13,9 +13,26 @@ type Contestant interface {
 	// Round measures once, for about as long as slice if that can be chosen. It
 	// begins to measure after a collection of garbage, so that nobody pays for
 	// what another left behind.
-	Round(ctx context.Context, slice time.Duration) ([]Measurement, error)
+	Round(ctx context.Context, slice time.Duration, book *Book) error
 	// Group is the same for those that are compared with each other.
 	Group() string
+}
+
+// Group is the name without the side.
+func (n Name) Group() string { return n.Case + "/" + n.Params }
+
+// Once is something that is done once a round and measures itself.
+type Once struct {
+	Name
+	Do func(ctx context.Context, book *Book) error
+}
+
+var _ Contestant = (*Once)(nil)
+
+// Round does it.
+func (o *Once) Round(ctx context.Context, _ time.Duration, book *Book) error {
+	runtime.GC()
+	return o.Do(ctx, book)
 }
 
 // Plan is how long to measure.
@@ -27,17 +44,16 @@ type Plan struct {
 	// is measured: a slice is so short that a collection would fall into one
 	// contestant's and not into another's.
 	Collects bool
-	// Before is called before each round, and After when a contestant was
-	// measured; both may be nil.
+	// Before is called before each round; it may be nil.
 	Before func(context.Context) error
-	After  func()
 }
 
 // Interleave measures every contestant once in each round and writes what they
 // gave into book.
 func (p Plan) Interleave(ctx context.Context, contestants []Contestant, book *Book) error {
 	if !p.Collects {
-		defer pauseCollector()()
+		percent := debug.SetGCPercent(-1)
+		defer debug.SetGCPercent(percent)
 	}
 	for round := range p.Rounds {
 		if p.Before != nil {
@@ -49,25 +65,12 @@ func (p Plan) Interleave(ctx context.Context, contestants []Contestant, book *Bo
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			found, err := c.Round(ctx, p.Slice)
-			if err != nil {
+			if err := c.Round(ctx, p.Slice, book); err != nil {
 				return fmt.Errorf("round %d: %w", round+1, err)
-			}
-			for _, m := range found {
-				book.Add(m)
-			}
-			if p.After != nil {
-				p.After()
 			}
 		}
 	}
 	return nil
-}
-
-// pauseCollector leaves garbage where it is until resume is called.
-func pauseCollector() (resume func()) {
-	percent := debug.SetGCPercent(-1)
-	return func() { debug.SetGCPercent(percent) }
 }
 
 // inTurn has another one of each group go first in each round: to come after
@@ -79,11 +82,16 @@ func inTurn(contestants []Contestant, round int) []Contestant {
 		for n < len(contestants) && contestants[n].Group() == contestants[0].Group() {
 			n++
 		}
-		first := round % n
-		order = append(append(order, contestants[first:n]...), contestants[:first]...)
+		order = append(order, InTurn(contestants[:n], round)...)
 		contestants = contestants[n:]
 	}
 	return order
+}
+
+// InTurn has another one of all go first in each round.
+func InTurn[C any](all []C, round int) []C {
+	first := round % len(all)
+	return append(append([]C{}, all[first:]...), all[:first]...)
 }
 
 // ballast makes the heap of a program that measures as large as that of a small
