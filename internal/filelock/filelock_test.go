@@ -20,6 +20,7 @@ func TestASecondHolderIsRefusedUntilTheFirstReleases(t *testing.T) {
 	require.NoError(t, err)
 	_, err = TryAcquire(path)
 	require.ErrorIs(t, err, ErrHeld)
+	require.EqualError(t, err, "lock file "+path+": lock is held", "it is known at once")
 
 	require.NoError(t, first.Release())
 	second, err := TryAcquire(path)
@@ -108,4 +109,31 @@ func TestReleaseLeavesTheLockOfAnother(t *testing.T) {
 	_, err = TryAcquire(path)
 	require.ErrorIs(t, err, ErrHeld)
 	require.NoError(t, second.Release())
+}
+
+// No descriptor is left behind by those who are refused.
+func TestWhoIsRefusedLeavesNothingOpen(t *testing.T) {
+	open := func() int {
+		all, err := os.ReadDir("/dev/fd")
+		if err != nil {
+			t.Skip("this system does not list what is open")
+		}
+		return len(all)
+	}
+	path := filepath.Join(t.TempDir(), "lock")
+	lock, err := TryAcquire(path)
+	require.NoError(t, err)
+	before := open()
+	for range 10 {
+		_, err := TryAcquire(path)
+		require.ErrorIs(t, err, ErrHeld)
+	}
+	require.Equal(t, before, open())
+	require.NoError(t, lock.Release())
+}
+
+func TestWhereNoLockCanBeMadeSaysSo(t *testing.T) {
+	_, err := TryAcquire(filepath.Join(t.TempDir(), "absent", "lock"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NotErrorIs(t, err, ErrHeld)
 }

@@ -41,8 +41,9 @@ type kept struct {
 	t    *testing.T
 	path string
 
-	mu  sync.Mutex
-	log bytes.Buffer
+	mu     sync.Mutex
+	log    bytes.Buffer
+	before []*providers.Transformers // that the latest were built beside
 }
 
 func (k *kept) Write(line []byte) (int, error) {
@@ -77,6 +78,9 @@ func keep(t *testing.T, first string) *kept {
 	k := &kept{t: t, path: filepath.Join(t.TempDir(), "encryption.yaml")}
 	k.put(first)
 	build := func(content []byte, before ...*providers.Transformers) (*providers.Transformers, error) {
+		k.mu.Lock()
+		k.before = before
+		k.mu.Unlock()
 		c, err := config.Parse(content, config.Options{File: k.path, Reload: true})
 		if err != nil {
 			return nil, err

@@ -50,6 +50,9 @@ func TestARequestIsSentAsItIs(t *testing.T) {
 	require.Equal(t, "application/merge-patch+json", seen.Header.Get("Content-Type"))
 	require.Equal(t, map[string]any{"a": "b"}, sent)
 
+	require.NoError(t, c.Ask(t.Context(), kubeapi.Request{Method: http.MethodGet, Path: []string{"api"}, Query: url.Values{"a": {"1", "2"}}}, nil))
+	require.Equal(t, url.Values{"a": {"1", "2"}}, seen.URL.Query())
+	require.ErrorContains(t, c.Ask(t.Context(), kubeapi.Request{Method: http.MethodPost, Path: []string{"api"}, Body: func() {}}, nil), "unsupported type")
 	require.NoError(t, c.Ask(t.Context(), kubeapi.Request{Method: http.MethodPost, Path: []string{"api"}, Body: 1}, nil))
 	require.Equal(t, "application/json", seen.Header.Get("Accept"))
 	require.Equal(t, "application/json", seen.Header.Get("Content-Type"))
@@ -123,6 +126,8 @@ func TestWhatIsNoObjectIsReadAsItComes(t *testing.T) {
 	data, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	require.Equal(t, "POST /behind/metrics", string(data))
+	_, err = c.Open(t.Context(), "no method", "/metrics")
+	require.ErrorContains(t, err, "invalid method")
 
 	for most, whole := range map[int64]bool{3: true, 2: false} {
 		data, err := io.ReadAll(kubeapi.Bound(io.NopCloser(&oneByOne{left: 3}), most))

@@ -59,3 +59,40 @@ func requireAlone(t *testing.T, folder string) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(all), 1)
 }
+
+// A folder that takes no new file, as one that is mounted read-only.
+func TestWhereNothingCanBeMadeTheOldFileStays(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may write anywhere")
+	}
+	folder := t.TempDir()
+	path := filepath.Join(folder, "encryption.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
+	require.NoError(t, os.Chmod(folder, 0o500))
+	t.Cleanup(func() { _ = os.Chmod(folder, 0o700) })
+	require.ErrorContains(t, Exchange(path, []byte("new"), "do otherwise"), "a new file has to be made beside the old one: allow it, or do otherwise")
+	require.Error(t, Write(path, []byte("new")))
+	requireFile(t, path, "old", 0o600)
+}
+
+// No descriptor is left behind, however it ends.
+func TestNothingStaysOpen(t *testing.T) {
+	open := func() int {
+		all, err := os.ReadDir("/dev/fd")
+		if err != nil {
+			t.Skip("this system does not list what is open")
+		}
+		return len(all)
+	}
+	folder := t.TempDir()
+	path := filepath.Join(folder, "encryption.yaml")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(folder, "mounted"), 0o700))
+	before := open()
+	for range 10 {
+		require.NoError(t, Exchange(path, []byte("new"), ""))
+		require.NoError(t, Write(path, []byte("new")))
+		require.Error(t, Exchange(filepath.Join(folder, "mounted"), nil, ""))
+	}
+	require.Equal(t, before, open())
+}
