@@ -48,10 +48,12 @@ func until() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	seen := false
 	for lines := bufio.NewScanner(told); lines.Scan(); {
 		fmt.Fprintln(os.Stderr, lines.Text())
-		if is.MatchString(lines.Text()) {
-			_ = command.Process.Signal(os.Interrupt) // it has ended by itself
+		if !seen && is.MatchString(lines.Text()) {
+			seen = true
+			_ = command.Process.Signal(os.Interrupt) // unless it has ended by itself
 		}
 	}
 	_ = command.Wait() // the code says it
