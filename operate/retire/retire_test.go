@@ -210,10 +210,11 @@ func TestAnAnswerIsYesWithoutAReason(t *testing.T) {
 func TestWhatApiserversAloneKnowIsKnown(t *testing.T) {
 	keyThird, keyLast := hashed.ID("third key"), hashed.ID("last key")
 	e := Evidence{Etcd: Stock{"etcd", &audit.Report{}}, Apiservers: [2]map[string]rotation.Instance{
-		{"a": {Providers: map[string]rotation.Provider{"one": {KeyID: keyOld, WroteKeyID: keyNew}, "two": {KeyID: keyThird}}}},
+		{"a": {Providers: map[string]rotation.Provider{"one": {KeyID: keyOld, WroteKeyID: keyNew}, "two": {KeyID: keyThird}}},
+			"c": {Providers: map[string]rotation.Provider{"four": {Healthy: true}}}},
 		{"b": {Providers: map[string]rotation.Provider{"three": {Healthy: true, WroteKeyID: keyLast}}}},
 	}}
-	for _, name := range []string{"one", "two", "three"} {
+	for _, name := range []string{"one", "two", "three", "four"} {
 		what, err := e.Identify(name, Anything)
 		require.NoError(t, err)
 		require.Equal(t, Subject{Provider: name}, what)
@@ -226,7 +227,7 @@ func TestWhatApiserversAloneKnowIsKnown(t *testing.T) {
 		require.Empty(t, e.doubts(what))
 	}
 	_, err := e.Identify("nobody", Anything)
-	require.ErrorContains(t, err, "KMS providers one, three, two and")
+	require.ErrorContains(t, err, "KMS providers four, one, three, two and")
 }
 
 func TestEveryUseOfEveryApiserverIsAReason(t *testing.T) {
