@@ -271,6 +271,12 @@ func TestLongValuesAreCut(t *testing.T) {
 	require.Less(t, len(err.Error()), 400)
 }
 
+func TestATextIsCutBetweenCharactersIfItHasAny(t *testing.T) {
+	require.Equal(t, "aä...", shorten("aää", 4))
+	require.Equal(t, "aää", shorten("aää", 5))
+	require.Equal(t, "...", shorten("\x80\x80\x80\x80", 2), "bytes that begin no character")
+}
+
 func TestHash(t *testing.T) {
 	for _, file := range files(t, "testdata/valid/*") {
 		want, err := encryptionconfig.GetEncryptionConfigHash(file)
@@ -362,7 +368,10 @@ func TestAConfigurationCannotBeChanged(t *testing.T) {
 	c.Rules()[0].Providers[0] = nil
 	c.Rules()[0].Paths[0] = ""
 	clear(c.For(secrets)[1].Keys()[0].Secret())
-	c.Warnings()
+	warned, err := Parse([]byte(head+"resources: [{resources: [secrets], providers: [{identity: {}}, {kms: {apiVersion: v2, name: a, endpoint: 'unix:///a'}}]}]"), Options{})
+	require.NoError(t, err)
+	warned.Warnings()[0] = Warning{}
+	require.NotZero(t, warned.Warnings()[0])
 
 	again := parse(t, "testdata/valid/rotation.yaml", Options{})
 	require.NotNil(t, c.For(secrets)[0])

@@ -189,6 +189,20 @@ func TestAValueAfterSecretIsNeverShown(t *testing.T) {
 	}
 }
 
+func TestATypeInADecodingErrorIsNotTakenForAKey(t *testing.T) {
+	for content, name := range map[string]string{
+		"resources: 1":   "EncryptionConfiguration",
+		"resources: [1]": "ResourceConfiguration",
+		"resources: [{resources: [secrets], providers: [1]}]":               "ProviderConfiguration",
+		"resources: [{resources: [secrets], providers: [{secretbox: 1}]}]":  "SecretboxConfiguration",
+		"resources: [{resources: [secrets], providers: [{identity: [1]}]}]": "IdentityConfiguration",
+	} {
+		_, err := Parse([]byte(head+content), Options{})
+		require.ErrorContains(t, err, name, content)
+		require.NotContains(t, err.Error(), redacted, content)
+	}
+}
+
 func TestKeysFormatAsTheirName(t *testing.T) {
 	key := newKey("first", []byte("0123456789012345"))
 	require.Equal(t, `key "first" [redacted]`, fmt.Sprint(key))

@@ -118,6 +118,23 @@ func TestUnserved(t *testing.T) {
 	}, c.Unserved(served))
 }
 
+func TestAWarningNamesTenResourcesAndHowManyMore(t *testing.T) {
+	said := func(n int) string {
+		var names []string
+		for i := range n {
+			names = append(names, "r"+string(rune('a'+i)))
+		}
+		c, err := Parse([]byte(head+"resources: [{resources: ["+strings.Join(names, ",")+
+			"], providers: [{identity: {}}, {kms: {apiVersion: v2, name: a, endpoint: 'unix:///a'}}]}]"), Options{})
+		require.NoError(t, err)
+		require.Len(t, c.Warnings(), 1)
+		return c.Warnings()[0].Message
+	}
+	require.Contains(t, said(10), `"ri", "rj" are written in plaintext`)
+	require.Contains(t, said(11), `"ri", "rj", 1 more are written in plaintext`)
+	require.Contains(t, said(12), `"ri", "rj", 2 more are written in plaintext`)
+}
+
 func TestWarningsAreBounded(t *testing.T) {
 	names := make([]string, 500)
 	for i := range names {

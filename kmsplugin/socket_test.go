@@ -180,6 +180,18 @@ func TestTheFolderMustExist(t *testing.T) {
 	require.ErrorContains(t, err, "is not a folder")
 }
 
+// Without the lock nothing would keep two servers from one path.
+func TestNoSocketIsBoundWithoutItsLock(t *testing.T) {
+	endpoint := plugintest.Endpoint(t)
+	require.NoError(t, os.Mkdir(pathOf(endpoint)+".lock", 0o700))
+	server, err := kmsplugin.Listen(t.Context(), endpoint, well)
+	require.ErrorContains(t, err, "kmsplugin: endpoint")
+	require.ErrorContains(t, err, pathOf(endpoint)+".lock")
+	require.NotErrorIs(t, err, kmsplugin.ErrSocketInUse)
+	require.Nil(t, server)
+	require.NoFileExists(t, pathOf(endpoint))
+}
+
 func TestOfManyServersStartingAtOnceOneWins(t *testing.T) {
 	for range 20 {
 		endpoint := plugintest.Endpoint(t)

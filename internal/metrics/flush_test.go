@@ -51,8 +51,27 @@ func TestAnOperationInUseIsKept(t *testing.T) {
 		runtime.GC()
 		Flush()
 		require.InDelta(t, 2*(n+1), totalOf(t, ToStorage, prefix, "OK"), 0)
+		require.InDelta(t, 2*(n+1), timedOf(t, ToStorage, prefix), 0)
 		require.True(t, held(prefix))
 	}
+	runtime.KeepAlive(first)
+	runtime.KeepAlive(second)
+}
+
+// Its latency is shared by whatever has the direction and the prefix, when one
+// of them is gone too, and when one comes after a Flush.
+func TestWhatSharesALatencyIsTimedAsLongAsOneIsInUse(t *testing.T) {
+	prefix := prefixFor(t)
+	first := NewOperation(secrets, ToStorage, prefix)
+	first.Record(tally.Pick(), Now(), nil)
+	record(prefix, 1)
+	runtime.GC()
+	Flush()
+	second := NewOperation(secrets, ToStorage, prefix)
+	second.Record(tally.Pick(), Now(), nil)
+	first.Record(tally.Pick(), Now(), nil)
+	Flush()
+	require.InDelta(t, 4, timedOf(t, ToStorage, prefix), 0)
 	runtime.KeepAlive(first)
 	runtime.KeepAlive(second)
 }

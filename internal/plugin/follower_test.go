@@ -159,6 +159,51 @@ func TestOneOfKMSv1ThatIsOnlyReadWithIsAskedWhileSomethingIsWrong(t *testing.T) 
 	require.Equal(t, 1, r.times())
 }
 
+func TestAValueThatFailsHasThePluginAskedSoonIfItsKEKIsThePresentOne(t *testing.T) {
+	r := newRig(t)
+	r.Learn(func(k Known) Known { k.KeyID = "present"; return k })
+	r.SetRole(Reads)
+	require.Equal(t, 1, r.times())
+	r.pass(10 * time.Second)
+	r.Suspect("former", Troublef(Denied, "x"))
+	require.Equal(t, 1, r.times(), "that says nothing of the plugin")
+	require.Nil(t, r.Load().Doubt)
+	r.Suspect("present", Troublef(Denied, "x"))
+	require.Equal(t, 2, r.times(), "long before the next poll")
+	require.NotNil(t, r.Load().Doubt)
+}
+
+// What is done between two questions may bring to light that the plugin is ill.
+func TestWhatAJobLearnsMovesTheNextPoll(t *testing.T) {
+	r := newRig(t)
+	r.SetRole(Reads)
+	require.Equal(t, 1, r.times())
+	require.NoError(t, r.Do(t.Context(), func(context.Context) {
+		now := r.clock.Now()
+		r.Learn(func(k Known) Known { return k.AfterTrial(Troublef(Denied, "x"), now, now) })
+	}))
+	require.Equal(t, []Problem{Denied}, r.changed)
+	r.pass(10*time.Second - 1)
+	require.Equal(t, 1, r.times())
+	r.pass(1)
+	require.Equal(t, 2, r.times(), "as often as one that is ill, not a minute later")
+}
+
+func TestOfAPluginThatNobodyUsesThereIsNoNews(t *testing.T) {
+	r := newRig(t)
+	tell := func() (news bool) {
+		require.NoError(t, r.Do(t.Context(), func(context.Context) { news = r.tell() }))
+		return news
+	}
+	r.Learn(func(k Known) Known { return k.AfterTrial(Troublef(Denied, "x"), start, start) })
+	require.False(t, tell())
+	require.Empty(t, r.changed)
+	r.is(Troublef(Unhealthy, "x"))
+	r.SetRole(Reads)
+	r.settle()
+	require.Equal(t, []Problem{Unhealthy}, r.changed, "once somebody does")
+}
+
 // No plugin, however it behaves, is asked more than once a second on average.
 func TestAFloodOfWakesIsBounded(t *testing.T) {
 	r := newRig(t)

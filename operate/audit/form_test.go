@@ -102,6 +102,7 @@ func TestWhatIsNotOfAProvider(t *testing.T) {
 		"k8s:enc:aesgcm:v1:no end of name": {audit.Undecodable, "no readable key name"},
 		"k8s:enc:aesgcm:v1:\x00:" + strings.Repeat("x", 28):                       {audit.Undecodable, "no readable key name"},
 		"k8s:enc:aesgcm:v1:" + strings.Repeat("n", 254) + strings.Repeat(":", 99): {audit.Undecodable, "no readable key name"},
+		"k8s:enc:aesgcm:v1:key:short":                                             {audit.Undecodable, `aesgcm: key "key": is cut off: restore it from a backup`},
 		"k8s:enc:kms:v1:name:\x00":                                                {audit.Undecodable, `kms v1 "name": is cut off`},
 		"k8s:enc:kms:v2:name:":                                                    {audit.Undecodable, `kms v2 "name": encrypted data is empty`},
 		"k8s:enc:kms:v2:name:\n\x01d\x12\x00":                                     {audit.Undecodable, "key_id is empty"},

@@ -171,6 +171,24 @@ func TestRecoverTriesTheProvidersOfOtherRules(t *testing.T) {
 	require.ErrorContains(t, err, "secrets at", "the error is that of the object's resource")
 }
 
+func TestThereIsNoOpenerOfProvidersThatCannotBeBuilt(t *testing.T) {
+	o, err := audit.NewOpener(parse(t, "secrets", kmsV2("vault", "unix://")))
+	require.ErrorContains(t, err, "resources[0].providers[0]")
+	require.Nil(t, o)
+}
+
+func TestAClosedOpenerAsksNoPlugin(t *testing.T) {
+	plugin := faultplugin.Start(t)
+	c := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()))
+	objects := under(t, c, 2)
+	o := opener(t, c)
+	require.NoError(t, o.Open(t.Context(), secrets, objects[0]))
+	before := plugin.Calls()
+	o.Close()
+	require.ErrorIs(t, o.Open(t.Context(), secrets, objects[1]), envelope.ErrClosed)
+	require.Equal(t, before, plugin.Calls())
+}
+
 func TestValuesOfKubeAPIServerOpen(t *testing.T) {
 	plugin := faultplugin.Start(t)
 	for _, g := range goldens(t) {

@@ -207,6 +207,15 @@ func TestTheRateIsKept(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
+func TestNoTimerIsSetForTheTimeOfAnObjectOrTwo(t *testing.T) {
+	stored := memory{"/registry/pods/a": []byte("{}"), "/registry/pods/b": []byte("{}")}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // of a walk that waits
+	defer cancel()
+	r, err := audit.Run(ctx, stored, audit.Options{Rate: 101, Clock: clocktesting.NewFakeClock(time.Unix(0, 0))})
+	require.NoError(t, err)
+	require.Equal(t, int64(2), r.Objects)
+}
+
 func TestAWaitingWalkCanBeCancelled(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
 	ctx, cancel := context.WithCancel(t.Context())

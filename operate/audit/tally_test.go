@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,4 +28,13 @@ func TestDEKsAreToldApartUpToALimit(t *testing.T) {
 	require.Zero(t, pods.DEKs)
 	require.True(t, pods.DEKsAtLeast)
 	require.Equal(t, maxDEKs, tally.deks)
+}
+
+func TestResourcesThatAreGuessedAreListedUpToALimit(t *testing.T) {
+	tally := newTally(1)
+	for i := range MaxRows + 10 {
+		resource := schema.GroupResource{Resource: fmt.Sprintf("gadgets%05d", i)}
+		tally.add(Object{Key: "/registry/x"}, resource, false, Inspection{Form: Form{Kind: Plaintext}}, nil)
+	}
+	require.Len(t, tally.report().Guessed, MaxRows)
 }

@@ -183,6 +183,7 @@ func TestOneThatAnswersForTwoIsNoticed(t *testing.T) {
 		{[3]string{"x", "y", "z"}, [3]string{}},
 		{[3]string{"y", "x", "z"}, [3]string{fmt.Sprintf(both, "b"), fmt.Sprintf(both, "a")}},
 		{[3]string{"restarted", "another", "z"}, [3]string{}},
+		{[3]string{"z", "z", "new"}, [3]string{fmt.Sprintf(both, "b"), fmt.Sprintf(both, "a")}}, // who answers so now is named first
 	} {
 		for i, s := range []*server{one, other, third} {
 			s.answer("/debug/encryption", as(round.answers[i]))
@@ -235,6 +236,23 @@ func TestWhyAnApiserverTellsNothing(t *testing.T) {
 		require.Contains(t, i.Problem, want)
 		require.Zero(t, i.CheckedAt)
 		require.Empty(t, i.Providers)
+	}
+}
+
+func TestAnApiserverThatHangsUpTellsNothing(t *testing.T) {
+	for _, path := range []string{"/debug/encryption", "/readyz/kms-providers", "/metrics"} {
+		s := newServer(t, map[string]reply{"/readyz/kms-providers": {200, "ok"}, "/metrics": metrics()})
+		require.Empty(t, observe(t, s).Problem)
+		answers := s.Config.Handler
+		s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == path {
+				panic(http.ErrAbortHandler)
+			}
+			answers.ServeHTTP(w, r)
+		})
+		i := observe(t, s)
+		require.Contains(t, i.Problem, "is it up, and can it be reached from here?", path)
+		require.Zero(t, i.CheckedAt)
 	}
 }
 

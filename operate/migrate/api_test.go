@@ -143,7 +143,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && len(parts) == 3:
 		a.list(w, r)
 	case len(parts) == 6 && r.Method == http.MethodGet:
-		a.get(w, parts[3]+"/"+parts[5])
+		a.get(w, r, parts[3]+"/"+parts[5])
 	case len(parts) == 6 && r.Method == http.MethodPatch:
 		a.patch(w, r, parts[3]+"/"+parts[5])
 	default:
@@ -195,7 +195,8 @@ func (a *api) metadata(key string) *metav1.PartialObjectMetadata {
 		ResourceVersion: strconv.Itoa(a.objects[key].version)}}
 }
 
-func (a *api) get(w http.ResponseWriter, key string) {
+func (a *api) get(w http.ResponseWriter, r *http.Request, key string) {
+	require.Contains(a.t, r.Header.Get("Accept"), "as=PartialObjectMetadata;", "no object leaves the server whole")
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.objects[key] == nil {
@@ -212,6 +213,7 @@ func (a *api) patch(w http.ResponseWriter, r *http.Request, key string) {
 	}
 	require.NoError(a.t, json.NewDecoder(r.Body).Decode(&body))
 	require.Equal(a.t, "application/merge-patch+json", r.Header.Get("Content-Type"))
+	require.Contains(a.t, r.Header.Get("Accept"), "as=PartialObjectMetadata;", "nor when it has been stored")
 	require.Len(a.t, body.Metadata, 1, "the patch changes nothing")
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -277,6 +277,22 @@ func TestResourcesAreThoseThatCanBeRewritten(t *testing.T) {
 		{Group: "apps", Version: "v1beta1", Resource: "old"}}, all)
 }
 
+func TestAServerWithoutResourcesIsAnError(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/api/v1") {
+			answer(w, 200, metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "bindings", Verbs: metav1.Verbs{"create"}}}})
+			return
+		}
+		answer(w, 200, map[string]any{"/api": metav1.APIVersions{Versions: []string{"v1"}}, "/apis": metav1.APIGroupList{}}[r.URL.Path])
+	}))
+	defer server.Close()
+	c, err := migrate.NewCluster(&rest.Config{Host: server.URL}, newClock())
+	require.NoError(t, err)
+	all, err := c.Resources(t.Context())
+	require.ErrorContains(t, err, "lists no resources: is it one, and is it up?")
+	require.Empty(t, all)
+}
+
 func TestAServerThatCannotBeReachedIsNamed(t *testing.T) {
 	_, err := migrate.NewCluster(&rest.Config{Host: "https://a", TLSClientConfig: rest.TLSClientConfig{CAFile: "/none"}}, newClock())
 	require.ErrorContains(t, err, "check the kubeconfig")

@@ -45,7 +45,12 @@ func TestACheckpointIsGoneOnFromOrLeft(t *testing.T) {
 }
 
 func TestWithoutAFolderNothingIsKept(t *testing.T) {
+	t.Chdir(t.TempDir())
 	require.NoError(t, Folder("").Save(begun))
+	left, err := os.ReadDir(".")
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.NoError(t, Folder(".").Save(begun), "which is not what \"\" names")
 	c, err := Folder("").Load(ofWidgets, "new")
 	require.NoError(t, err)
 	require.Zero(t, c)

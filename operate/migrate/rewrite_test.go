@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-atrest/atrest/operate/migrate"
@@ -36,6 +38,71 @@ func TestEveryObjectIsStoredAgain(t *testing.T) {
 	at, err = rewrite(t, a, migrate.Checkpoint{}, migrate.Options{})
 	require.NoError(t, err)
 	require.Equal(t, migrate.Counts{Seen: 25, Unchanged: 25}, at.Counts, "what is current stays as it is")
+}
+
+// serveLists answers lists with these pages, each with a token for the next, and
+// patches as if they had stored something. It gives the paths of the patches.
+func serveLists(a *api, pages ...[]metav1.PartialObjectMetadata) *[]string {
+	patched := new([]string)
+	a.fault = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPatch {
+			*patched = append(*patched, r.URL.Path)
+			answer(w, 200, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "2"}})
+			return true
+		}
+		n, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+		list := metav1.PartialObjectMetadataList{Items: pages[n]}
+		if n+1 < len(pages) {
+			list.Continue = strconv.Itoa(n + 1)
+		}
+		answer(w, 200, list)
+		return true
+	}
+	return patched
+}
+
+func named(namespace, name string) metav1.PartialObjectMetadata {
+	return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, ResourceVersion: "1"}}
+}
+
+func TestAResourceWithoutObjectsIsDone(t *testing.T) {
+	at, err := rewrite(t, newAPI(t, 0), migrate.Checkpoint{}, migrate.Options{})
+	require.NoError(t, err)
+	require.True(t, at.Done)
+	require.Zero(t, at.Counts)
+}
+
+// An apiserver may give a token and no objects, as when all of a page were deleted.
+func TestAPageWithoutObjectsIsNotTheLast(t *testing.T) {
+	a := newAPI(t, 0)
+	patched := serveLists(a, []metav1.PartialObjectMetadata{named("a", "1")}, nil, []metav1.PartialObjectMetadata{named("a", "2")})
+	at, err := rewrite(t, a, migrate.Checkpoint{}, migrate.Options{})
+	require.NoError(t, err)
+	require.True(t, at.Done)
+	require.Equal(t, migrate.Object{Namespace: "a", Name: "2"}, at.Last)
+	require.Equal(t, []string{"/api/v1/namespaces/a/secrets/1", "/api/v1/namespaces/a/secrets/2"}, *patched)
+}
+
+func TestAnObjectOfTheWholeClusterIsInNoNamespace(t *testing.T) {
+	a := newAPI(t, 0)
+	patched := serveLists(a, []metav1.PartialObjectMetadata{named("", "admin")})
+	roles := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}
+	at, err := a.cluster(newClock()).Rewrite(t.Context(), roles, migrate.Checkpoint{}, migrate.Options{})
+	require.NoError(t, err)
+	require.Equal(t, migrate.Object{Name: "admin"}, at.Last)
+	require.Equal(t, []string{"/apis/rbac.authorization.k8s.io/v1/clusterroles/admin"}, *patched)
+}
+
+func TestTheTimeLeftIsNegativeWhileTheNumberOfObjectsIsNotKnown(t *testing.T) {
+	a := newAPI(t, 0)
+	serveLists(a, []metav1.PartialObjectMetadata{named("a", "1"), named("a", "2")}, []metav1.PartialObjectMetadata{named("a", "3")})
+	told := map[int64]migrate.Progress{}
+	_, err := rewrite(t, a, migrate.Checkpoint{}, migrate.Options{Workers: 1, PerSecond: 1, Progress: func(p migrate.Progress) { told[p.Counts.Seen] = p }})
+	require.NoError(t, err)
+	require.Zero(t, told[2].Total, "no page said how many come after it")
+	require.Negative(t, told[2].Left)
+	require.EqualValues(t, 3, told[3].Total)
+	require.Zero(t, told[3].Left)
 }
 
 func TestOnlyWhatNeedsItIsTouched(t *testing.T) {
@@ -280,6 +347,9 @@ func TestACheckpointOfSomethingElseIsRefused(t *testing.T) {
 	a := newAPI(t, 1)
 	_, err := rewrite(t, a, migrate.Checkpoint{Resource: secrets, Goal: "A"}, migrate.Options{Goal: "B"})
 	require.ErrorContains(t, err, `for "A", not of /v1, Resource=secrets for "B"`)
+	_, err = rewrite(t, a, migrate.Checkpoint{Resource: deployments, Goal: "A"}, migrate.Options{Goal: "A"})
+	require.ErrorContains(t, err, `of apps/v1, Resource=deployments for "A", not of /v1, Resource=secrets`)
+	require.Empty(t, a.patches)
 }
 
 func TestAFileThatCannotBeWrittenEndsTheRun(t *testing.T) {

@@ -192,6 +192,11 @@ func TestKeyIDs(t *testing.T) {
 	require.Equal(t, faultplugin.Calls{Status: 1}, writes.Calls())
 	require.Zero(t, reads.Calls())
 
+	hashes, err = preflight.KeyIDs(t.Context(), parse(t, kms("v1", "one", writes.Endpoint())), preflight.Options{})
+	require.NoError(t, err, "KMS v1 has no key_id to ask for")
+	require.Empty(t, hashes)
+	require.Equal(t, faultplugin.Calls{Status: 1}, writes.Calls())
+
 	writes.Set(func(b *faultplugin.Behaviour) { b.Healthz = "sealed" })
 	hashes, err = preflight.KeyIDs(t.Context(), c, preflight.Options{})
 	require.ErrorContains(t, err, `"sealed"`)

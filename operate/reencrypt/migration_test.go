@@ -38,6 +38,10 @@ type cluster struct {
 	etcd    map[string]string // by the etcd key below the prefix
 	stuck   string            // the name of a Secret
 	patches []string
+	// migrator tells that it has a migrator, which seals all Secrets. Then left
+	// is for which key_ids that was done.
+	migrator bool
+	left     []string
 }
 
 func (c *cluster) Read(_ context.Context, prefix string) (*audit.Contents, error) {
@@ -64,6 +68,8 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	w.Header().Set("Content-Type", "application/json")
 	switch {
+	case c.migrator && strings.HasPrefix(r.URL.Path, "/apis/storagemigration.k8s.io"):
+		c.migration(w, r, parts[2:])
 	case r.URL.Path == "/api":
 		answer(w, metav1.APIVersions{Versions: []string{"v1"}})
 	case r.URL.Path == "/apis":
@@ -89,6 +95,32 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		c.etcd["secrets/ns/"+parts[5]] = sealed
 		answer(w, metadata(parts[5], "2"))
+	}
+}
+
+// migration serves StorageVersionMigrations, each of which is through at once.
+func (c *cluster) migration(w http.ResponseWriter, r *http.Request, parts []string) {
+	succeeded := map[string]any{"metadata": map[string]any{"name": "m", "uid": "1", "resourceVersion": "1"},
+		"status": map[string]any{"conditions": []metav1.Condition{{Type: "Succeeded", Status: "True"}}}}
+	switch {
+	case len(parts) == 0:
+		answer(w, metav1.APIGroup{Name: "storagemigration.k8s.io", Versions: []metav1.GroupVersionForDiscovery{{Version: "v1beta1"}}})
+	case len(parts) == 1:
+		answer(w, metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "storageversionmigrations"}}})
+	case r.Method == http.MethodPost:
+		var o metav1.PartialObjectMetadata
+		_ = json.NewDecoder(r.Body).Decode(&o)
+		c.left = append(c.left, o.Name+" "+o.Annotations[migrate.KeyIDAnnotation])
+		for key := range c.etcd {
+			c.etcd[key] = sealed
+		}
+		succeeded["metadata"] = o.ObjectMeta
+		answer(w, succeeded)
+	case len(c.left) == 0:
+		w.WriteHeader(http.StatusNotFound)
+		answer(w, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: 404, Reason: metav1.StatusReasonNotFound})
+	default:
+		answer(w, succeeded)
 	}
 }
 
@@ -256,6 +288,53 @@ func TestWhatCannotBeCountedIsNotDone(t *testing.T) {
 	require.ErrorContains(t, err, "counting secrets: etcd is away")
 }
 
+func TestARewriteOfWhatCannotBeLookedThroughIsAnError(t *testing.T) {
+	c := &cluster{etcd: map[string]string{"secrets/ns/a": plain}}
+	m, _ := newMigration(t, c, parse(t, aesgcm))
+	broken := errors.New("etcd is away")
+	m.Store.Walk = func(context.Context, audit.Source, audit.Options) (*audit.Report, error) { return nil, broken }
+	err := m.Store.Rewrite(t.Context(), schema.GroupResource{Resource: "secrets"}, "goal", func(audit.Form) bool { return true }, func(migrate.Progress) {})
+	require.ErrorIs(t, err, broken)
+	require.ErrorContains(t, err, "looking for what of secrets has to be rewritten")
+	require.Empty(t, c.patches)
+}
+
+// That nothing is stored of a resource says nothing if etcd is away by then.
+func TestWhetherAnythingIsStoredHasToBeFoundOut(t *testing.T) {
+	m, _ := newMigration(t, &cluster{}, parse(t, aesgcm))
+	broken := errors.New("etcd is away")
+	m.Store.Walk = func(_ context.Context, _ audit.Source, o audit.Options) (*audit.Report, error) {
+		if o.Within == "" {
+			return nil, broken
+		}
+		return &audit.Report{}, nil
+	}
+	report, err := m.Store.Count(t.Context(), []schema.GroupResource{{Resource: "secrets"}})
+	require.ErrorIs(t, err, broken)
+	require.Nil(t, report)
+}
+
+func TestWhatTheConfigurationIsAboutIsCounted(t *testing.T) {
+	for resources, want := range map[string][]string{
+		"secrets, widgets.example.com": {"secrets", "widgets.example.com"},
+		"secrets, '*.example.com'":     {"configmaps", "secrets", "widgets.example.com"},
+		"'*.*'":                        {"configmaps", "secrets", "widgets.example.com"},
+	} {
+		c := &cluster{etcd: map[string]string{"secrets/ns/a": plain, "configmaps/ns/b": plain, "example.com/widgets/ns/c": plain}}
+		parsed, err := config.Parse([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"+
+			"- resources: ["+resources+"]\n  providers: ["+aesgcm+", identity: {}]\n"), config.Options{})
+		require.NoError(t, err)
+		m, _ := newMigration(t, c, parsed)
+		found, err := m.Plan(t.Context())
+		require.NoError(t, err)
+		var counted []string
+		for _, r := range found.Report.Resources {
+			counted = append(counted, r.Name)
+		}
+		require.ElementsMatch(t, want, counted, resources)
+	}
+}
+
 // What apiservers tell at the end of a context may be that end alone.
 func TestAnInterruptionIsNoDisagreement(t *testing.T) {
 	m, _ := newMigration(t, &cluster{}, parse(t, aesgcm))
@@ -277,4 +356,19 @@ func TestWhatIsLeftToTheMigratorIsNotRewrittenHere(t *testing.T) {
 	require.Error(t, m.Carry(t.Context(), found), "this cluster has no migrator")
 	require.Empty(t, c.patches)
 	require.Empty(t, heard.rewriting)
+}
+
+func TestWhatIsLeftToTheMigratorIsCountedLikeWhatIsRewrittenHere(t *testing.T) {
+	c := &cluster{migrator: true, etcd: map[string]string{"secrets/ns/a": plain}}
+	m, heard := newMigration(t, c, parse(t, aesgcm))
+	m.Delegate = true
+	found, err := m.Plan(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, c.left, "a plan changes nothing")
+	require.NoError(t, m.Carry(t.Context(), found))
+	require.Len(t, c.left, 1)
+	require.Contains(t, c.left[0], "encryption-migration-core-secrets ")
+	require.Empty(t, c.patches)
+	require.Empty(t, found.Left)
+	require.Empty(t, heard.failed)
 }

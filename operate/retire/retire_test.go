@@ -206,3 +206,76 @@ func TestAnAnswerIsYesWithoutAReason(t *testing.T) {
 	require.Len(t, no.Reasons, 1)
 	require.Equal(t, "backup", no.Reasons[0].Kind, "a backup that is kept counts too")
 }
+
+func TestWhatApiserversAloneKnowIsKnown(t *testing.T) {
+	keyThird, keyLast := hashed.ID("third key"), hashed.ID("last key")
+	e := Evidence{Etcd: Stock{"etcd", &audit.Report{}}, Apiservers: [2]map[string]rotation.Instance{
+		{"a": {Providers: map[string]rotation.Provider{"one": {KeyID: keyOld, WroteKeyID: keyNew}, "two": {KeyID: keyThird}}},
+			"c": {Providers: map[string]rotation.Provider{"four": {Healthy: true}}}},
+		{"b": {Providers: map[string]rotation.Provider{"three": {Healthy: true, WroteKeyID: keyLast}}}},
+	}}
+	for _, name := range []string{"one", "two", "three", "four"} {
+		what, err := e.Identify(name, Anything)
+		require.NoError(t, err)
+		require.Equal(t, Subject{Provider: name}, what)
+		require.Empty(t, e.doubts(what))
+	}
+	for _, keyID := range []string{keyOld, keyNew, keyThird, keyLast} {
+		what, err := e.Identify(keyID, Anything)
+		require.NoError(t, err)
+		require.Equal(t, Subject{KeyID: keyID}, what)
+		require.Empty(t, e.doubts(what))
+	}
+	_, err := e.Identify("nobody", Anything)
+	require.ErrorContains(t, err, "KMS providers four, one, three, two and")
+}
+
+func TestEveryUseOfEveryApiserverIsAReason(t *testing.T) {
+	uses := rotation.Instance{Providers: map[string]rotation.Provider{"one": {KeyID: keyOld}, "other": {KeyID: keyNew}, "two": {KeyID: keyOld, WroteKeyID: keyOld}}}
+	seen := map[string]rotation.Instance{"a": uses, "b": {}, "c": uses}
+	e := Evidence{Etcd: Stock{"etcd", &audit.Report{}}, Apiservers: [2]map[string]rotation.Instance{seen, seen}}
+	var got []string
+	for _, r := range e.against(Subject{KeyID: keyOld}, 1) {
+		got = append(got, r.Where+": "+strings.SplitAfter(r.Message, "names it")[0])
+	}
+	require.Equal(t, []string{
+		`apiserver a: the plugin of provider "one" names it`, `apiserver a: the plugin of provider "two" names it`,
+		`apiserver c: the plugin of provider "one" names it`, `apiserver c: the plugin of provider "two" names it`,
+	}, got)
+}
+
+func TestEveryBackupThatNeedsItIsAReason(t *testing.T) {
+	needs := func(place string) Stock {
+		return Stock{place, &audit.Report{Resources: []audit.Resource{{Name: "secrets", Forms: []audit.Count{
+			{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: keyOld}, Objects: 1}}}}}}
+	}
+	e := Evidence{Etcd: Stock{"etcd", &audit.Report{}}, Snapshots: []Stock{needs("monday"), {"tuesday", &audit.Report{}}, needs("wednesday")}}
+	a := e.Answer(Subject{KeyID: keyOld}, 1)
+	require.Len(t, a.Reasons, 2)
+	require.Equal(t, "monday", a.Reasons[0].Where)
+	require.Equal(t, "wednesday", a.Reasons[1].Where)
+	require.Len(t, a.Snapshots, 3)
+}
+
+func TestEveryProviderThatIsNotHealthyAndInUseIsADoubt(t *testing.T) {
+	after := map[string]rotation.Instance{
+		"a": {Providers: map[string]rotation.Provider{"kms": {Healthy: true}, "one": {Problem: "sealed"}, "silent": {Silent: true}, "two": {Problem: "away"}}},
+		"b": {Providers: map[string]rotation.Provider{"one": {Problem: "denied"}}},
+	}
+	e := Evidence{Etcd: Stock{"etcd", &audit.Report{}}, Apiservers: [2]map[string]rotation.Instance{{}, after}}
+	require.Equal(t, []string{
+		`apiserver a finds provider "one" not healthy: sealed`,
+		`apiserver a finds provider "two" not healthy: away`,
+		`apiserver b finds provider "one" not healthy: denied`,
+	}, e.doubts(Subject{Provider: "kms"}))
+}
+
+// KMS v1 names no key_id, and its values do name their provider.
+func TestWhatIsStoredWithKMSv1IsADoubtAboutAKeyIDAlone(t *testing.T) {
+	s := Stock{"etcd", &audit.Report{Resources: []audit.Resource{{Name: "secrets", Forms: []audit.Count{
+		{Form: audit.Form{Kind: config.KMSv1, Name: "one"}, Objects: 2}, {Form: audit.Form{Kind: audit.Plaintext}, Objects: 3}}}}}}
+	require.Empty(t, s.doubts(Subject{Provider: "kms"}))
+	texts := s.doubts(Subject{KeyID: keyOld})
+	require.Len(t, texts, 1)
+	require.Contains(t, texts[0], "etcd: 2 objects stored with KMS v1")
+}

@@ -2,14 +2,19 @@ package rollout
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -20,6 +25,7 @@ import (
 	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/reencrypt"
 	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation/drive"
 	"github.com/kube-atrest/atrest/operate/rotation/edit"
 )
 
@@ -146,6 +152,79 @@ func TestAFolderIsForOneProcess(t *testing.T) {
 	require.NoError(t, one.Release())
 	require.NoError(t, other.Hold())
 	require.NoError(t, other.Release())
+}
+
+func TestAStateThatCannotBeReadIsNotTakenForNone(t *testing.T) {
+	f := &Folder{Path: t.TempDir()}
+	_, begun, err := f.load()
+	require.NoError(t, err)
+	require.False(t, begun)
+	require.NoError(t, os.Mkdir(f.file(), 0o700))
+	_, _, err = f.load()
+	require.ErrorIs(t, err, syscall.EISDIR)
+	require.NoError(t, os.Remove(f.file()))
+	require.NoError(t, os.Symlink(f.file(), f.file()))
+	_, _, err = f.load()
+	require.ErrorIs(t, err, syscall.ELOOP)
+}
+
+func TestAWildcardCoversWhatTheClusterServesBesideWhatIsNamed(t *testing.T) {
+	served := map[string]any{
+		"/api":    metav1.APIVersions{Versions: []string{"v1"}},
+		"/apis":   metav1.APIGroupList{},
+		"/api/v1": metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "pods", Verbs: metav1.Verbs{"list", "get", "patch"}}}},
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(served[r.URL.Path])
+	}))
+	defer server.Close()
+	cluster, err := migrate.NewCluster(&rest.Config{Host: server.URL}, clock.RealClock{})
+	require.NoError(t, err)
+	for resources, want := range map[string][]string{
+		"secrets, widgets.example.com": {"secrets", "widgets.example.com"},
+		"secrets, '*.apps', nodes":     {"secrets", "pods", "nodes"},
+	} {
+		file, err := config.Parse([]byte(strings.Replace(encryption, "[secrets]", "["+resources+"]", 1)), config.Options{})
+		require.NoError(t, err)
+		covered, err := (&Rotation{Cluster: cluster}).coveredBy(t.Context(), file)
+		require.NoError(t, err)
+		var names []string
+		for _, r := range covered {
+			names = append(names, r.String())
+		}
+		require.ElementsMatch(t, want, names, resources)
+	}
+}
+
+func TestACanaryOfAProviderThatWritesNothingIsAnError(t *testing.T) {
+	err := (&world{}).Canary(t.Context(), rotation.Canary{Instance: "cp-1", Providers: []string{"old", "new"}})
+	require.ErrorContains(t, err, `no resource is written with provider "old"`)
+	require.ErrorContains(t, err, `no resource is written with provider "new"`)
+}
+
+// finished counts what a Watcher is told.
+type finished struct {
+	Watcher
+	times int
+}
+
+func (f *finished) Finished(rotation.Done) { f.times++ }
+
+// To watch is to go on when nothing is left to do, and until then to tell.
+func TestAWatchedRotationIsToldOfAndNotFinishedBeforeItIs(t *testing.T) {
+	kind := OnePlugin{Providers: []string{"old"}, Watch: true}
+	r := newRotation(t, kind, encryption)
+	p, err := r.Prepare(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	turns, heard := 0, &finished{}
+	_, err = kind.drive(ctx, &world{fleet: r.Fleet, watcher: heard}, p.State, drive.Options{
+		Clock: clock.RealClock{}, Save: func(rotation.State) error { return nil },
+		Tell: func(drive.Turn) { turns++; cancel() }})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 1, turns)
+	require.Zero(t, heard.times, "no apiserver answers")
 }
 
 // store is what a walk over anything finds.

@@ -252,13 +252,14 @@ func TestErrorsSayWhoAndWhatToDo(t *testing.T) {
 		"another error": {rpctypes.ErrGRPCRequestTooLarge, "request is too large"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := etcdtest.Start(t)
+			server, other := etcdtest.Start(t), etcdtest.Start(t)
 			server.Before(func(*pb.RangeRequest) error { return c.answer })
-			_, err := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}}).Read(t.Context(), "/registry/")
+			_, err := dial(t, etcd.Options{Endpoints: []string{server.Endpoint(), other.Endpoint()}}).Read(t.Context(), "/registry/")
 			require.ErrorContains(t, err, "etcd at "+server.Endpoint())
 			require.ErrorContains(t, err, c.want)
 			require.Equal(t, status.Code(c.answer), status.Code(err))
 			require.Len(t, server.Requests(), 1, "asking again would not help")
+			require.Empty(t, other.Requests(), "nor would another member")
 		})
 	}
 }

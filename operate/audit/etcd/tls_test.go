@@ -67,6 +67,8 @@ func TestDialRefusesWhatCannotBe(t *testing.T) {
 		want    string
 	}{
 		"no port":             {etcd.Options{Endpoints: []string{"https://localhost"}}, "write https://host:2379"},
+		"no host":             {etcd.Options{Endpoints: []string{"https://:2379"}}, "write https://host:2379"},
+		"no host nor scheme":  {etcd.Options{Endpoints: []string{":2379"}}, "write https://host:2379"},
 		"a path":              {etcd.Options{Endpoints: []string{"https://localhost:2379/v3"}}, "write https://host:2379"},
 		"a user":              {etcd.Options{Endpoints: []string{"https://me@localhost:2379"}}, "write https://host:2379"},
 		"another scheme":      {etcd.Options{Endpoints: []string{"ftp://localhost:2379"}}, "write https://host:2379"},

@@ -1,9 +1,11 @@
 package snapshot_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -188,6 +190,15 @@ func TestWhatBoltWroteIsRead(t *testing.T) {
 	})
 }
 
+func TestTheSmallestAndTheLargestPagesAreRead(t *testing.T) {
+	for _, pageSize := range []int{1 << 9, 1 << 16} {
+		d := create(t, t.TempDir(), pageSize)
+		d.put(entry{"/a", []byte("1")}, entry{"/b", []byte(strings.Repeat("long", 1000))})
+		values, _ := read(t, open(t, d.file()), "/")
+		require.Equal(t, map[string]string{"/a": "1", "/b": strings.Repeat("long", 1000)}, values, "pages of %d bytes", pageSize)
+	}
+}
+
 func TestGet(t *testing.T) {
 	d := create(t, t.TempDir(), 0)
 	d.put(entry{"/a", []byte("1")}, entry{"/ab", []byte("2")}, entry{"/gone", []byte("3")}, entry{"/gone", nil})
@@ -278,9 +289,13 @@ func TestADatabaseOfSomethingElse(t *testing.T) {
 	db, err := bolt.Open(path, 0o600, nil)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
-	_, err = open(t, path).Read(t.Context(), "/")
+	f := open(t, path)
+	_, err = f.Read(t.Context(), "/")
 	require.ErrorIs(t, err, snapshot.ErrDamaged)
 	require.ErrorContains(t, err, `no bucket "key"`)
+	_, err = f.Get(t.Context(), "/a")
+	require.ErrorIs(t, err, snapshot.ErrDamaged)
+	require.NotErrorIs(t, err, snapshot.ErrNotFound)
 }
 
 func TestEntriesThatAreNotOfEtcd(t *testing.T) {
@@ -341,6 +356,36 @@ func TestEveryCutIsAnError(t *testing.T) {
 		if err == nil {
 			require.Equal(t, whole, got, "nothing was lost: what was cut off is not in use")
 		}
+	}
+}
+
+// failing is a file that cannot be read at one place.
+type failing struct {
+	*bytes.Reader
+	at    int64
+	short bool // can a page's header be read still
+}
+
+var errDisk = errors.New("input/output error")
+
+func (f failing) ReadAt(b []byte, at int64) (int, error) {
+	if at == f.at && (len(b) > 16 || !f.short) {
+		return 0, errDisk
+	}
+	return f.Reader.ReadAt(b, at)
+}
+
+// Another copy would not help against a disk that cannot be read.
+func TestAnErrorOfTheDiskIsNotTakenForDamage(t *testing.T) {
+	content := made(root(3), leaf(3, 0, []byte("\n\x02/a\x2a\x011"), first))
+	for _, short := range []bool{false, true} {
+		file := failing{bytes.NewReader(content), 3 * madePageSize, short}
+		f, err := snapshot.OfReader(t.Context(), file, int64(len(content)))
+		require.NoError(t, err)
+		_, err = f.Get(t.Context(), "/a")
+		require.ErrorIs(t, err, errDisk)
+		require.ErrorContains(t, err, "page 3")
+		require.NotErrorIs(t, err, snapshot.ErrDamaged)
 	}
 }
 

@@ -17,14 +17,17 @@ var le = binary.LittleEndian
 
 // made is a database of pages that no library would write. The first of them,
 // page 2, is that of the root bucket.
-func made(pages ...[]byte) []byte {
+func made(pages ...[]byte) []byte { return madeOf(uint64(len(pages)+2), pages...) }
+
+// madeOf claims to have so many pages.
+func madeOf(count uint64, pages ...[]byte) []byte {
 	var content []byte
 	for id := range uint64(2) {
 		meta := le.AppendUint32(nil, 0xED0CDAED)
 		meta = le.AppendUint32(meta, 2)
 		meta = le.AppendUint32(meta, madePageSize)
 		meta = le.AppendUint32(meta, 0)
-		for _, n := range []uint64{2, 0, 0, uint64(len(pages) + 2), id} { // root, its sequence, freelist, pages, txid
+		for _, n := range []uint64{2, 0, 0, count, id} { // root, its sequence, freelist, pages, txid
 			meta = le.AppendUint64(meta, n)
 		}
 		sum := fnv.New64a()
@@ -111,6 +114,20 @@ func TestPages(t *testing.T) {
 			require.Nil(t, values)
 		})
 	}
+}
+
+// What a damaged file says of its own size does not make a walk longer.
+func TestAFileHasNoMorePagesThanFitIntoIt(t *testing.T) {
+	var wide [][]byte // 2^10 ways
+	for id := uint64(3); id < 13; id++ {
+		wide = append(wide, branch(id, id+1, id+1))
+	}
+	_, err := damage(madeOf(1<<40, append(append([][]byte{root(3)}, wide...), leaf(13, 0, nil))...))
+	require.ErrorIs(t, err, snapshot.ErrDamaged)
+	require.ErrorContains(t, err, "circle")
+	_, err = damage(madeOf(1<<40, root(9)))
+	require.ErrorIs(t, err, snapshot.ErrDamaged)
+	require.ErrorContains(t, err, "refers to page 9 of 3")
 }
 
 // overflowing is a page that claims to go on for 4 GiB.
