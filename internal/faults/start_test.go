@@ -132,7 +132,8 @@ func restarted(t *trial) {
 	for range cold {
 		require.NoError(t, <-reads)
 	}
-	s.until(func() bool { return p.Calls().Status > asked && s.allPaused() }, "it was asked again")
+	// Its return is a wake like others: after some without news it waits for its turn.
+	s.comesTo(func() bool { return p.Calls().Status > asked && s.allPaused() }, "it was asked again")
 	s.clock.Step(2 * plugin.Grace)
 	require.True(t, s.healthy())
 	s.mustRead(secrets, s.mustWrite(secrets))

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -129,7 +130,7 @@ func (c *Conn) waitForChange(ctx context.Context, state connectivity.State, chan
 func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	return c.call(ctx, method, func(ctx context.Context) error {
 		for {
-			err, lost := c.try(ctx, patience, func() error { return c.conn.Invoke(ctx, method, args, reply, opts...) })
+			err, lost := c.try(ctx, patience, func(ctx context.Context) error { return c.conn.Invoke(ctx, method, args, reply, opts...) })
 			if !lost {
 				return err
 			}
@@ -145,7 +146,7 @@ type hasty struct{ *Conn }
 
 func (c hasty) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	return c.call(ctx, method, func(ctx context.Context) error {
-		err, _ := c.try(ctx, 0, func() error { return c.conn.Invoke(ctx, method, args, reply, opts...) })
+		err, _ := c.try(ctx, 0, func(ctx context.Context) error { return c.conn.Invoke(ctx, method, args, reply, opts...) })
 		return err
 	})
 }
@@ -153,14 +154,24 @@ func (c hasty) Invoke(ctx context.Context, method string, args, reply any, opts 
 // try makes a call once there is a connection, for which it waits until an
 // outage is as old as patience. lost reports whether the connection was lost
 // under it, and the call may be tried again.
-func (c *Conn) try(ctx context.Context, patience time.Duration, invoke func() error) (err error, lost bool) {
+func (c *Conn) try(ctx context.Context, patience time.Duration, invoke func(context.Context) error) (err error, lost bool) {
 	if err := c.connected(ctx, patience); err != nil {
 		return err, false
 	}
 	before := c.link.state()
-	err = invoke()
+	if !before.ready || before.over == nil { // it broke since
+		return c.unreachable(before.err), time.Since(c.link.failed()) < patience
+	}
+	during, end := c.whileUp(ctx, before.over)
+	err = invoke(during)
+	end()
 	switch status.Code(err) {
-	case codes.DeadlineExceeded, codes.Canceled:
+	case codes.Canceled:
+		if ctx.Err() == nil && context.Cause(during) == errBroke {
+			return c.unreachable(c.link.state().err), time.Since(c.link.failed()) < patience
+		}
+		return err, false
+	case codes.DeadlineExceeded:
 		return err, false
 	case codes.Unavailable:
 		now := c.link.state()
@@ -170,6 +181,32 @@ func (c *Conn) try(ctx context.Context, patience time.Duration, invoke func() er
 	}
 	c.link.served()
 	return err, false
+}
+
+// errBroke ends a call whose connection broke. What gRPC had sent fails by itself then;
+// what came to it a moment later would wait for the next connection, to the end of its
+// time.
+var errBroke = errors.New("the connection broke")
+
+// whileUp is a context that ends with ctx, and when a connection has ended; while that
+// is drained it goes on. It lasts until end is called.
+func (c *Conn) whileUp(ctx context.Context, over *linked) (during context.Context, end func()) {
+	during, cancel := context.WithCancelCause(ctx)
+	go func() {
+		for {
+			ended, changed := c.link.hasEnded(over)
+			if ended {
+				cancel(errBroke)
+				return
+			}
+			select {
+			case <-changed:
+			case <-during.Done():
+				return
+			}
+		}
+	}()
+	return during, func() { cancel(nil) }
 }
 
 // connected waits for a connection.

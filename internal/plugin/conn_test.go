@@ -375,3 +375,30 @@ func TestOnlyTheGreetingHasADeadline(t *testing.T) {
 	require.False(t, conn.set[0].IsZero())
 	require.True(t, conn.set[1].IsZero())
 }
+
+// What is called in the moment in which the connection breaks fails with it, or waits for
+// the next one as others do, and never to the end of its time.
+func TestACallInTheMomentOfABreakIsNotHeldUp(t *testing.T) {
+	socket := socketPath(t)
+	c := dial(t, socket, never, nil)
+	for range 50 {
+		server := serve(t, socket)
+		require.Eventually(t, func() bool { return hastily(t.Context(), c) == codes.Unimplemented }, 30*time.Second, time.Millisecond)
+		ended := make(chan codes.Code)
+		for range 4 {
+			go func() {
+				for {
+					code := hastily(t.Context(), c)
+					if code != codes.Unimplemented {
+						ended <- code
+						return
+					}
+				}
+			}()
+		}
+		server.Stop()
+		for range 4 {
+			require.Equal(t, codes.Unavailable, <-ended)
+		}
+	}
+}

@@ -166,12 +166,20 @@ type linkState struct {
 	down    time.Time
 	broken  uint64
 	changed <-chan struct{}
+	over    *linked // what it leads over, nil if it is not ready
 }
 
 func (l *link) state() linkState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return linkState{l.ready, l.err, l.down, l.broken, l.changed}
+	return linkState{l.ready, l.err, l.down, l.broken, l.changed, l.current}
+}
+
+// hasEnded reports whether a connection has, and what ends when the link changes again.
+func (l *link) hasEnded(c *linked) (ended bool, changed <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return c.ended, l.changed
 }
 
 // linked is a connection to somebody who speaks HTTP/2, and tells of its end.
