@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	otelcodes "go.opentelemetry.io/otel/codes"
@@ -54,6 +55,7 @@ type Conn struct {
 	recorder Recorder
 	stop     context.CancelFunc
 	watched  chan struct{}
+	waiting  atomic.Int64 // calls that wait for a connection
 }
 
 var _ grpc.ClientConnInterface = (*Conn)(nil)
@@ -104,8 +106,11 @@ func (c *Conn) watch(ctx context.Context) {
 		if c.link.is(state == connectivity.Ready) {
 			continue
 		}
-		if state == connectivity.TransientFailure {
+		switch {
+		case state == connectivity.TransientFailure:
 			c.link.failed() // the connection did not last until gRPC had it
+		case state == connectivity.Idle && c.waiting.Load() > 0:
+			c.conn.Connect() // it came to be idle after somebody had begun to wait
 		}
 		c.waitForChange(ctx, state, changed)
 	}
@@ -211,6 +216,8 @@ func (c *Conn) whileUp(ctx context.Context, over *linked) (during context.Contex
 
 // connected waits for a connection.
 func (c *Conn) connected(ctx context.Context, patience time.Duration) error {
+	c.waiting.Add(1)
+	defer c.waiting.Add(-1)
 	for {
 		c.conn.Connect() // if it is idle
 		state := c.link.state()
