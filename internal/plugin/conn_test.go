@@ -253,7 +253,13 @@ func TestAConnectionThatWasDrainedMayEndLater(t *testing.T) {
 	<-inside
 	drained := make(chan struct{})
 	go func() { defer close(drained); old.GracefulStop() }()
-	require.Eventually(t, func() bool { _, err := net.Dial("unix", socket); return err != nil }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { // or it would wait for who does not speak
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			conn.Close()
+		}
+		return err != nil
+	}, 10*time.Second, time.Millisecond)
 	serve(t, socket)
 	require.Equal(t, codes.Unimplemented, call(t.Context(), c), "over a new connection")
 	close(release)
