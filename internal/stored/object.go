@@ -286,6 +286,9 @@ func eachField(b []byte, do func(wireField) error) error {
 		if n < 0 {
 			return fmt.Errorf("not a protobuf message: %w", protowire.ParseError(n))
 		}
+		if number > protowire.MaxValidNumber { // which ConsumeTag leaves to its caller
+			return fmt.Errorf("not a protobuf message: field number %d is larger than any", number)
+		}
 		b = b[n:]
 		f := wireField{number: number, kind: kind}
 		switch kind {
