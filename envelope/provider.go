@@ -211,9 +211,10 @@ const timeFormat = "2006-01-02T15:04:05Z07:00"
 // DropAged drops the DEKs that were unwrapped longer than [Options.MaxDEKAge]
 // ago, but for the one that is written with, and those whose KEK the plugin was
 // found to have lost: they are nowhere else. What [Provider.Usage] has of a key_id
-// without a DEK goes too. Nothing does so by itself: call it every few seconds. In a program built with GOEXPERIMENT=runtimesecret the
-// memory of a dropped DEK is overwritten when its last reader is done; without
-// that, only the seeds' is, because the expanded key of a cipher is out of reach.
+// without a DEK goes too. Nothing does so by itself: call it every few seconds. In a
+// program built with GOEXPERIMENT=runtimesecret the memory of a dropped DEK is
+// overwritten when its last reader is done; without that, only the seeds' is, because
+// the expanded key of a cipher is out of reach.
 func (p *Provider) DropAged() {
 	p.usage.tend(p.opts.Clock.Now())
 	if p.opts.MaxDEKAge <= 0 {

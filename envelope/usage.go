@@ -98,14 +98,19 @@ func (u *usage) seals(keyID string, b *budget, written func(*budget) bool) {
 func (u *usage) reads(now time.Time) (reads uint64, last time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	reads = u.gone
-	for _, k := range u.byKeyID {
-		reads += k.counts.reads.Load()
-	}
-	if reads != u.seen {
+	if reads = u.total(); reads != u.seen {
 		return reads, now
 	}
 	return reads, u.lastRead
+}
+
+// total is how much was read under all key_ids. The caller has the lock.
+func (u *usage) total() uint64 {
+	reads := u.gone
+	for _, k := range u.byKeyID {
+		reads += k.counts.reads.Load()
+	}
+	return reads
 }
 
 // Usage is the use under each key_id since the provider was made. A key_id under
@@ -127,18 +132,15 @@ func (p *Provider) Usage() map[string]Use {
 func (u *usage) tend(now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	reads := u.gone
 	for keyID, k := range u.byKeyID {
-		left := k.live.Value() == nil // looked at first: then the counts are the last
-		use := k.counts.now()
-		reads += use.Reads
+		left := k.live.Value() == nil // looked at first: then the count is the last
 		if left && k.left {
-			u.gone += use.Reads
+			u.gone += k.counts.reads.Load()
 			delete(u.byKeyID, keyID)
 		}
 		k.left = left
 	}
-	if reads != u.seen {
+	if reads := u.total(); reads != u.seen {
 		u.seen, u.lastRead = reads, now
 	}
 }

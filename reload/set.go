@@ -130,11 +130,11 @@ func (s *Set[G]) Current() G {
 // replaces is closed later (see the package comment). On a closed Set it closes
 // next and returns false. Swaps come one after another, from one goroutine.
 func (s *Set[G]) swap(next G) (swapped bool) {
-	swap := func() { swapped = s.replace(next) }
+	replace := func() { swapped = s.replace(next) }
 	if c, ok := Generation(next).(Committer); ok {
-		c.Commit(swap)
+		c.Commit(replace)
 	} else {
-		swap()
+		replace()
 	}
 	if !swapped {
 		next.Close()

@@ -36,7 +36,12 @@ func (l *limited) Read(p []byte) (int, error) {
 	}
 	n, err := l.ReadCloser.Read(p)
 	if l.left -= int64(n); l.left < 0 {
-		return 0, fmt.Errorf("the answer is over %d bytes long", l.most)
+		return 0, &tooLong{l.most}
 	}
 	return n, err
 }
+
+// tooLong is why an answer is not read to its end.
+type tooLong struct{ most int64 }
+
+func (t *tooLong) Error() string { return fmt.Sprintf("the answer is over %d bytes long", t.most) }

@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -23,7 +24,6 @@ type Client struct {
 	// Timeout bounds a [Request] and its answer.
 	Timeout time.Duration
 
-	config  *rest.Config
 	http    *http.Client
 	objects *rest.RESTClient
 }
@@ -35,7 +35,7 @@ func New(c *rest.Config, atMost time.Duration) (*Client, error) {
 	c = rest.CopyConfig(c)
 	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next} })
 	c.NegotiatedSerializer, c.QPS, c.WarningHandler = serializer.NewCodecFactory(statuses()).WithoutConversion(), -1, rest.NoWarnings{}
-	client := &Client{Timeout: atMost, config: c}
+	client := &Client{Timeout: atMost}
 	if c.Timeout > 0 {
 		client.Timeout = min(c.Timeout, atMost)
 	}
@@ -89,7 +89,12 @@ func (c *Client) Ask(ctx context.Context, r Request, out any) error {
 		q.Body(data).SetHeader("Content-Type", orJSON(string(r.Patch)))
 	}
 	result := q.Do(klog.NewContext(ctx, klog.Logger{})) // what goes wrong is in the error
-	if err := result.Error(); err != nil || out == nil {
+	err := result.Error()
+	var long *tooLong
+	switch {
+	case errors.As(err, &long): // client-go says: please retry
+		return fmt.Errorf("answer to %s %s: %w: ask for smaller pages", r.Method, q.URL().Path, long)
+	case err != nil, out == nil:
 		return err
 	}
 	data, err := result.Raw()

@@ -100,7 +100,7 @@ func TestWhatIsNoAnswerIsNoRefusal(t *testing.T) {
 			w.Header().Set("Content-Length", "100")
 		}
 	})
-	for path, says := range map[string]string{"garbage": "is not what an apiserver says", "long": "the answer is over 268435456 bytes long", "cut": "unexpected EOF"} {
+	for path, says := range map[string]string{"garbage": "is not what an apiserver says", "long": "answer to GET /behind/long: the answer is over 268435456 bytes long: ask for smaller pages", "cut": "unexpected EOF"} {
 		var refused apierrors.APIStatus
 		err := c.Ask(t.Context(), get(path), &struct{}{})
 		require.ErrorContains(t, err, says)

@@ -165,7 +165,7 @@ func (c *Conn) try(ctx context.Context, patience time.Duration, invoke func(cont
 	}
 	before := c.link.state()
 	if !before.ready || before.over == nil { // it broke since
-		return c.unreachable(before.err), time.Since(c.link.failed()) < patience
+		return c.unreachable(before.err), c.young(patience)
 	}
 	during, end := c.whileUp(ctx, before.over)
 	err = invoke(during)
@@ -173,7 +173,7 @@ func (c *Conn) try(ctx context.Context, patience time.Duration, invoke func(cont
 	switch status.Code(err) {
 	case codes.Canceled:
 		if ctx.Err() == nil && context.Cause(during) == errBroke {
-			return c.unreachable(c.link.state().err), time.Since(c.link.failed()) < patience
+			return c.unreachable(c.link.state().err), c.young(patience)
 		}
 		return err, false
 	case codes.DeadlineExceeded:
@@ -181,12 +181,15 @@ func (c *Conn) try(ctx context.Context, patience time.Duration, invoke func(cont
 	case codes.Unavailable:
 		now := c.link.state()
 		if !now.ready || now.broken != before.broken || c.conn.GetState() != connectivity.Ready {
-			return err, time.Since(c.link.failed()) < patience
+			return err, c.young(patience)
 		}
 	}
 	c.link.served()
 	return err, false
 }
+
+// young notes that a call met an outage, and reports whether that is younger than patience.
+func (c *Conn) young(patience time.Duration) bool { return time.Since(c.link.failed()) < patience }
 
 // errBroke ends a call whose connection broke. What gRPC had sent fails by itself then;
 // what came to it a moment later would wait for the next connection, to the end of its

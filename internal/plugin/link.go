@@ -166,7 +166,7 @@ type linkState struct {
 	down    time.Time
 	broken  uint64
 	changed <-chan struct{}
-	over    *linked // what it leads over, nil if it is not ready
+	over    *linked // the latest connection, nil if the latest attempt failed
 }
 
 func (l *link) state() linkState {

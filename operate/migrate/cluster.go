@@ -14,7 +14,8 @@ import (
 	"github.com/kube-atrest/atrest/internal/kubeapi"
 )
 
-// requestTimeout bounds one request, as kube-apiserver does.
+// requestTimeout bounds one request, as kube-apiserver does, unless the configuration
+// has a timeout.
 const requestTimeout = time.Minute
 
 // Cluster is the API of a Kubernetes cluster. It is safe for concurrent use.
@@ -27,7 +28,7 @@ type Cluster struct {
 // NewCluster is the cluster that c leads to, with its credentials. The limits on
 // requests in c do not apply: [Options] has its own. The clock is for waiting.
 func NewCluster(c *rest.Config, clk clock.Clock) (*Cluster, error) {
-	api, err := kubeapi.New(c, requestTimeout)
+	api, err := kubeapi.New(c, max(c.Timeout, requestTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("client for apiserver %s: %w: check the kubeconfig", c.Host, err)
 	}

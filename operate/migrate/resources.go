@@ -36,6 +36,7 @@ func (c *Cluster) Resources(ctx context.Context) ([]schema.GroupVersionResource,
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
 			problems = append(problems, err)
+			continue
 		}
 		for _, r := range list.APIResources {
 			if version.Group != "events.k8s.io" {

@@ -23,10 +23,9 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
-)
 
-// maxSize is the length in bytes of the largest file that is edited.
-const maxSize = 1 << 20
+	"github.com/kube-atrest/atrest/config"
+)
 
 // Plugin is a KMS v2 provider to be added.
 type Plugin struct {
@@ -128,8 +127,8 @@ var errNoConfiguration = errors.New("encryption configuration: no list of resour
 	"atrest check says what is wrong with the file")
 
 func parse(file []byte) (*document, error) {
-	if len(file) > maxSize {
-		return nil, fmt.Errorf("encryption configuration: %d bytes long, at most %d are read", len(file), maxSize)
+	if len(file) > config.MaxSize {
+		return nil, fmt.Errorf("encryption configuration: %d bytes long, at most %d are read", len(file), config.MaxSize)
 	}
 	d := &document{root: &yaml.Node{}, json: bytes.HasPrefix(bytes.TrimSpace(file), []byte("{"))}
 	in := yaml.NewDecoder(bytes.NewReader(file))

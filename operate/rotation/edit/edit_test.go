@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -170,7 +171,7 @@ func TestWhatCannotBeChangedIsRefused(t *testing.T) {
 		"no list of resources":                                                              add("kind: EncryptionConfiguration", "old"),
 		"not YAML with a mapping":                                                           add("- a", "old"),
 		"not YAML":                                                                          add("", "old"),
-		"at most 1048576 are read":                                                          add(strings.Repeat("#", maxSize+1), "old"),
+		"at most 1048576 are read":                                                          add(strings.Repeat("#", config.MaxSize+1), "old"),
 		"without anchors, aliases and tags":                                                 remove("resources: [{providers: [{kms: &a {name: a}}, {kms: {name: b, like: *a}}]}]", "a"),
 	} {
 		require.ErrorContains(t, err, want)
