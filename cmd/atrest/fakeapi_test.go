@@ -237,9 +237,13 @@ func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []strin
 	case len(found) == 0:
 		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no "+at)
 	case r.Method == http.MethodGet:
+		if _, _, err := a.open(found[0]); err != nil {
+			refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+			return
+		}
 		answer(w, http.StatusOK, metadataOf(found[0]))
 	case r.Method == http.MethodDelete:
-		a.w.etcd.Delete(at)
+		a.w.storeOf(at).Delete(at)
 		answer(w, http.StatusOK, metav1.Status{Status: "Success"})
 	default:
 		a.patch(w, r, found[0])
@@ -247,7 +251,7 @@ func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []strin
 }
 
 func (a *apiserver) read(r *pb.RangeRequest) []*mvccpb.KeyValue {
-	found, err := a.w.etcd.Range(context.Background(), r)
+	found, err := a.w.storeOf(string(r.Key)).Range(context.Background(), r)
 	require.NoError(a.w.t, err)
 	return found.Kvs
 }
@@ -306,7 +310,7 @@ func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.Key
 	require.NoError(a.w.t, json.NewDecoder(r.Body).Decode(&patch))
 	if key := a.updates; key != "" {
 		a.updates = ""
-		a.w.etcd.Store(key, a.read(&pb.RangeRequest{Key: []byte(key)})[0].Value)
+		a.w.storeOf(key).Store(key, a.read(&pb.RangeRequest{Key: []byte(key)})[0].Value)
 		kv = a.read(&pb.RangeRequest{Key: kv.Key})[0]
 	}
 	meta, _ := patch["metadata"].(map[string]any)
@@ -337,7 +341,7 @@ func (a *apiserver) store(w http.ResponseWriter, key string, object map[string]a
 		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
 		return
 	}
-	a.w.etcd.Store(key, sealed)
+	a.w.storeOf(key).Store(key, sealed)
 	answer(w, http.StatusOK, metadataOf(a.read(&pb.RangeRequest{Key: []byte(key)})[0]))
 }
 

@@ -87,7 +87,9 @@ type world struct {
 	t       *testing.T
 	plugins map[string]*faultplugin.Plugin
 	etcd    *etcdtest.Server
-	apis    map[string]*apiserver
+	// override has the Secrets, as with --etcd-servers-overrides, if it is there.
+	override *etcdtest.Server
+	apis     map[string]*apiserver
 }
 
 const worldKey = "world"
@@ -128,7 +130,15 @@ func plugin(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// etcdCommand is etcd start|other|put|seal|delete|compacts|refuses|save: a store in
+// storeOf is the store that has an etcd key.
+func (w *world) storeOf(key string) *etcdtest.Server {
+	if w.override != nil && strings.HasPrefix(key, "/registry/secrets/") {
+		return w.override
+	}
+	return w.etcd
+}
+
+// etcdCommand is etcd start|other|override|put|seal|delete|compacts|refuses|save: a store in
 // memory, whose endpoint is in $ETCD.
 func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
@@ -140,6 +150,9 @@ func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 		other := etcdtest.Start(w.t)
 		other.Store("/registry/secrets/default/other", []byte(`{"kind":"Secret"}`))
 		ts.Setenv("OTHER", other.Endpoint())
+	case "override": // one of its own for Secrets, whose endpoint is in $OVERRIDE
+		w.override = etcdtest.Start(w.t)
+		ts.Setenv("OVERRIDE", w.override.Endpoint())
 	case "put": // KEY VALUE [TIMES]
 		key, value := unquote(ts, args[1]), unquote(ts, args[2])
 		if len(args) == 3 {
@@ -152,7 +165,7 @@ func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 			w.etcd.Store(fmt.Sprintf("%s-%03d", key, i), []byte(value))
 		}
 	case "seal": // CONFIG RESOURCE KEY PLAINTEXT
-		w.etcd.Store(args[3], sealed(ts, args[1], args[2], args[3], args[4]))
+		w.storeOf(args[3]).Store(args[3], sealed(ts, args[1], args[2], args[3], args[4]))
 	case "delete":
 		w.etcd.Delete(args[1])
 	case "compacts": // as soon as the first page was read

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -23,6 +25,9 @@ type Cluster struct {
 	config *rest.Config
 	api    *kubeapi.Client
 	clock  clock.Clock
+
+	mu     sync.Mutex
+	served []schema.GroupVersionResource // as of the latest look
 }
 
 // NewCluster is the cluster that c leads to, with its credentials. The limits on

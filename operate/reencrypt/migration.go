@@ -207,7 +207,7 @@ func (m *Migration) migrate(ctx context.Context, resource schema.GroupResource, 
 	var incomplete *migrate.IncompleteError
 	var given *migrate.FailedError
 	switch {
-	case errors.As(err, &incomplete), errors.As(err, &given), errors.Is(err, migrate.ErrUnreadable), errors.Is(err, ErrNotServed):
+	case errors.As(err, &incomplete), errors.As(err, &given), errors.Is(err, migrate.ErrUnreadable), errors.Is(err, migrate.ErrNoResource):
 		done.Problem = err.Error()
 		m.Watcher.Failed(done.Problem)
 		return done, nil
@@ -236,7 +236,7 @@ func (m *Migration) leave(ctx context.Context, resource schema.GroupResource, ro
 	if err != nil {
 		return err
 	}
-	version, err := m.Store.version(ctx, resource)
+	version, err := m.Store.Cluster.Version(ctx, resource)
 	if err != nil {
 		return err
 	}

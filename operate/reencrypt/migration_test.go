@@ -197,7 +197,7 @@ func TestAResourceThatFailsKeepsNoOtherBack(t *testing.T) {
 	require.NoError(t, m.Carry(t.Context(), found))
 	require.Len(t, heard.failed, 2)
 	require.Contains(t, strings.Join(heard.failed, "\n"), "could not be rewritten")
-	require.Contains(t, strings.Join(heard.failed, "\n"), ErrNotServed.Error())
+	require.Contains(t, strings.Join(heard.failed, "\n"), migrate.ErrNoResource.Error())
 	require.Len(t, found.Rewritten, 2, "neither is tried in the second round")
 	require.Len(t, found.Left, 2)
 	require.Empty(t, found.Beyond(), "rewriting would help")

@@ -2,7 +2,6 @@ package reencrypt
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -30,23 +29,18 @@ type Store struct {
 	Cluster     *migrate.Cluster
 	How         migrate.Options
 	Checkpoints migrate.Folder
-
-	served []schema.GroupVersionResource // as of the latest look
 }
-
-// ErrNotServed says that an object cannot be rewritten through the API.
-var ErrNotServed = errors.New("the apiserver serves no such resource that can be listed, read and patched: " +
-	"what is stored of it, an apiserver's own controllers write again, or its API has to be turned on, or it is to be deleted")
 
 // Rewrite rewrites the objects of a resource that need it, as etcd has them now.
 // goal tells runs apart: one that was interrupted goes on if it was for the
-// same. The error is that of [migrate.Cluster.Rewrite], or wraps [ErrNotServed].
+// same. The error is that of [migrate.Cluster.Rewrite], or wraps
+// [migrate.ErrNoResource].
 func (s *Store) Rewrite(ctx context.Context, resource schema.GroupResource, goal string, needs func(audit.Form) bool, progress func(migrate.Progress)) error {
 	needy, err := s.needy(ctx, resource, needs)
 	if err != nil || needy.len() == 0 {
 		return err
 	}
-	version, err := s.version(ctx, resource)
+	version, err := s.Cluster.Version(ctx, resource)
 	if err != nil {
 		return err
 	}
@@ -107,30 +101,6 @@ func (s *Store) look(ctx context.Context, within string, each func(schema.GroupR
 	o := s.Audit
 	o.Within, o.Each = within, each
 	return s.Walk(ctx, s.From, o)
-}
-
-// version is in which version an apiserver serves a resource.
-func (s *Store) version(ctx context.Context, resource schema.GroupResource) (schema.GroupVersionResource, error) {
-	find := func() (schema.GroupVersionResource, bool) {
-		i := slices.IndexFunc(s.served, func(served schema.GroupVersionResource) bool { return served.GroupResource() == resource })
-		if i < 0 {
-			return schema.GroupVersionResource{}, false
-		}
-		return s.served[i], true
-	}
-	if version, ok := find(); ok {
-		return version, nil
-	}
-	var problem error
-	s.served, problem = s.Cluster.Resources(ctx)
-	version, ok := find()
-	switch {
-	case ok:
-		return version, nil
-	case problem != nil:
-		return version, fmt.Errorf("%s: the apiserver does not say in which version it serves it: %w", resource, problem)
-	}
-	return version, fmt.Errorf("%s: %w", resource, ErrNotServed)
 }
 
 // needy is a set of objects of one resource.

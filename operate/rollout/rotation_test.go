@@ -187,7 +187,7 @@ func TestAWildcardCoversWhatTheClusterServesBesideWhatIsNamed(t *testing.T) {
 	} {
 		file, err := config.Parse([]byte(strings.Replace(encryption, "[secrets]", "["+resources+"]", 1)), config.Options{})
 		require.NoError(t, err)
-		covered, err := (&Rotation{Cluster: cluster}).coveredBy(t.Context(), file)
+		covered, err := (&Rotation{Cluster: cluster}).coveredBy(t.Context(), file, nil)
 		require.NoError(t, err)
 		var names []string
 		for _, r := range covered {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/audit"
 )
 
 // configurations is what the configuration files say of a rotation.
@@ -18,15 +19,21 @@ type configurations struct {
 	parsed map[string]*config.Configuration
 	// resources are those that are, or were, written with the providers.
 	resources []string
+	// names are those of all providers and keys in the files.
+	names audit.Names
 	// canaries has, by provider, a resource that can be written to see what an
 	// apiserver writes with.
 	canaries map[string]schema.GroupResource
 }
 
-// survey reads the configuration file of every apiserver.
-func (r *Rotation) survey(ctx context.Context, providers []string) (configurations, error) {
-	found := configurations{files: map[string][]byte{}, parsed: map[string]*config.Configuration{}, canaries: map[string]schema.GroupResource{}}
+// survey reads the configuration file of every apiserver. What a wildcard is for is
+// as planned, of a rotation that has begun, if the cluster does not tell.
+func (r *Rotation) survey(ctx context.Context, providers, planned []string) (configurations, error) {
+	found := configurations{files: map[string][]byte{}, parsed: map[string]*config.Configuration{}, canaries: map[string]schema.GroupResource{}, names: audit.Names{}}
 	resources := map[string]bool{}
+	for _, kind := range []config.Kind{config.KMSv1, config.KMSv2} { // of what is gone from the files too
+		found.names[kind] = slices.Clone(providers)
+	}
 	for _, apiserver := range r.Apiservers {
 		file, err := r.Files.Read(ctx, apiserver)
 		if err != nil {
@@ -37,7 +44,10 @@ func (r *Rotation) survey(ctx context.Context, providers []string) (configuratio
 			return found, err
 		}
 		found.files[apiserver], found.parsed[apiserver] = file, c
-		covered, err := r.coveredBy(ctx, c)
+		for kind, names := range audit.NamesIn(c) {
+			found.names[kind] = append(found.names[kind], names...)
+		}
+		covered, err := r.coveredBy(ctx, c, planned)
 		if err != nil {
 			return found, err
 		}
@@ -82,8 +92,8 @@ func (s *configurations) check(leaving, all []string) error {
 }
 
 // coveredBy lists the resources that a configuration is about: those it names,
-// and where it has a wildcard those that the cluster serves.
-func (r *Rotation) coveredBy(ctx context.Context, c *config.Configuration) ([]schema.GroupResource, error) {
+// and where it has a wildcard those that the cluster serves, or else that were planned.
+func (r *Rotation) coveredBy(ctx context.Context, c *config.Configuration, planned []string) ([]schema.GroupResource, error) {
 	var all []schema.GroupResource
 	wild := false
 	for _, rule := range c.Rules() {
@@ -95,7 +105,10 @@ func (r *Rotation) coveredBy(ctx context.Context, c *config.Configuration) ([]sc
 	}
 	if wild {
 		served, err := r.Cluster.Resources(ctx)
-		if err != nil {
+		for _, name := range planned {
+			all = append(all, schema.ParseGroupResource(name))
+		}
+		if err != nil && planned == nil {
 			return nil, fmt.Errorf("the configuration has a wildcard, and what it is for cannot be listed: %w", err)
 		}
 		for _, version := range served {

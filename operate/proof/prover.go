@@ -1,0 +1,156 @@
+package proof
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
+)
+
+// Etcd is where the objects are: [etcd.Store], or several of them.
+type Etcd interface {
+	audit.Source
+	audit.Finder
+	String() string
+}
+
+// Prover shows what apiservers write with. It is for one goroutine.
+type Prover struct {
+	Fleet *fleet.Fleet
+	Etcd  Etcd
+	// Layout says where the etcd keys are, and Names are the providers' names that
+	// contain ':'.
+	Layout audit.Layout
+	Names  audit.Names
+	// Version is in which version a resource is served.
+	Version func(context.Context, schema.GroupResource) (schema.GroupVersionResource, error)
+}
+
+// Shown is what was found in etcd of an object.
+type Shown struct {
+	fleet.Written
+	// Key is its etcd key, and Form how it is stored.
+	Key  string
+	Form audit.Form
+	// Wrote reports whether the apiserver wrote it, so that Form is what it writes
+	// with: an object that is no canary is not stored anew unless it is stale.
+	Wrote bool
+}
+
+// ErrNoObject says that of a resource no object is stored, and that none can be
+// made here.
+var ErrNoObject = errors.New("no object of it is stored")
+
+// attempts are how often an object that others write meanwhile is tried.
+const attempts = 5
+
+// errOvertaken says that somebody else wrote the object meanwhile.
+var errOvertaken = errors.New("others write it again and again")
+
+// Show has one apiserver store an object of a resource, finds it in etcd, and has
+// every other apiserver read it. Of a resource without canaries it is one of which
+// stale says that it is to be stored anew, else any. The error names the apiserver
+// or the etcd that is not as it should be, and wraps [ErrNoObject] if there is
+// none of such a resource.
+func (p *Prover) Show(ctx context.Context, instance string, r schema.GroupResource, stale func(audit.Form) bool) (Shown, error) {
+	err := errOvertaken
+	for range attempts {
+		var shown Shown
+		if shown, err = p.once(ctx, instance, r, stale); !errors.Is(err, errOvertaken) {
+			return shown, err
+		}
+	}
+	return Shown{}, fmt.Errorf("%s through apiserver %s: %w: try it again", r, instance, err)
+}
+
+func (p *Prover) once(ctx context.Context, instance string, r schema.GroupResource, stale func(audit.Form) bool) (Shown, error) {
+	version, err := p.version(ctx, r)
+	if err != nil {
+		return Shown{}, err
+	}
+	shown, err := p.write(ctx, instance, version, stale)
+	if err != nil {
+		return Shown{}, err
+	}
+	if err := p.find(ctx, instance, &shown); err != nil {
+		return Shown{}, err
+	}
+	for _, other := range p.Fleet.Names() {
+		if other == instance {
+			continue
+		}
+		switch err := p.Fleet.Read(ctx, other, version, shown.Written); {
+		case errors.Is(err, fleet.ErrOtherVersion):
+			return Shown{}, errOvertaken
+		case err != nil:
+			return Shown{}, fmt.Errorf("%s was written through apiserver %s, and cannot be read: %w", shown.Key, instance, err)
+		}
+	}
+	return shown, nil
+}
+
+func (p *Prover) version(ctx context.Context, r schema.GroupResource) (schema.GroupVersionResource, error) {
+	if fleet.HasCanary(r) {
+		return r.WithVersion("v1"), nil
+	}
+	return p.Version(ctx, r)
+}
+
+// write stores a canary, or an object that is there.
+func (p *Prover) write(ctx context.Context, instance string, r schema.GroupVersionResource, stale func(audit.Form) bool) (Shown, error) {
+	if fleet.HasCanary(r.GroupResource()) {
+		written, err := p.Fleet.Write(ctx, instance, r.GroupResource())
+		return Shown{Written: written, Wrote: true}, err
+	}
+	is, err := p.some(ctx, r.GroupResource(), stale)
+	if err != nil {
+		return Shown{}, err
+	}
+	before, err := p.Etcd.Find(ctx, is.key)
+	switch {
+	case errors.Is(err, audit.ErrNotFound):
+		return Shown{}, errOvertaken
+	case err != nil:
+		return Shown{}, err
+	}
+	written, err := p.Fleet.Touch(ctx, instance, r, is.namespace, is.name)
+	return Shown{Written: written, Key: is.key, Wrote: written.Version > before.ModRevision}, err
+}
+
+// find looks for what was written in etcd.
+func (p *Prover) find(ctx context.Context, instance string, s *Shown) error {
+	var keys []string
+	for _, path := range p.Layout.Paths(s.Resource) {
+		key := p.Layout.Prefix() + path + objectPath(s.Namespace, s.Name)
+		keys = append(keys, key)
+		entry, err := p.Etcd.Find(ctx, key)
+		switch {
+		case errors.Is(err, audit.ErrNotFound):
+			continue
+		case err != nil:
+			return err
+		case entry.ModRevision > s.Version:
+			return errOvertaken
+		case entry.ModRevision == s.Version:
+			s.Key, s.Form = key, audit.Inspect(entry.Value, p.Names).Form
+			return nil
+		}
+		return fmt.Errorf("%s has an older %s than apiserver %s wrote, of revision %d instead of %d: it is not the etcd of that apiserver: name that one, or its members alone, with --endpoints",
+			p.Etcd, key, instance, entry.ModRevision, s.Version)
+	}
+	return fmt.Errorf("what apiserver %s wrote is not in %s as %s: name the etcd of the apiservers with --endpoints, their --etcd-prefix with --prefix, "+
+		"and what they keep elsewhere with --etcd-servers-overrides", instance, p.Etcd, strings.Join(keys, " or "))
+}
+
+// objectPath is what comes behind the path of a resource.
+func objectPath(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
