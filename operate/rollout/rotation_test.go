@@ -198,7 +198,7 @@ func TestAWildcardCoversWhatTheClusterServesBesideWhatIsNamed(t *testing.T) {
 }
 
 func TestACanaryOfAProviderThatWritesNothingIsAnError(t *testing.T) {
-	err := (&world{}).Canary(t.Context(), rotation.Canary{Instance: "cp-1", Providers: []string{"old", "new"}})
+	_, err := (&world{}).Canary(t.Context(), rotation.Canary{Instance: "cp-1", Providers: []string{"old", "new"}})
 	require.ErrorContains(t, err, `no resource is written with provider "old"`)
 	require.ErrorContains(t, err, `no resource is written with provider "new"`)
 }
@@ -240,7 +240,8 @@ func TestAnAuditThatProvesNothingIsAnError(t *testing.T) {
 	}
 	of := func(all ...audit.Resource) ([]rotation.Count, error) {
 		w := &world{store: store(all...), providers: []string{"old", "new"}}
-		return w.Audit(t.Context(), []string{"secrets"})
+		a, err := w.Audit(t.Context(), []string{"secrets"})
+		return a.Counts, err
 	}
 	counts, err := of(audit.Resource{Name: "secrets", Forms: []audit.Count{count(config.KMSv2, "new"), count(config.AESGCM, "old")}})
 	require.NoError(t, err)

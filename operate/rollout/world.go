@@ -36,7 +36,7 @@ func (w *world) WriteConfig(ctx context.Context, apiserver string, to rotation.S
 	return w.stages.bring(ctx, apiserver, to, hash)
 }
 
-func (w *world) Canary(ctx context.Context, c rotation.Canary) error {
+func (w *world) Canary(ctx context.Context, c rotation.Canary) (rotation.Shown, error) {
 	var problems []error
 	written := map[schema.GroupResource]bool{}
 	for _, provider := range c.Providers {
@@ -49,7 +49,7 @@ func (w *world) Canary(ctx context.Context, c rotation.Canary) error {
 			problems = append(problems, w.fleet.Write(ctx, c.Instance, resource))
 		}
 	}
-	return errors.Join(problems...)
+	return rotation.Shown{}, errors.Join(problems...)
 }
 
 func (w *world) Migrate(ctx context.Context, goal rotation.Goal, providers []string, resource string) error {
@@ -77,23 +77,23 @@ func outside(goal rotation.Goal, providers []string) func(audit.Form) bool {
 // Audit counts everything that is stored: what needs the old key can be of a
 // resource that is served no more, is newer than the plan, or is stored where
 // nobody would look for it.
-func (w *world) Audit(ctx context.Context, resources []string) ([]rotation.Count, error) {
+func (w *world) Audit(ctx context.Context, resources []string) (rotation.Audit, error) {
 	report, err := w.store.Count(ctx, nil)
 	if err != nil {
-		return nil, err
+		return rotation.Audit{}, err
 	}
 	counts, found := countsOf(report), false
 	for _, c := range counts {
 		if c.Resource == audit.Rest {
-			return nil, fmt.Errorf("more than %d resources and ways to store them are not told apart: have everything rewritten with atrest migrate first", audit.MaxRows)
+			return rotation.Audit{}, fmt.Errorf("more than %d resources and ways to store them are not told apart: have everything rewritten with atrest migrate first", audit.MaxRows)
 		}
 		found = found || slices.Contains(w.providers, c.Provider)
 	}
 	if !found { // all apiservers wrote with one of them
-		return nil, fmt.Errorf("no object below %s is stored with %s, which proves nothing: is this the etcd of these apiservers, and their --etcd-prefix? If so, create an object of one of %s",
+		return rotation.Audit{}, fmt.Errorf("no object below %s is stored with %s, which proves nothing: is this the etcd of these apiservers, and their --etcd-prefix? If so, create an object of one of %s",
 			w.store.Audit.Layout.Prefix(), quoted(w.providers), strings.Join(resources, ", "))
 	}
-	return counts, nil
+	return rotation.Audit{Counts: counts}, nil
 }
 
 // countsOf are the counts of a report, as a rotation wants them.

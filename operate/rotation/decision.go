@@ -59,8 +59,9 @@ type WriteConfig struct {
 	Hashes map[string]string `json:"hashes"`
 }
 
-// Canary asks for one write through one apiserver with each of the providers, so
-// that it shows what it writes with.
+// Canary asks for a write through one apiserver with each of the providers, of each
+// kind of object that they are for, and for what [Shown] says of it. An apiserver
+// that is [Shown] once is asked for again when that is not enough any more.
 type Canary struct {
 	Instance  string   `json:"instance"`
 	Providers []string `json:"providers"`
@@ -89,15 +90,24 @@ type RunAudit struct {
 	Resources []string  `json:"resources"`
 }
 
-// Done says that the rotation is finished, which an audit has proved.
+// Done says that the rotation is finished, which a count has proved that began
+// after the last change. All of it is made from that count and from what all
+// apiservers tell now.
 type Done struct {
-	// KeyID is the hash of the key_id that everything is stored under.
-	KeyID string `json:"keyID"`
-	// Providers are no longer in any configuration: their plugins may be
-	// stopped.
+	// KeyID is the hash of the key_id that all apiservers write under. Objects are
+	// stored under it by the providers of the rotation, and Otherwise are stored in
+	// some other way.
+	KeyID     string `json:"keyID"`
+	Objects   int64  `json:"objects"`
+	Otherwise int64  `json:"otherwise,omitempty"`
+	// Etcds are the clusters that were counted.
+	Etcds []Etcd `json:"etcds,omitempty"`
+	// Providers are in no configuration, and nothing is stored with them: their
+	// plugins may be stopped.
 	Providers []string `json:"providers,omitempty"`
-	// KeyIDs are the hashes of the key_ids that nothing in etcd still needs.
-	// They may be disabled once no backup of etcd that is kept needs them.
+	// KeyIDs are the hashes of the key_ids that nothing in these etcds needs, by
+	// whatever provider, and that no apiserver names. They may be disabled once no
+	// backup of etcd that is kept needs them.
 	KeyIDs []string `json:"keyIDs,omitempty"`
 }
 

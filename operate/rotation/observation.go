@@ -11,6 +11,9 @@ type Observation struct {
 	// Instances are the apiservers by name. One that never answered may be
 	// missing. Those that nobody expects are ignored.
 	Instances map[string]Instance `json:"instances,omitempty"`
+	// Shown is what was last shown of the apiservers, by name. One of which nothing
+	// was shown is missing.
+	Shown map[string]Shown `json:"shown,omitempty"`
 	// Migrations is how the work that [Migrate] asked for goes, as far as the
 	// one who does it knows. After a crash it may be empty.
 	Migrations []Progress `json:"migrations,omitempty"`
@@ -54,6 +57,26 @@ type Provider struct {
 	WroteAt    time.Time `json:"wroteAt,omitzero"`
 }
 
+// Shown is what an object proved of an apiserver: it was written through it, read
+// through every other one, and found in etcd with the version that the write made.
+type Shown struct {
+	// At is when the write began.
+	At time.Time `json:"at"`
+	// Process and ConfigHash are those of the [Instance], which had them before the
+	// write and after it. It says nothing of another process or configuration.
+	Process    string `json:"process,omitempty"`
+	ConfigHash string `json:"configHash"`
+	// KeyIDs are the hashes of the key_ids that the objects were found under in
+	// etcd, by the name of the provider that they were found under.
+	KeyIDs map[string]string `json:"keyIDs,omitempty"`
+	// Nothing are the providers asked for of which there was no object to write,
+	// nor one that could be made. That is no proof where a count finds one.
+	Nothing []string `json:"nothing,omitempty"`
+	// Etcds are the ids of the etcd clusters in which they were found: all that
+	// have something of this apiserver. A count of others counts something else.
+	Etcds []uint64 `json:"etcds,omitempty"`
+}
+
 // Phase is how far a migration of one resource is.
 type Phase string
 
@@ -86,13 +109,22 @@ type Audit struct {
 	// KMS provider is counted under an empty Provider, also what cannot be
 	// recognised.
 	Counts []Count `json:"counts,omitempty"`
+	// Etcds are the clusters that were counted, each as a whole.
+	Etcds []Etcd `json:"etcds,omitempty"`
+}
+
+// Etcd is an etcd cluster at a moment.
+type Etcd struct {
+	// Cluster is its id, and Revision the one that was looked at.
+	Cluster  uint64 `json:"cluster"`
+	Revision int64  `json:"revision"`
 }
 
 // Count is how many objects are stored alike.
 type Count struct {
 	Resource string `json:"resource"`
 	Provider string `json:"provider,omitempty"`
-	// KeyID is the hash of the key_id.
+	// KeyID is the hash of the key_id. It is empty of KMS v1, which stores none.
 	KeyID   string `json:"keyID,omitempty"`
 	Objects int64  `json:"objects"`
 }

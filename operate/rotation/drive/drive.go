@@ -10,6 +10,7 @@ package drive
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -28,13 +29,16 @@ type World interface {
 	// WriteConfig has the configuration file of an instance become that of a
 	// stage, which has to have this hash.
 	WriteConfig(ctx context.Context, instance string, to rotation.Stage, hash string) error
-	// Canary makes a write.
-	Canary(ctx context.Context, c rotation.Canary) error
+	// Canary makes a write with each of the providers, and tells what it showed. It
+	// returns an error, which names the apiserver and the etcd, if one of them could
+	// not be read through another apiserver, or was not found in etcd.
+	Canary(ctx context.Context, c rotation.Canary) (rotation.Shown, error)
 	// Migrate rewrites what of the resource is not stored as the goal says with
 	// one of the providers. It goes on with what a call for the same goal left.
 	Migrate(ctx context.Context, goal rotation.Goal, providers []string, resource string) error
-	// Audit counts all objects of the resources.
-	Audit(ctx context.Context, resources []string) ([]rotation.Count, error)
+	// Audit counts all objects of the resources, and all others that are stored by
+	// a KMS provider. StartedAt is set by the caller.
+	Audit(ctx context.Context, resources []string) (rotation.Audit, error)
 }
 
 // Options say how a rotation is driven.
@@ -47,6 +51,9 @@ type Options struct {
 	// Interval is the time between two looks at the apiservers; 5 seconds if it
 	// is 0.
 	Interval time.Duration
+	// ActionTimeout bounds each write of a configuration or of a canary; 30 seconds
+	// if it is 0.
+	ActionTimeout time.Duration
 	Clock    clock.Clock
 }
 
@@ -61,10 +68,8 @@ type Turn struct {
 }
 
 const (
-	defaultInterval = 5 * time.Second
-	// actionTimeout bounds a write of a configuration or of a canary. It is less
-	// than an answer of an apiserver may be old.
-	actionTimeout = 30 * time.Second
+	defaultInterval      = 5 * time.Second
+	defaultActionTimeout = 30 * time.Second
 )
 
 // Run drives a rotation until it is done. It ends before that with an error only
@@ -93,7 +98,10 @@ func loop(ctx context.Context, w World, s rotation.State, o Options, over func(T
 	if o.Interval == 0 {
 		o.Interval = defaultInterval
 	}
-	d := &driver{world: w, options: o, state: rotation.Resume(s, o.Clock.Now()), woken: make(chan struct{}, 1)}
+	if o.ActionTimeout == 0 {
+		o.ActionTimeout = defaultActionTimeout
+	}
+	d := &driver{world: w, options: o, state: rotation.Resume(s, o.Clock.Now()), woken: make(chan struct{}, 1), shown: map[string]rotation.Shown{}}
 	defer d.stop()
 	for {
 		t, err := d.turn(ctx)
@@ -123,6 +131,7 @@ type driver struct {
 	rewriting *rewriting // the latest one
 	counting  *counting  // one that was not looked at yet
 	audit     *rotation.Audit
+	shown     map[string]rotation.Shown
 	// countAfter is from when on a count that failed may be tried again.
 	countAfter time.Time
 }
@@ -133,7 +142,7 @@ func (d *driver) turn(ctx context.Context) (Turn, error) {
 	if err := d.takeCount(); err != nil {
 		problems = append(problems, err)
 	}
-	o := rotation.Observation{Migrations: d.rewriting.reports(), Audit: d.audit}
+	o := rotation.Observation{Migrations: d.rewriting.reports(), Audit: d.audit, Shown: maps.Clone(d.shown)}
 	o.Instances = d.world.Observe(ctx)
 	if ctx.Err() != nil { // what was observed may be the end of the context alone
 		return Turn{}, context.Cause(ctx)
@@ -170,9 +179,7 @@ func (d *driver) act(ctx context.Context, a rotation.Action) []error {
 	case rotation.WriteConfig:
 		return d.writeConfigs(ctx, a)
 	case rotation.Canary:
-		ctx, cancel := context.WithTimeout(ctx, actionTimeout)
-		defer cancel()
-		if err := d.world.Canary(ctx, a); err != nil {
+		if err := d.show(ctx, a); err != nil {
 			return []error{fmt.Errorf("write through %s: %w", a.Instance, err)}
 		}
 	case rotation.Migrate:

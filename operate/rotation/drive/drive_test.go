@@ -86,7 +86,7 @@ func (c *cluster) WriteConfig(ctx context.Context, instance string, to rotation.
 	return c.called(ctx, "WriteConfig")
 }
 
-func (c *cluster) Canary(ctx context.Context, a rotation.Canary) error {
+func (c *cluster) Canary(ctx context.Context, a rotation.Canary) (rotation.Shown, error) {
 	c.change(a.Instance, func(i *rotation.Instance) {
 		for _, name := range a.Providers {
 			p := i.Providers[name]
@@ -94,7 +94,7 @@ func (c *cluster) Canary(ctx context.Context, a rotation.Canary) error {
 			i.Providers[name] = p
 		}
 	})
-	return c.called(ctx, "Canary")
+	return rotation.Shown{}, c.called(ctx, "Canary")
 }
 
 func (c *cluster) Migrate(ctx context.Context, goal rotation.Goal, providers []string, resource string) error {
@@ -109,13 +109,13 @@ func (c *cluster) Migrate(ctx context.Context, goal rotation.Goal, providers []s
 	return nil
 }
 
-func (c *cluster) Audit(ctx context.Context, resources []string) ([]rotation.Count, error) {
+func (c *cluster) Audit(ctx context.Context, resources []string) (rotation.Audit, error) {
 	if err := c.called(ctx, "Audit"); err != nil {
-		return nil, err
+		return rotation.Audit{}, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Collect(maps.Values(c.stored)), nil
+	return rotation.Audit{Counts: slices.Collect(maps.Values(c.stored))}, nil
 }
 
 var both = []string{"secrets", "configmaps"}

@@ -50,15 +50,36 @@ func (j job) end() {
 
 // writeConfigs changes one file after another.
 func (d *driver) writeConfigs(ctx context.Context, a rotation.WriteConfig) []error {
-	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
-	defer cancel()
 	var problems []error
 	for _, instance := range slices.Sorted(maps.Keys(a.Hashes)) {
-		if err := d.world.WriteConfig(ctx, instance, a.Stage, a.Hashes[instance]); err != nil {
+		err := d.bounded(ctx, func(ctx context.Context) error {
+			return d.world.WriteConfig(ctx, instance, a.Stage, a.Hashes[instance])
+		})
+		if err != nil {
 			problems = append(problems, fmt.Errorf("configuration of %s: %w", instance, err))
 		}
 	}
 	return problems
+}
+
+// show makes a write, and keeps what it showed. A write that failed shows nothing,
+// and leaves nothing of what an earlier one did.
+func (d *driver) show(ctx context.Context, a rotation.Canary) error {
+	delete(d.shown, a.Instance)
+	return d.bounded(ctx, func(ctx context.Context) error {
+		shown, err := d.world.Canary(ctx, a)
+		if err == nil {
+			d.shown[a.Instance] = shown
+		}
+		return err
+	})
+}
+
+// bounded gives an action its time.
+func (d *driver) bounded(ctx context.Context, act func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d.options.ActionTimeout)
+	defer cancel()
+	return act(ctx)
 }
 
 // rewriting is a migration: resources are rewritten one after another.
@@ -137,8 +158,11 @@ func (d *driver) count(ctx context.Context, a rotation.RunAudit) {
 	if d.counting != nil || now.Before(d.countAfter) {
 		return
 	}
-	c := &counting{audit: rotation.Audit{StartedAt: now}}
-	c.job = d.begin(ctx, func(ctx context.Context) { c.audit.Counts, c.err = d.world.Audit(ctx, a.Resources) })
+	c := &counting{}
+	c.job = d.begin(ctx, func(ctx context.Context) {
+		c.audit, c.err = d.world.Audit(ctx, a.Resources)
+		c.audit.StartedAt = now
+	})
 	d.counting = c
 }
 
