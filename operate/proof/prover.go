@@ -34,12 +34,13 @@ type Prover struct {
 // Shown is what was found in etcd of an object.
 type Shown struct {
 	fleet.Written
-	// Key is its etcd key, and Form how it is stored.
-	Key  string
+	// Key is its etcd key, and Cluster the id of the etcd cluster that has it.
+	Key     string
+	Cluster uint64
+	// Form is how it is stored, which is how the apiserver stores such an object
+	// now: it wrote it, or it was told to and found that there is nothing to
+	// change, neither in the object nor in what it is stored under.
 	Form audit.Form
-	// Wrote reports whether the apiserver wrote it, so that Form is what it writes
-	// with: an object that is no canary is not stored anew unless it is stale.
-	Wrote bool
 }
 
 // ErrNoObject says that of a resource no object is stored, and that none can be
@@ -105,21 +106,17 @@ func (p *Prover) version(ctx context.Context, r schema.GroupResource) (schema.Gr
 func (p *Prover) write(ctx context.Context, instance string, r schema.GroupVersionResource, stale func(audit.Form) bool) (Shown, error) {
 	if fleet.HasCanary(r.GroupResource()) {
 		written, err := p.Fleet.Write(ctx, instance, r.GroupResource())
-		return Shown{Written: written, Wrote: true}, err
+		return Shown{Written: written}, err
 	}
 	is, err := p.some(ctx, r.GroupResource(), stale)
 	if err != nil {
 		return Shown{}, err
 	}
-	before, err := p.Etcd.Find(ctx, is.key)
-	switch {
-	case errors.Is(err, audit.ErrNotFound):
-		return Shown{}, errOvertaken
-	case err != nil:
-		return Shown{}, err
-	}
 	written, err := p.Fleet.Touch(ctx, instance, r, is.namespace, is.name)
-	return Shown{Written: written, Key: is.key, Wrote: written.Version > before.ModRevision}, err
+	if errors.Is(err, fleet.ErrGone) {
+		return Shown{}, errOvertaken
+	}
+	return Shown{Written: written}, err
 }
 
 // find looks for what was written in etcd.
@@ -137,7 +134,7 @@ func (p *Prover) find(ctx context.Context, instance string, s *Shown) error {
 		case entry.ModRevision > s.Version:
 			return errOvertaken
 		case entry.ModRevision == s.Version:
-			s.Key, s.Form = key, audit.Inspect(entry.Value, p.Names).Form
+			s.Key, s.Cluster, s.Form = key, entry.Cluster, audit.Inspect(entry.Value, p.Names).Form
 			return nil
 		}
 		return fmt.Errorf("%s has an older %s than apiserver %s wrote, of revision %d instead of %d: it is not the etcd of that apiserver: name that one, or its members alone, with --endpoints",

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
@@ -24,8 +25,9 @@ type Migration struct {
 	// Config is what the apiservers have in effect, and File what it is called.
 	Config *config.Configuration
 	File   string
-	// Observe asks all apiservers there are, as [fleet.Fleet.Observe] does.
-	Observe func(context.Context) map[string]rotation.Instance
+	// Fleet are all apiservers there are, but for those of the names Without.
+	Fleet   *fleet.Fleet
+	Without []string
 	Store   *Store
 	// Resources are what is migrated; if there are none, those of the
 	// configuration.
@@ -95,6 +97,9 @@ func (m *Migration) Plan(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	m.keyIDs = keyIDs
+	if err := m.identify(ctx); err != nil {
+		return nil, err
+	}
 	report, err := m.count(ctx)
 	if err != nil {
 		return nil, err
@@ -133,14 +138,17 @@ func (m *Migration) Carry(ctx context.Context, r *Result) error {
 		}
 		r.look(m, report)
 	}
-	return m.unchanged(ctx)
+	if err := m.unchanged(ctx); err != nil {
+		return err
+	}
+	return m.identify(ctx) // who was another meanwhile, or writes something else, is seen here
 }
 
 func (m *Migration) current(provider string) string { return m.keyIDs[provider] }
 
 // agreement is what the apiservers agree on now.
 func (m *Migration) agreement(ctx context.Context) (map[string]string, error) {
-	keyIDs, problems := agreed(m.Observe(ctx), m.Config)
+	keyIDs, problems := agreed(m.Fleet.Observe(ctx), m.Config)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -162,17 +170,32 @@ func (m *Migration) unchanged(ctx context.Context) error {
 // count walks what is to be migrated: the resources that are named, else those
 // of the configuration, and everything if it has wildcards.
 func (m *Migration) count(ctx context.Context) (*audit.Report, error) {
-	if m.Resources != nil {
-		return m.Store.Count(ctx, m.Resources)
+	resources, all := m.wanted()
+	walked := resources
+	if all {
+		walked = nil
 	}
-	var resources []schema.GroupResource
+	report, err := m.Store.Count(ctx, walked)
+	if err != nil {
+		return nil, err
+	}
+	return report, m.Store.Absent(ctx, report, resources)
+}
+
+// wanted are the resources that are named, here or in the configuration, and
+// whether it is for all others too.
+func (m *Migration) wanted() (resources []schema.GroupResource, all bool) {
+	if m.Resources != nil {
+		return m.Resources, false
+	}
 	for _, rule := range m.Config.Rules() {
 		if rule.Resource.Resource == "*" || rule.Resource.Group == "*" {
-			return m.Store.Count(ctx, nil)
+			all = true
+			continue
 		}
 		resources = append(resources, rule.Resource)
 	}
-	return m.Store.Count(ctx, resources)
+	return resources, all
 }
 
 // open are the resources of which something is left to rewrite, without those

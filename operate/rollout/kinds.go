@@ -54,10 +54,8 @@ func (k TwoPlugins) hashes(apiserver string, file []byte) ([]string, error) {
 
 func (k TwoPlugins) drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error) {
 	w.stages.changes = k.Changes
-	for i, old := range k.From { // the new one will be for what the old one is for
-		if resource, ok := w.canaries[old]; ok {
-			w.canaries[k.To[i]] = resource
-		}
+	for i, old := range k.From { // the new one is, or will be, for what the old one was for
+		w.canaries.pair(old, k.To[i])
 	}
 	return drive.Run(ctx, w, s, o)
 }

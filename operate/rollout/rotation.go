@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/reencrypt"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/drive"
@@ -28,6 +30,12 @@ type Rotation struct {
 	Cluster *migrate.Cluster
 	// Folder keeps its state.
 	Folder *Folder
+	// Without are the names of apiservers that exist and are not of the rotation,
+	// as they are gone for good, or another cluster's.
+	Without []string
+	// Replaced are apiservers that are there no more, each with the one that came
+	// instead, either of which may be empty.
+	Replaced []Replaced
 	// Times sets those of a plan, which may have begun already.
 	Times func(p *rotation.Plan, begun bool)
 }
@@ -43,8 +51,15 @@ type Watcher interface {
 }
 
 // ErrAnother says that the folder is of a rotation that is not this one.
-var ErrAnother = errors.New("has the state of another rotation, or of one that was finished, or of other apiservers: " +
+var ErrAnother = errors.New("has the state of another rotation, or of one that was finished: " +
 	"give the flags that it began with (without --from current if it was finished), or name a new folder")
+
+// ErrOtherApiservers says that the rotation began with other apiservers.
+var ErrOtherApiservers = errors.New("has the state of a rotation of other apiservers")
+
+// Replaced is an apiserver that came instead of another while the rotation was under
+// way.
+type Replaced struct{ Old, New string }
 
 // Prepared is a rotation that can be driven. Nothing was changed for it.
 type Prepared struct {
@@ -52,7 +67,7 @@ type Prepared struct {
 	State rotation.State
 
 	rotation *Rotation
-	canaries map[string]schema.GroupResource
+	found    configurations
 }
 
 // Prepare reads the state and the configurations, and plans a rotation unless
@@ -62,20 +77,51 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	if begun && !(r.Kind.owns(s) && slices.Equal(slices.Sorted(maps.Keys(s.Plan.Configs)), slices.Sorted(slices.Values(r.Apiservers)))) {
+	if begun && !r.Kind.owns(s) {
 		return nil, fmt.Errorf("folder %s %w", r.Folder.Path, ErrAnother)
 	}
 	found, err := r.survey(ctx, r.Kind.providers(), s.Plan.Resources)
 	if err != nil {
 		return nil, err
 	}
-	if !begun {
-		if s, err = r.begin(ctx, found); err != nil {
-			return nil, err
-		}
+	if begun {
+		err = r.join(&s.Plan, found)
+	} else {
+		s, err = r.begin(ctx, found)
+	}
+	if err != nil {
+		return nil, err
 	}
 	r.Times(&s.Plan, begun)
-	return &Prepared{State: s, rotation: r, canaries: found.canaries}, s.Validate()
+	return &Prepared{State: s, rotation: r, found: found}, s.Validate()
+}
+
+// join brings the apiservers that came instead of others into a plan.
+func (r *Rotation) join(p *rotation.Plan, found configurations) error {
+	for _, replaced := range r.Replaced {
+		_, known := p.Configs[replaced.Old]
+		_, there := p.Configs[replaced.New]
+		switch {
+		case there || replaced.Old != "" && !known:
+			continue // it was done by an earlier run
+		case replaced.New == "":
+		case found.files[replaced.New] == nil:
+			return fmt.Errorf("apiserver %q is to come instead of %q, and is not among the apiservers: name it with --apiservers", replaced.New, replaced.Old)
+		default:
+			hashes, err := r.Kind.hashes(replaced.New, found.files[replaced.New])
+			if err != nil {
+				return fmt.Errorf("configuration of %s: %w", replaced.New, err)
+			}
+			p.Configs[replaced.New] = hashes
+		}
+		delete(p.Configs, replaced.Old)
+	}
+	began, named := slices.Sorted(maps.Keys(p.Configs)), slices.Sorted(slices.Values(r.Apiservers))
+	if !slices.Equal(began, named) {
+		return fmt.Errorf("folder %s %w: it began with %s, and %s are named: name those, or say with --replace-apiserver OLD=NEW which one came instead of which",
+			r.Folder.Path, ErrOtherApiservers, strings.Join(began, ", "), strings.Join(named, ", "))
+	}
+	return nil
 }
 
 // begin makes the state of a new rotation.
@@ -89,7 +135,24 @@ func (r *Rotation) begin(ctx context.Context, found configurations) (s rotation.
 			return s, fmt.Errorf("configuration of %s: %w", apiserver, err)
 		}
 	}
+	if err := r.inEffect(ctx, p); err != nil {
+		return s, err
+	}
 	return r.Kind.begin(ctx, p, r.Fleet.Observe)
+}
+
+// inEffect is an error if an apiserver has a configuration that its file leads
+// nowhere near: then the file is not the one that it reads.
+func (r *Rotation) inEffect(ctx context.Context, p rotation.Plan) error {
+	seen := r.Fleet.Observe(ctx)
+	for _, name := range slices.Sorted(maps.Keys(p.Configs)) {
+		if has := seen[name].ConfigHash; has != "" && !slices.Contains(p.Configs[name], has) {
+			return fmt.Errorf("apiserver %s has the configuration %s in effect, and its file is another, %s: name the file that this apiserver reads. "+
+				"If that is on another machine, mount it with %s in its path, or have --config-hook reach it; if it was changed just now, wait until it is in effect",
+				name, has, p.Configs[name][0], Placeholder)
+		}
+	}
+	return nil
 }
 
 // Drive carries it out, and stores the state in the folder. The errors are those
@@ -97,8 +160,36 @@ func (r *Rotation) begin(ctx context.Context, found configurations) (s rotation.
 func (p *Prepared) Drive(ctx context.Context, store *reencrypt.Store, w Watcher, o drive.Options) (rotation.Done, error) {
 	r := p.rotation
 	o.Save = r.Folder.save
-	return r.Kind.drive(ctx, &world{
-		fleet: r.Fleet, store: store, watcher: w, canaries: maps.Clone(p.canaries), providers: r.Kind.providers(),
+	return r.Kind.drive(ctx, p.world(store, w, o.Clock), p.State, o)
+}
+
+// Identify shows of each apiserver what it writes with now and that etcd is its own,
+// and has objects written for that. What is not so is the error.
+func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store, clk clock.PassiveClock) error {
+	w := p.world(store, nil, clk)
+	var problems []error
+	seen := w.Observe(ctx)
+	for _, apiserver := range p.rotation.Apiservers {
+		providers := p.found.writing(apiserver, p.rotation.Kind.providers())
+		shown, err := w.Canary(ctx, rotation.Canary{Instance: apiserver, Providers: providers})
+		for _, provider := range providers {
+			if named, wrote := seen[apiserver].Providers[provider].KeyID, shown.KeyIDs[provider]; err == nil && wrote != "" && wrote != named {
+				err = fmt.Errorf("its plugin of provider %q names key_id %s, and it stores under %s: wait a minute or two, or see to the plugin", provider, named, wrote)
+			}
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("apiserver %s: %w", apiserver, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (p *Prepared) world(store *reencrypt.Store, w Watcher, clk clock.PassiveClock) *world {
+	r := p.rotation
+	store.Audit.Names = p.found.names
+	return &world{
+		fleet: r.Fleet, store: store, watcher: w, clock: clk, without: r.Without, canaries: maps.Clone(p.found.canaries), providers: r.Kind.providers(),
+		prover: &proof.Prover{Fleet: r.Fleet, Etcd: store.From, Layout: store.Audit.Layout, Names: p.found.names, Version: r.Cluster.Version},
 		stages: stages{files: r.Files, hashes: p.State.Plan.Configs, copies: r.Folder.Path},
-	}, p.State, o)
+	}
 }

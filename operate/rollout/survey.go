@@ -10,6 +10,7 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
 )
 
 // configurations is what the configuration files say of a rotation.
@@ -21,15 +22,15 @@ type configurations struct {
 	resources []string
 	// names are those of all providers and keys in the files.
 	names audit.Names
-	// canaries has, by provider, a resource that can be written to see what an
-	// apiserver writes with.
-	canaries map[string]schema.GroupResource
+	// canaries has, by the provider that writes them, the resources that are
+	// written to see what an apiserver writes with.
+	canaries canaries
 }
 
 // survey reads the configuration file of every apiserver. What a wildcard is for is
 // as planned, of a rotation that has begun, if the cluster does not tell.
 func (r *Rotation) survey(ctx context.Context, providers, planned []string) (configurations, error) {
-	found := configurations{files: map[string][]byte{}, parsed: map[string]*config.Configuration{}, canaries: map[string]schema.GroupResource{}, names: audit.Names{}}
+	found := configurations{files: map[string][]byte{}, parsed: map[string]*config.Configuration{}, canaries: canaries{}, names: audit.Names{}}
 	resources := map[string]bool{}
 	for _, kind := range []config.Kind{config.KMSv1, config.KMSv2} { // of what is gone from the files too
 		found.names[kind] = slices.Clone(providers)
@@ -52,9 +53,10 @@ func (r *Rotation) survey(ctx context.Context, providers, planned []string) (con
 			return found, err
 		}
 		for _, resource := range covered {
-			if by := among(c.For(resource), providers); by != nil {
+			chain := c.For(resource)
+			if among(chain, providers) {
 				resources[resource.String()] = true
-				found.offer(by, resource)
+				found.canaries.offer(chain[0].KMS().Name, resource)
 			}
 		}
 	}
@@ -118,26 +120,45 @@ func (r *Rotation) coveredBy(ctx context.Context, c *config.Configuration, plann
 	return all, nil
 }
 
-// among are the names of the KMS providers that are among the given ones.
-func among(providers []*config.Provider, names []string) []string {
-	var found []string
-	for _, p := range providers {
-		if name := p.KMS().Name; name != "" && slices.Contains(names, name) {
-			found = append(found, name)
+// writing are the providers, among names, that an apiserver's file has write.
+func (s *configurations) writing(apiserver string, names []string) []string {
+	var all []string
+	for _, p := range s.parsed[apiserver].Providers() {
+		if name := p.KMS().Name; p.Writes() && name != "" && slices.Contains(names, name) {
+			all = append(all, name)
 		}
 	}
-	return found
+	return all
 }
 
-// offer remembers the best resource to write a canary of: a Secret, else a
-// ConfigMap, else what there is.
-func (s *configurations) offer(providers []string, resource schema.GroupResource) {
-	worth := func(r schema.GroupResource) int {
-		return slices.Index([]schema.GroupResource{{Resource: "configmaps"}, {Resource: "secrets"}}, r)
+// among reports whether one of the providers has one of the names.
+func among(providers []*config.Provider, names []string) bool {
+	return slices.ContainsFunc(providers, func(p *config.Provider) bool {
+		name := p.KMS().Name
+		return name != "" && slices.Contains(names, name)
+	})
+}
+
+// canaries are, by provider, what is written with it: Secrets and ConfigMaps, or
+// else one resource of which objects are there.
+type canaries map[string][]schema.GroupResource
+
+func (c canaries) offer(provider string, r schema.GroupResource) {
+	had := c[provider]
+	switch {
+	case slices.Contains(had, r):
+	case fleet.HasCanary(r) && len(had) > 0 && !fleet.HasCanary(had[0]):
+		c[provider] = []schema.GroupResource{r}
+	case fleet.HasCanary(r), len(had) == 0:
+		c[provider] = append(had, r)
 	}
-	for _, name := range providers {
-		if had, ok := s.canaries[name]; !ok || worth(resource) > worth(had) {
-			s.canaries[name] = resource
-		}
+}
+
+// pair has two providers be written the same, of which one takes the other's place.
+func (c canaries) pair(one, other string) {
+	both := canaries{}
+	for _, r := range slices.Concat(c[one], c[other]) {
+		both.offer("", r)
 	}
+	c[one], c[other] = both[""], both[""]
 }

@@ -2,54 +2,46 @@ package rollout
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/reencrypt"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 // world is the cluster, as a rotation sees and changes it; see [drive.World].
 type world struct {
-	fleet  *fleet.Fleet
-	stages stages
-	store  *reencrypt.Store
-	// canaries has a resource to write by provider.
-	canaries  map[string]schema.GroupResource
+	fleet     *fleet.Fleet
+	prover    *proof.Prover
+	stages    stages
+	store     *reencrypt.Store
+	canaries  canaries
 	providers []string // of the rotation
 	watcher   Watcher
+	clock     clock.PassiveClock
+	// without are apiservers that are known to exist and are not of the rotation.
+	without []string
+	// seen is what the apiservers told last.
+	seen map[string]rotation.Instance
 }
 
 func (w *world) Observe(ctx context.Context) map[string]rotation.Instance {
-	return w.fleet.Observe(ctx)
+	w.seen = w.fleet.Observe(ctx)
+	return w.seen
 }
 
 func (w *world) WriteConfig(ctx context.Context, apiserver string, to rotation.Stage, hash string) error {
 	return w.stages.bring(ctx, apiserver, to, hash)
-}
-
-func (w *world) Canary(ctx context.Context, c rotation.Canary) (rotation.Shown, error) {
-	var problems []error
-	written := map[schema.GroupResource]bool{}
-	for _, provider := range c.Providers {
-		resource, ok := w.canaries[provider]
-		switch {
-		case !ok:
-			problems = append(problems, fmt.Errorf("no resource is written with provider %q", provider))
-		case !written[resource]:
-			written[resource] = true
-			problems = append(problems, w.fleet.Write(ctx, c.Instance, resource))
-		}
-	}
-	return rotation.Shown{}, errors.Join(problems...)
 }
 
 func (w *world) Migrate(ctx context.Context, goal rotation.Goal, providers []string, resource string) error {
@@ -82,6 +74,9 @@ func (w *world) Audit(ctx context.Context, resources []string) (rotation.Audit, 
 	if err != nil {
 		return rotation.Audit{}, err
 	}
+	if err := w.store.Absent(ctx, report, parsed(resources)); err != nil {
+		return rotation.Audit{}, err
+	}
 	counts, found := countsOf(report), false
 	for _, c := range counts {
 		if c.Resource == audit.Rest {
@@ -93,7 +88,15 @@ func (w *world) Audit(ctx context.Context, resources []string) (rotation.Audit, 
 		return rotation.Audit{}, fmt.Errorf("no object below %s is stored with %s, which proves nothing: is this the etcd of these apiservers, and their --etcd-prefix? If so, create an object of one of %s",
 			w.store.Audit.Layout.Prefix(), quoted(w.providers), strings.Join(resources, ", "))
 	}
-	return rotation.Audit{Counts: counts}, nil
+	return rotation.Audit{Counts: counts, Etcds: etcdsOf(report)}, nil
+}
+
+func parsed(resources []string) []schema.GroupResource {
+	var all []schema.GroupResource
+	for _, name := range resources {
+		all = append(all, schema.ParseGroupResource(name))
+	}
+	return all
 }
 
 // countsOf are the counts of a report, as a rotation wants them.
@@ -102,7 +105,7 @@ func countsOf(report *audit.Report) []rotation.Count {
 	for _, resource := range report.Resources {
 		for _, stored := range resource.Forms {
 			c := rotation.Count{Resource: resource.Name, Objects: stored.Objects}
-			if stored.Kind == config.KMSv1 || stored.Kind == config.KMSv2 {
+			if isKMS(stored.Form) {
 				c.Provider, c.KeyID = stored.Name, stored.KeyIDHash
 			}
 			counts = append(counts, c)

@@ -1,0 +1,64 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/proof"
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+// Canary shows what an apiserver writes with, and that all there are is known.
+func (w *world) Canary(ctx context.Context, c rotation.Canary) (rotation.Shown, error) {
+	if err := proof.Named(ctx, w.fleet, w.without); err != nil {
+		return rotation.Shown{}, err
+	}
+	before := w.seen[c.Instance]
+	shown := rotation.Shown{At: w.clock.Now(), Process: before.Process, ConfigHash: before.ConfigHash, KeyIDs: map[string]string{}}
+	for _, provider := range c.Providers {
+		if err := w.show(ctx, &shown, c.Instance, provider); err != nil {
+			return rotation.Shown{}, err
+		}
+	}
+	switch after := w.fleet.ObserveOne(ctx, c.Instance); {
+	case after.Problem != "":
+		return rotation.Shown{}, errors.New(after.Problem)
+	case after.Process != before.Process || after.ConfigHash != before.ConfigHash:
+		return rotation.Shown{}, errors.New("it was restarted or took another configuration into use meanwhile: it is tried again")
+	}
+	return shown, nil
+}
+
+// show adds what is written with one provider.
+func (w *world) show(ctx context.Context, shown *rotation.Shown, apiserver, provider string) error {
+	resources := w.canaries[provider]
+	if len(resources) == 0 {
+		return fmt.Errorf("no resource is written with provider %q", provider)
+	}
+	keyID := w.seen[apiserver].Providers[provider].KeyID
+	for _, resource := range resources {
+		found, err := w.prover.Show(ctx, apiserver, resource, func(f audit.Form) bool { return f.Name != provider || f.KeyIDHash != keyID })
+		switch had, twice := shown.KeyIDs[provider]; {
+		case errors.Is(err, proof.ErrNoObject):
+			shown.Nothing = append(shown.Nothing, provider)
+			continue
+		case err != nil:
+			return err
+		case !isKMS(found.Form) || found.Form.Name != provider:
+			return fmt.Errorf("apiserver %s stores %s with %s, not with provider %q: see whether it has the configuration in effect that it tells of", apiserver, found.Key, found.Form, provider)
+		case twice && had != found.Form.KeyIDHash:
+			return fmt.Errorf("apiserver %s stores %s under key_id %s, and others under %s: it is tried again", apiserver, found.Key, found.Form.KeyIDHash, had)
+		}
+		shown.KeyIDs[provider] = found.Form.KeyIDHash
+		if !slices.Contains(shown.Etcds, found.Cluster) {
+			shown.Etcds = append(shown.Etcds, found.Cluster)
+		}
+	}
+	return nil
+}
+
+func isKMS(f audit.Form) bool { return f.Kind == config.KMSv1 || f.Kind == config.KMSv2 }
