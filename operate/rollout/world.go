@@ -46,7 +46,8 @@ func (w *world) Canary(ctx context.Context, c rotation.Canary) error {
 			problems = append(problems, fmt.Errorf("no resource is written with provider %q", provider))
 		case !written[resource]:
 			written[resource] = true
-			problems = append(problems, w.fleet.Write(ctx, c.Instance, resource))
+			_, err := w.fleet.Write(ctx, c.Instance, resource)
+			problems = append(problems, err)
 		}
 	}
 	return errors.Join(problems...)
