@@ -23,6 +23,7 @@ var ErrNoCanary = errors.New("there is no canary of this resource")
 const (
 	canaryPrefix     = "atrest-canary-"
 	canaryAnnotation = "atrest/written"
+	canaryRights     = "the user needs the verbs get, create, patch and delete for secrets and configmaps in the namespace of the canaries"
 )
 
 // canaries are the kinds of canaries by resource.
@@ -36,40 +37,47 @@ var canaries = map[schema.GroupResource]string{
 // nothing in it: it is created, or gets another value of an annotation, so that
 // its bytes are stored anew.
 //
-// The error is [ErrNoCanary] for any other resource: then an object of it has to
-// be written by somebody who knows what an object of it is.
-func (f *Fleet) Write(ctx context.Context, instance string, resource schema.GroupResource) error {
-	m, ok := f.member(instance)
-	if !ok {
-		return fmt.Errorf("canary through apiserver %q: there is no such apiserver: name one of the fleet", instance)
+// The error is [ErrNoCanary] for any other resource: then there is [Fleet.Touch],
+// of an object that exists.
+func (f *Fleet) Write(ctx context.Context, instance string, resource schema.GroupResource) (Written, error) {
+	m, err := f.named("canary", instance)
+	if err != nil {
+		return Written{}, err
 	}
 	kind, ok := canaries[resource]
 	if !ok {
-		return fmt.Errorf("%w: somebody has to write an object of %s through apiserver %s, and that is waited for", ErrNoCanary, resource, instance)
+		return Written{}, fmt.Errorf("%w: rewrite an object of %s that exists, through apiserver %s", ErrNoCanary, resource, instance)
 	}
-	name := canaryName(instance)
-	meta := map[string]any{"annotations": map[string]string{
-		canaryAnnotation: fmt.Sprintf("%s %d", f.clock.Now().UTC().Format(time.RFC3339Nano), f.writes.Add(1)),
-	}}
+	w := Written{Resource: resource, Namespace: f.namespace, Name: canaryName(instance)}
+	at := resource.WithVersion("v1")
+	meta := map[string]any{"annotations": map[string]string{canaryAnnotation: f.stamp()}}
 	object := map[string]any{"metadata": meta}
-	err := m.send(ctx, kubeapi.Request{Method: http.MethodPatch, Path: f.canaryPath(resource, name), Body: object, Patch: types.MergePatchType})
+	stored, err := m.change(ctx, kubeapi.Request{Method: http.MethodPatch, Path: w.path(at), Body: object, Patch: types.MergePatchType})
 	if apierrors.IsNotFound(err) {
-		meta["name"], meta["namespace"] = name, f.namespace
+		meta["name"], meta["namespace"] = w.Name, w.Namespace
 		object["apiVersion"], object["kind"] = "v1", kind
-		err = m.send(ctx, kubeapi.Request{Method: http.MethodPost, Path: f.canaryPath(resource), Body: object})
+		stored, err = m.change(ctx, kubeapi.Request{Method: http.MethodPost, Path: w.in(at), Body: object})
 	}
-	if err != nil {
-		return fmt.Errorf("canary %s/%s through apiserver %s: %w", f.namespace, name, instance, err)
+	if w.Version = stored; err != nil {
+		return Written{}, fmt.Errorf("canary %s through apiserver %s: %w", w, instance, forbidden(err, canaryRights))
 	}
-	return nil
+	return w, nil
 }
 
-// Clean removes the canaries of the apiservers, through any that answers.
+// stamp is another one for every write, of whichever Fleet.
+func (f *Fleet) stamp() string {
+	return fmt.Sprintf("%s %s %d", f.clock.Now().UTC().Format(time.RFC3339Nano), f.run, f.writes.Add(1))
+}
+
+// Clean removes the canaries of the apiservers, through any that answers. It may be
+// called at any time and any number of times. What is left after an interruption is
+// removed by a call with a context that goes on: the caller whose own has ended
+// gives another, with a timeout.
 func (f *Fleet) Clean(ctx context.Context) error {
 	var left [][]string
 	for resource := range canaries {
 		for _, m := range f.members {
-			left = append(left, f.canaryPath(resource, canaryName(m.name)))
+			left = append(left, Written{Namespace: f.namespace, Name: canaryName(m.name)}.path(resource.WithVersion("v1")))
 		}
 	}
 	var failed []error
@@ -83,19 +91,20 @@ func (f *Fleet) Clean(ctx context.Context) error {
 	return fmt.Errorf("canaries are left, of the names %s* in namespace %s: %w", canaryPrefix, f.namespace, errors.Join(failed...))
 }
 
-// remove deletes objects, and gives those that are left after the first failure.
-func (m *member) remove(ctx context.Context, paths [][]string) ([][]string, error) {
+// remove deletes objects, and gives those that are left.
+func (m *member) remove(ctx context.Context, paths [][]string) (left [][]string, err error) {
 	for i, path := range paths {
-		err := m.send(ctx, kubeapi.Request{Method: http.MethodDelete, Path: path})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return paths[i:], err
+		failure := m.send(ctx, kubeapi.Request{Method: http.MethodDelete, Path: path}, nil)
+		var answer apierrors.APIStatus
+		switch {
+		case failure == nil, apierrors.IsNotFound(failure):
+		case !errors.As(failure, &answer): // it does not answer
+			return append(left, paths[i:]...), failure
+		default:
+			left, err = append(left, path), forbidden(failure, canaryRights)
 		}
 	}
-	return nil, nil
-}
-
-func (f *Fleet) canaryPath(resource schema.GroupResource, name ...string) []string {
-	return append([]string{"api", "v1", "namespaces", f.namespace, resource.Resource}, name...)
+	return left, err
 }
 
 // canaryName is a name that Kubernetes takes, another for every instance.
@@ -115,17 +124,4 @@ func canaryName(instance string) string {
 	}
 	hash := sha256.Sum256([]byte(instance))
 	return canaryPrefix + strings.TrimPrefix(valid+"-", "-") + hex.EncodeToString(hash[:4])
-}
-
-// send asks for a change of an object, and says what to do when that is refused.
-func (m *member) send(ctx context.Context, r kubeapi.Request) error {
-	err := m.api.Ask(ctx, r, nil)
-	var answer apierrors.APIStatus
-	switch {
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w: the user needs the verbs create, patch and delete for secrets and configmaps in the namespace of the canaries", err)
-	case err == nil, errors.As(err, &answer):
-		return err
-	}
-	return m.failure(ctx, err)
 }

@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -21,33 +22,64 @@ var (
 	configMaps = schema.GroupResource{Resource: "configmaps"}
 )
 
-// write creates, patches and deletes objects of any kind.
-func (s *server) write(w http.ResponseWriter, r *http.Request) {
+// stored is an object, and its version.
+type stored struct {
+	object  any
+	version int
+}
+
+// object creates, patches, deletes and reads objects of any kind.
+func (s *server) object(w http.ResponseWriter, r *http.Request) {
 	var object any
-	if r.Method != http.MethodDelete {
+	if r.Method == http.MethodPost || r.Method == http.MethodPatch {
 		require.NoError(s.t, json.NewDecoder(r.Body).Decode(&object))
 	}
-	_, there := s.objects[r.URL.Path]
+	at := r.URL.Path
+	_, there := s.objects[at]
 	switch {
 	case s.refuses != 0:
-		status := metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure",
-			Code: int32(s.refuses), Reason: s.reason, Message: "because"}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(s.refuses)
-		require.NoError(s.t, json.NewEncoder(w).Encode(status))
+		s.refuse(w, s.refuses, s.reason)
+		return
 	case r.Method == http.MethodPost:
 		require.Equal(s.t, "application/json", r.Header.Get("Content-Type"))
-		name := object.(map[string]any)["metadata"].(map[string]any)["name"].(string)
-		s.objects[r.URL.Path+"/"+name] = object
-		w.WriteHeader(http.StatusCreated)
+		at += "/" + object.(map[string]any)["metadata"].(map[string]any)["name"].(string)
+		s.store(at, object)
 	case !there:
-		http.NotFound(w, r)
+		s.refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+		return
 	case r.Method == http.MethodPatch:
 		require.Equal(s.t, "application/merge-patch+json", r.Header.Get("Content-Type"))
-		s.objects[r.URL.Path] = object
+		s.store(at, object)
+	case r.Method == http.MethodGet:
+		require.Empty(s.t, r.URL.RawQuery, "with a resourceVersion the answer is from memory")
+	case r.Method == http.MethodDelete && at == s.undeletable:
+		s.refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError)
+		return
 	case r.Method == http.MethodDelete:
-		delete(s.objects, r.URL.Path)
+		delete(s.objects, at)
+		return
 	}
+	require.NoError(s.t, json.NewEncoder(w).Encode(map[string]any{"metadata": map[string]any{"resourceVersion": fmt.Sprint(s.objects[at].version)}}))
+}
+
+func (s *server) store(at string, object any) {
+	s.revision++
+	s.objects[at] = stored{object, s.revision}
+}
+
+func (s *server) refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
+	status := metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: int32(code), Reason: reason, Message: "because"}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	require.NoError(s.t, json.NewEncoder(w).Encode(status))
+}
+
+// write has a fleet write, which has to work.
+func write(t *testing.T, f *fleet.Fleet, instance string, r schema.GroupResource) fleet.Written {
+	t.Helper()
+	w, err := f.Write(t.Context(), instance, r)
+	require.NoError(t, err)
+	return w
 }
 
 const canary = "/api/v1/namespaces/kube-system/secrets/atrest-canary-a"
@@ -55,28 +87,50 @@ const canary = "/api/v1/namespaces/kube-system/secrets/atrest-canary-a"
 func TestACanaryIsCreatedAndThenWrittenAnew(t *testing.T) {
 	s := newServer(t, nil)
 	f, _ := newFleet(t, s)
-	require.NoError(t, f.Write(t.Context(), "a", secrets))
-	require.Equal(t, map[string]any{canary: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{
-		"name": "atrest-canary-a", "namespace": "kube-system",
-		"annotations": map[string]any{"atrest/written": "2026-11-21T12:00:00Z 1"}}}}, s.objects)
+	require.Equal(t, fleet.Written{Resource: secrets, Namespace: "kube-system", Name: "atrest-canary-a", Version: 1}, write(t, f, "a", secrets))
+	first := writtenAt(t, s, canary)
+	require.Regexp(t, "^2026-11-21T12:00:00Z [A-Z2-7]{26} 1$", first)
+	require.Equal(t, map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{
+		"name": "atrest-canary-a", "namespace": "kube-system", "annotations": map[string]any{"atrest/written": first}}}, s.objects[canary].object)
 
-	require.NoError(t, f.Write(t.Context(), "a", secrets))
-	require.Equal(t, map[string]any{"metadata": map[string]any{
-		"annotations": map[string]any{"atrest/written": "2026-11-21T12:00:00Z 2"}}}, s.objects[canary])
+	require.Equal(t, int64(2), write(t, f, "a", secrets).Version)
+	second := writtenAt(t, s, canary)
+	require.Equal(t, strings.TrimSuffix(first, "1")+"2", second)
+	require.Equal(t, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"atrest/written": second}}}, s.objects[canary].object)
 
-	require.NoError(t, f.Write(t.Context(), "a", configMaps))
-	require.Equal(t, "ConfigMap", s.objects[strings.Replace(canary, "secrets", "configmaps", 1)].(map[string]any)["kind"])
+	write(t, f, "a", configMaps)
+	require.Equal(t, "ConfigMap", s.objects[strings.Replace(canary, "secrets", "configmaps", 1)].object.(map[string]any)["kind"])
 
 	require.NoError(t, f.Clean(t.Context()))
 	require.Empty(t, s.objects)
 	require.NoError(t, f.Clean(t.Context()))
 }
 
+func writtenAt(t *testing.T, s *server, path string) string {
+	t.Helper()
+	meta := s.objects[path].object.(map[string]any)["metadata"].(map[string]any)
+	return meta["annotations"].(map[string]any)["atrest/written"].(string)
+}
+
+// One that would change nothing is not written, and shows nothing.
+func TestCanariesOfTwoFleetsAtOneMomentDiffer(t *testing.T) {
+	s := newServer(t, nil)
+	seen := map[string]bool{}
+	for range 2 {
+		f, _ := newFleet(t, s)
+		for range 2 {
+			write(t, f, "a", secrets)
+			seen[writtenAt(t, s, canary)] = true
+		}
+	}
+	require.Len(t, seen, 4)
+}
+
 func TestCanariesLiveWhereTheyAreToldTo(t *testing.T) {
 	s := newServer(t, nil)
 	f, err := fleet.New([]fleet.Member{{Name: "a", Config: s.config()}}, clocktesting.NewFakePassiveClock(start), fleet.CanariesIn("mine"))
 	require.NoError(t, err)
-	require.NoError(t, f.Write(t.Context(), "a", secrets))
+	write(t, f, "a", secrets)
 	require.Contains(t, s.objects, "/api/v1/namespaces/mine/secrets/atrest-canary-a")
 }
 
@@ -86,7 +140,7 @@ func TestEveryInstanceHasACanaryOfItsOwn(t *testing.T) {
 	for _, name := range []string{"node-1", "node.1", "Node-1", "node-1.", "ü", "...", strings.Repeat("x", 300), strings.Repeat("x", 301)} {
 		f, err := fleet.New([]fleet.Member{{Name: name, Config: s.config()}}, clocktesting.NewFakePassiveClock(start))
 		require.NoError(t, err)
-		require.NoError(t, f.Write(t.Context(), name, secrets))
+		write(t, f, name, secrets)
 	}
 	for path := range s.objects {
 		name := strings.TrimPrefix(path, strings.TrimSuffix(canary, "atrest-canary-a"))
@@ -101,21 +155,25 @@ func TestEveryInstanceHasACanaryOfItsOwn(t *testing.T) {
 func TestWhyThereIsNoCanary(t *testing.T) {
 	s := newServer(t, nil)
 	f, _ := newFleet(t, s)
-	err := f.Write(t.Context(), "a", schema.GroupResource{Group: "apps", Resource: "deployments"})
+	_, err := f.Write(t.Context(), "a", schema.GroupResource{Group: "apps", Resource: "deployments"})
 	require.ErrorIs(t, err, fleet.ErrNoCanary)
-	require.ErrorContains(t, err, "somebody has to write an object of deployments.apps through apiserver a, and that is waited for")
-	require.ErrorContains(t, f.Write(t.Context(), "z", secrets), `canary through apiserver "z": there is no such apiserver: name one of the fleet`)
+	require.ErrorContains(t, err, "rewrite an object of deployments.apps that exists, through apiserver a")
+	_, err = f.Write(t.Context(), "z", secrets)
+	require.ErrorContains(t, err, `canary through apiserver "z": there is no such apiserver: name one of the fleet`)
 
 	s.refuses, s.reason = http.StatusForbidden, metav1.StatusReasonForbidden
-	const may = "the user needs the verbs create, patch and delete for secrets and configmaps in the namespace of the canaries"
-	require.EqualError(t, f.Write(t.Context(), "a", secrets), "canary kube-system/atrest-canary-a through apiserver a: because: "+may)
+	const may = "the user needs the verbs get, create, patch and delete for secrets and configmaps in the namespace of the canaries"
+	_, err = f.Write(t.Context(), "a", secrets)
+	require.EqualError(t, err, "canary secrets kube-system/atrest-canary-a through apiserver a: because: "+may)
 	err = f.Clean(t.Context())
 	require.EqualError(t, err, "canaries are left, of the names atrest-canary-* in namespace kube-system: through apiserver a: because: "+may)
 
 	s.refuses, s.reason = http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable
-	require.ErrorContains(t, f.Write(t.Context(), "a", secrets), "because")
+	_, err = f.Write(t.Context(), "a", secrets)
+	require.ErrorContains(t, err, "because")
 	s.Close()
-	require.ErrorContains(t, f.Write(t.Context(), "a", secrets), "is it up, and can it be reached from here?")
+	_, err = f.Write(t.Context(), "a", secrets)
+	require.ErrorContains(t, err, "is it up, and can it be reached from here?")
 }
 
 func TestCanariesAreRemovedThroughWhoeverAnswers(t *testing.T) {
@@ -123,7 +181,7 @@ func TestCanariesAreRemovedThroughWhoeverAnswers(t *testing.T) {
 	f, err := fleet.New([]fleet.Member{{Name: "gone", Config: gone.config()}, {Name: "well", Config: well.config()}}, clocktesting.NewFakePassiveClock(start))
 	require.NoError(t, err)
 	gone.Close()
-	require.NoError(t, f.Write(t.Context(), "well", secrets))
+	write(t, f, "well", secrets)
 	require.NoError(t, f.Clean(t.Context()))
 	require.Empty(t, well.objects)
 	var deleted []string

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,6 +22,9 @@ import (
 // Config is shorter.
 const Timeout = 5 * time.Second
 
+// DefaultMetricsTimeout bounds the answer of one apiserver with all its metrics.
+const DefaultMetricsTimeout = 30 * time.Second
+
 // Member is an apiserver of a cluster.
 type Member struct {
 	// Name is what it is called here.
@@ -36,8 +40,12 @@ type Fleet struct {
 	clock     clock.PassiveClock
 	namespace string
 	fresh     bool // have the apiservers ask their plugins
-	// writes makes the canaries of one moment differ.
+	// run and writes make the canaries of one moment differ, those of others too.
+	run    string
 	writes atomic.Int64
+	// separate are the members that are apiservers of their own, whatever they say.
+	separate map[string]bool
+	metrics  time.Duration
 
 	mu sync.Mutex
 	// last is what each told when it last answered.
@@ -67,13 +75,28 @@ func CanariesIn(namespace string) Option {
 // that refuses it, or is older, tells what it knows, and is not tried again.
 func AskingPlugins() Option { return func(f *Fleet) { f.fresh = true } }
 
+// SeparateServers has members taken for apiservers of their own though they tell
+// one identity ([rotation.Instance.Server]), which kube-apiserver makes of the name
+// of its host alone.
+func SeparateServers(names ...string) Option {
+	return func(f *Fleet) {
+		for _, name := range names {
+			f.separate[name] = true
+		}
+	}
+}
+
+// MetricsTimeout bounds the answer of one apiserver with all its metrics, instead
+// of [DefaultMetricsTimeout], unless the timeout of its Config is shorter.
+func MetricsTimeout(d time.Duration) Option { return func(f *Fleet) { f.metrics = d } }
+
 // New is the fleet of members, which have names and addresses of their own. The
 // clock says when they answered.
 func New(members []Member, clk clock.PassiveClock, options ...Option) (*Fleet, error) {
 	if len(members) == 0 {
 		return nil, errors.New("no apiservers: name each that there is")
 	}
-	f := &Fleet{clock: clk, namespace: "kube-system", last: map[string]rotation.Instance{}}
+	f := &Fleet{clock: clk, namespace: "kube-system", run: rand.Text(), separate: map[string]bool{}, metrics: DefaultMetricsTimeout, last: map[string]rotation.Instance{}}
 	for _, o := range options {
 		o(f)
 	}
@@ -108,6 +131,24 @@ func newMember(m Member) (*member, error) {
 		return nil, fmt.Errorf("client for apiserver %q: %w: check the kubeconfig", m.Name, err)
 	}
 	return &member{name: m.Name, api: api}, nil
+}
+
+// Names are those of the members, in their order.
+func (f *Fleet) Names() []string {
+	names := make([]string, len(f.members))
+	for i, m := range f.members {
+		names[i] = m.name
+	}
+	return names
+}
+
+// named is the member with a name, for something to be done.
+func (f *Fleet) named(what, name string) (*member, error) {
+	m, ok := f.member(name)
+	if !ok {
+		return nil, fmt.Errorf("%s through apiserver %q: there is no such apiserver: name one of the fleet", what, name)
+	}
+	return m, nil
 }
 
 func (f *Fleet) member(name string) (*member, bool) {

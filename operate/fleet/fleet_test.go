@@ -37,11 +37,15 @@ type server struct {
 
 	mu      sync.Mutex
 	answers map[string]reply
-	objects map[string]any
-	// refuses is the code that every write is answered with, unless 0.
+	objects map[string]stored
+	// revision is that of the last write.
+	revision int
+	// refuses is the code that every question about objects is answered with, unless 0.
 	refuses int
 	reason  metav1.StatusReason
-	asked   []string
+	// undeletable is the path of an object that cannot be deleted.
+	undeletable string
+	asked       []string
 }
 
 type reply struct {
@@ -50,7 +54,7 @@ type reply struct {
 }
 
 func newServer(t *testing.T, answers map[string]reply) *server {
-	s := &server{t: t, answers: answers, objects: map[string]any{}}
+	s := &server{t: t, answers: answers, objects: map[string]stored{}}
 	s.Server = httptest.NewTLSServer(s)
 	t.Cleanup(s.Close)
 	return s
@@ -76,13 +80,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodPost && question == healthz.AskPath:
 		question = "POST " + question
-	case r.Method != http.MethodGet:
-		s.write(w, r)
-		return
 	}
 	if a, ok := s.answers[question]; ok {
 		w.WriteHeader(a.code)
 		_, _ = io.WriteString(w, a.text)
+		return
+	}
+	if strings.HasPrefix(question, "/api") {
+		s.object(w, r)
 		return
 	}
 	http.NotFound(w, r)
@@ -138,7 +143,7 @@ func TestApiserversOfBothKindsAreAsked(t *testing.T) {
 	require.Equal(t, map[string]rotation.Instance{
 		"a": {CheckedAt: start, ConfigHash: "sha256:1", Providers: map[string]rotation.Provider{
 			"kms": {Healthy: true, KeyID: keyA, WroteKeyID: keyA, WroteAt: start}}},
-		"b": {CheckedAt: start, ConfigHash: "sha256:1", Providers: map[string]rotation.Provider{
+		"b": {CheckedAt: start, Server: "sha256:9", ConfigHash: "sha256:1", Providers: map[string]rotation.Provider{
 			"kms": {Healthy: true, KeyID: keyA}}},
 	}, f.Observe(t.Context()))
 	require.Equal(t, []string{"GET /debug/encryption"}, ours.asked)
@@ -333,7 +338,7 @@ func TestAFleetMayBeUsedAtOnce(t *testing.T) {
 				i.Providers["mine"] = rotation.Provider{}
 			}
 		})
-		all.Go(func() { _ = f.Write(t.Context(), "a", secrets) })
+		all.Go(func() { _, _ = f.Write(t.Context(), "a", secrets) })
 		all.Go(func() { _ = f.Clean(t.Context()) })
 	}
 	all.Wait()

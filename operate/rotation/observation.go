@@ -30,6 +30,10 @@ type Instance struct {
 	// Process names the process that answered, if it has a name. Two instances
 	// with the same one are one.
 	Process string `json:"process,omitempty"`
+	// Server is "sha256:" and the hash in hex of the apiserver's ID, which it has
+	// in its metrics as apiserver_id_hash; empty if it tells none. Apiservers on
+	// hosts of one name have the same.
+	Server string `json:"server,omitempty"`
 	// ConfigHash is "sha256:" and the hash in hex of the configuration file that
 	// is in effect there, which may not be the one on its disk.
 	ConfigHash string `json:"configHash,omitempty"`

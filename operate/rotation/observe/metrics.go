@@ -45,7 +45,7 @@ func Metrics(text io.Reader, unready string, m Moment) (rotation.Instance, error
 		p, at := i.Providers[name], m.local(s.time())
 		switch {
 		case s.metric == configInfo:
-			i.ConfigHash = s.labels["hash"]
+			i.ConfigHash, i.Server = s.labels["hash"], s.labels["apiserver_id_hash"]
 			continue
 		case s.metric == statusSeen && !at.Before(told[name]):
 			p.KeyID, told[name] = s.labels["key_id_hash"], at

@@ -91,7 +91,7 @@ func scrape(t *testing.T, text, unready string) (rotation.Instance, error) {
 func TestTheMetricsOfAnyKubeAPIServer(t *testing.T) {
 	i, err := scrape(t, metrics, "")
 	require.NoError(t, err)
-	require.Equal(t, rotation.Instance{CheckedAt: time.Unix(1795176000, 0).UTC(), ConfigHash: "sha256:1", Providers: map[string]rotation.Provider{
+	require.Equal(t, rotation.Instance{CheckedAt: time.Unix(1795176000, 0).UTC(), Server: "sha256:9", ConfigHash: "sha256:1", Providers: map[string]rotation.Provider{
 		"kms":       {Healthy: true, KeyID: keyB, WroteKeyID: keyB, WroteAt: time.Unix(1795175921, 0).UTC()},
 		`a "b", c}`: {KeyID: keyA, Problem: "its plugin has named no key_id for 3m0s", Silent: true},
 	}}, i)
