@@ -1,6 +1,8 @@
 package main
 
 import (
+	"time"
+
 	"github.com/spf13/pflag"
 	"k8s.io/utils/clock"
 
@@ -8,11 +10,21 @@ import (
 )
 
 // fleetFlags name all apiservers of a cluster.
-type fleetFlags struct{ apiservers []string }
+type fleetFlags struct {
+	apiservers, without, separate []string
+	canaries                      string
+	metrics                       time.Duration
+}
 
 func (f *fleetFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.apiservers, "apiservers", nil,
 		"contexts of the kubeconfig, by commas: one for each apiserver there is, with its own address and not that of a load balancer")
+	flags.StringSliceVar(&f.without, "without-apiservers", nil,
+		"apiservers that the cluster still knows of and that are gone, or not to be asked, by commas: the names that the error calls them by")
+	flags.StringSliceVar(&f.separate, "separate-apiservers", nil,
+		"apiservers of --apiservers that are different ones though they tell the same identity, by commas")
+	flags.StringVar(&f.canaries, "canaries", "kube-system", "namespace for the Secrets and ConfigMaps that are written to see what an apiserver writes")
+	flags.DurationVar(&f.metrics, "metrics-timeout", fleet.DefaultMetricsTimeout, "how long the metrics of one apiserver may take")
 }
 
 // open is the apiservers, which are called as their contexts. Nobody is asked.
@@ -33,6 +45,15 @@ func (f *fleetFlags) open(cluster *clusterFlags, options ...fleet.Option) (*flee
 		}
 		members = append(members, fleet.Member{Name: context, Config: config})
 	}
+	return f.of(members, options...)
+}
+
+// of are apiservers as the flags have them asked.
+func (f *fleetFlags) of(members []fleet.Member, options ...fleet.Option) (*fleet.Fleet, error) {
+	if f.metrics <= 0 {
+		return nil, usagef("flag --metrics-timeout is %s: it has to be over 0", f.metrics)
+	}
+	options = append(options, fleet.CanariesIn(f.canaries), fleet.MetricsTimeout(f.metrics), fleet.SeparateServers(f.separate...))
 	all, err := fleet.New(members, clock.RealClock{}, options...)
 	if err != nil {
 		return nil, usagef("flag --apiservers: %w", err)

@@ -132,17 +132,18 @@ func (m *migrateCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	from, err := m.source.open(ctx)
+	from, err := m.source.openEtcd(ctx)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	run := &reencrypt.Migration{Config: c, File: nameOf(m.config), Observe: apiservers.Observe, Resources: m.parsedResources(),
+	run := &reencrypt.Migration{Config: c, File: nameOf(m.config), Fleet: apiservers, Without: m.fleet.without, Resources: m.parsedResources(),
 		Delegate: m.delegate, TakeUp: m.takeUp, Clock: clock.RealClock{}, Watcher: watcher{m.streams},
 		Store: &reencrypt.Store{
 			From: from, Walk: m.streams.walk, Cluster: cluster, How: m.how.options(), Checkpoints: migrate.Folder(m.how.state),
 			Audit: audit.Options{Layout: layout, Names: audit.NamesIn(c), Rate: m.walk.rate, MaxListed: m.walk.list},
 		}}
+	defer m.clean(ctx, apiservers)
 	err = m.do(ctx, run)
 	if err != nil && ctx.Err() != nil {
 		return errors.New("interrupted: the same command goes on, and leaves out what is done")
@@ -207,7 +208,7 @@ func (m *migrateCommand) all(through *rest.Config) (*fleet.Fleet, error) {
 	if len(m.fleet.apiservers) > 0 {
 		return m.fleet.open(&m.cluster)
 	}
-	return fleet.New([]fleet.Member{{Name: cmp.Or(m.cluster.context, through.Host), Config: through}}, clock.RealClock{})
+	return m.fleet.of([]fleet.Member{{Name: cmp.Or(m.cluster.context, through.Host), Config: through}})
 }
 
 // watcher tells on standard error how a migration goes.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -63,7 +64,8 @@ type rotate struct {
 	hold, maxAge    time.Duration
 	retry, interval time.Duration
 	timeout         time.Duration
-	canaries        string
+	hookTimeout     time.Duration
+	replaced        []string
 
 	flags *pflag.FlagSet
 }
@@ -104,7 +106,8 @@ func (r *rotate) add(flags *pflag.FlagSet) {
 	flags.DurationVar(&r.retry, "retry-after", time.Duration(rotation.DefaultRetryAfter), "how long after a failed or incomplete rewriting the next one begins")
 	flags.DurationVar(&r.interval, "interval", 5*time.Second, "time between two looks at the apiservers")
 	flags.DurationVar(&r.timeout, "timeout", 0, "give up after this time; 0 is never")
-	flags.StringVar(&r.canaries, "canaries", "kube-system", "namespace for the objects that are written to see what an apiserver writes with")
+	flags.DurationVar(&r.hookTimeout, "hook-timeout", rollout.DefaultHookTimeout, "how long one call of the program of --config-hook may take")
+	flags.StringSliceVar(&r.replaced, "replace-apiserver", nil, "OLD=NEW: NEW of --apiservers came instead of OLD since the rotation began; OLD= is gone, =NEW was added; repeatable, or by commas")
 }
 
 func (r *rotate) check() error {
@@ -113,6 +116,8 @@ func (r *rotate) check() error {
 		return usagef("flag --state is not there: name a folder, so that the rotation can go on after a crash")
 	case r.config == "" && r.hook == "", r.config != "" && r.hook != "":
 		return usagef("name the encryption configuration: by one of --config and --config-hook")
+	case r.hookTimeout <= 0:
+		return usagef("flag --hook-timeout is %s: it has to be over 0", r.hookTimeout)
 	case r.hold < 0, r.maxAge <= 0, r.retry <= 0, r.interval <= 0, r.timeout < 0:
 		return usagef("flags --hold, --max-age, --retry-after, --interval and --timeout: the first and the last may be 0, none may be negative")
 	}
@@ -122,7 +127,7 @@ func (r *rotate) check() error {
 // files are the configuration files as the flags say.
 func (r *rotate) files() rollout.Files {
 	if r.hook != "" {
-		return rollout.HookedFiles{Program: r.hook, Err: r.err}
+		return rollout.HookedFiles{Program: r.hook, Err: r.err, Timeout: r.hookTimeout}
 	}
 	return rollout.LocalFiles{Path: r.config}
 }
@@ -151,7 +156,7 @@ func (r *rotate) run(ctx context.Context, kind rollout.Kind) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, r.timeout, fmt.Errorf("%s are over", r.timeout))
 		defer cancel()
 	}
-	apiservers, err := r.fleet.open(&r.cluster, fleet.CanariesIn(r.canaries), fleet.AskingPlugins())
+	apiservers, err := r.fleet.open(&r.cluster, fleet.AskingPlugins())
 	if err != nil {
 		return err
 	}
@@ -162,28 +167,51 @@ func (r *rotate) run(ctx context.Context, kind rollout.Kind) error {
 		}
 		defer folder.Release()
 	}
-	store, err := r.store(folder)
+	from, err := r.source.openEtcd(ctx)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	store, err := r.store(from, folder)
+	if err != nil {
+		return err
+	}
+	replaced, err := r.replacements()
 	if err != nil {
 		return err
 	}
 	all := &rollout.Rotation{Kind: kind, Apiservers: r.fleet.apiservers, Fleet: apiservers, Files: r.files(),
-		Cluster: store.Cluster, Folder: folder, Times: r.fill}
+		Cluster: store.Cluster, Folder: folder, Times: r.fill, Without: r.fleet.without, Replaced: replaced}
+	defer r.clean(ctx, apiservers)
 	prepared, err := all.Prepare(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return notFinished(ctx)
-	case errors.Is(err, rollout.ErrAnother):
+	case errors.Is(err, rollout.ErrAnother), errors.Is(err, rollout.ErrOtherApiservers):
 		return usagef("%w", err)
 	case err != nil:
 		return err
 	case r.plan:
-		return r.printPlan(prepared.State)
+		return r.printPlan(ctx, prepared, store)
 	}
-	return r.carryOut(ctx, all, prepared, store)
+	return r.carryOut(ctx, prepared, store)
 }
 
-// store is what is stored, without where that is.
-func (r *rotate) store(folder *rollout.Folder) (*reencrypt.Store, error) {
+// replacements are those of --replace-apiserver.
+func (r *rotate) replacements() ([]rollout.Replaced, error) {
+	var all []rollout.Replaced
+	for _, text := range r.replaced {
+		old, came, ok := strings.Cut(text, "=")
+		if !ok || old == came {
+			return nil, usagef("flag --replace-apiserver is %q: write OLD=NEW", text)
+		}
+		all = append(all, rollout.Replaced{Old: old, New: came})
+	}
+	return all, nil
+}
+
+// store is what is stored.
+func (r *rotate) store(from etcdSource, folder *rollout.Folder) (*reencrypt.Store, error) {
 	layout, err := r.source.layout()
 	if err != nil {
 		return nil, err
@@ -197,34 +225,43 @@ func (r *rotate) store(folder *rollout.Folder) (*reencrypt.Store, error) {
 		return nil, err
 	}
 	return &reencrypt.Store{
-		Walk:    audit.Run, // a bar would be drawn over what is told
+		From: from, Walk: audit.Run, // a bar would be drawn over what is told
 		Audit:   audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list},
 		Cluster: cluster, How: r.how.options(), Checkpoints: folder.Checkpoints(),
 	}, nil
 }
 
-func (r *rotate) carryOut(ctx context.Context, all *rollout.Rotation, prepared *rollout.Prepared, store *reencrypt.Store) error {
-	from, err := r.source.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	store.From = from
+func (r *rotate) carryOut(ctx context.Context, prepared *rollout.Prepared, store *reencrypt.Store) error {
 	teller := newTeller(r.err)
-	done, err := prepared.Drive(ctx, store, teller, drive.Options{Clock: clock.RealClock{}, Interval: r.interval, Tell: teller.turn})
-	if ctx.Err() != nil {
+	done, err := prepared.Drive(ctx, store, teller, drive.Options{Clock: clock.RealClock{}, Interval: r.interval, ActionTimeout: max(r.hookTimeout, actionTimeout), Tell: teller.turn})
+	switch {
+	case ctx.Err() != nil:
 		return notFinished(ctx)
-	}
-	if err != nil {
+	case errors.Is(err, rollout.ErrUndone):
+		return badf("%v", err)
+	case err != nil:
 		return err
-	}
-	if err := all.Fleet.Clean(ctx); err != nil {
-		r.warn("what was written to see what the apiservers write with is left: %v", err)
 	}
 	return r.output.write(r.out, done, func(to io.Writer) error {
 		_, err := fmt.Fprintln(to, doneText(done))
 		return err
 	})
+}
+
+const (
+	actionTimeout = 30 * time.Second
+	// cleanTimeout bounds the removal of the canaries, also after Ctrl-C.
+	cleanTimeout = 10 * time.Second
+)
+
+// clean removes what was written to see what the apiservers write with, also when
+// ctx has ended.
+func (s streams) clean(ctx context.Context, apiservers *fleet.Fleet) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+	defer cancel()
+	if err := apiservers.Clean(ctx); err != nil {
+		s.warn("what was written to see what the apiservers write with is left: %v", err)
+	}
 }
 
 func notFinished(ctx context.Context) error {

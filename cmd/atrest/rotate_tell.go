@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -9,7 +10,11 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/reencrypt"
+	"github.com/kube-atrest/atrest/operate/rollout"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/drive"
 )
@@ -68,10 +73,11 @@ func linesOf(turn drive.Turn) []string {
 	return lines
 }
 
-// printPlan prints all steps of a rotation, and how far it is.
-func (r *rotate) printPlan(s rotation.State) error {
-	steps := s.Steps()
-	return r.output.write(r.out, steps, func(to io.Writer) error {
+// printPlan prints all steps of a rotation, and how far it is, and shows that it can
+// begin or go on.
+func (r *rotate) printPlan(ctx context.Context, prepared *rollout.Prepared, store *reencrypt.Store) error {
+	s, steps := prepared.State, prepared.State.Steps()
+	err := r.output.write(r.out, steps, func(to io.Writer) error {
 		fmt.Fprintf(to, "apiservers: %s\nresources:  %s\n", strings.Join(slices.Sorted(maps.Keys(s.Plan.Configs)), ", "), strings.Join(s.Plan.Resources, ", "))
 		for i, p := range steps {
 			mark := ""
@@ -85,6 +91,13 @@ func (r *rotate) printPlan(s rotation.State) error {
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	if err := prepared.Identify(ctx, store, clock.RealClock{}); err != nil {
+		return fmt.Errorf("it could not go on so: %w", err)
+	}
+	return nil
 }
 
 // doneText says what may go now, a line for each.

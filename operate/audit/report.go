@@ -8,6 +8,8 @@ type Report struct {
 	// Prefix is where the walk was, and Revision that of etcd for all of it.
 	Prefix   string `json:"prefix"`
 	Revision int64  `json:"revision"`
+	// Cluster is the id of the etcd cluster; 0 for a snapshot.
+	Cluster uint64 `json:"cluster,omitempty"`
 	// Objects and Bytes count the values and their stored length.
 	Objects int64 `json:"objects"`
 	Bytes   int64 `json:"bytes"`

@@ -92,6 +92,7 @@ func Run(ctx context.Context, source Source, o Options) (*Report, error) {
 	o.Progress(done, contents.Total)
 	report := t.report()
 	report.Prefix, report.Revision, report.Opened = prefix, contents.Revision, o.Open != nil
+	report.Cluster = contents.Cluster
 	return report, nil
 }
 

@@ -16,6 +16,8 @@ type Source interface {
 type Contents struct {
 	// Revision is etcd's, the same for all objects.
 	Revision int64
+	// Cluster is the id of the etcd cluster; 0 for a snapshot.
+	Cluster uint64
 	// Total is how many objects there are.
 	Total int64
 	// Objects are each of them, once, in any order, and may be ranged over once.

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/kube-atrest/atrest/operate/fleet"
 )
 
 // Named is an error if there is an apiserver that is neither of a fleet nor
 // excused by its name, or if nobody tells which there are: what it writes nobody
 // would see.
-func Named(ctx context.Context, f *fleet.Fleet, without []string) error {
+func Named(ctx context.Context, f Fleet, without []string) error {
 	others, err := f.Others(ctx)
 	if err != nil {
 		return err

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 // Etcd is where the objects are: [etcd.Store], or several of them.
@@ -19,9 +21,19 @@ type Etcd interface {
 	String() string
 }
 
+// Fleet are the apiservers of a cluster: [fleet.Fleet].
+type Fleet interface {
+	Names() []string
+	Others(context.Context) ([]fleet.Other, error)
+	Observe(context.Context) map[string]rotation.Instance
+	Write(ctx context.Context, instance string, r schema.GroupResource) (fleet.Written, error)
+	Touch(ctx context.Context, instance string, r schema.GroupVersionResource, namespace, name string) (fleet.Written, error)
+	Read(ctx context.Context, instance string, r schema.GroupVersionResource, w fleet.Written) error
+}
+
 // Prover shows what apiservers write with. It is for one goroutine.
 type Prover struct {
-	Fleet *fleet.Fleet
+	Fleet Fleet
 	Etcd  Etcd
 	// Layout says where the etcd keys are, and Names are the providers' names that
 	// contain ':'.
@@ -86,7 +98,7 @@ func (p *Prover) once(ctx context.Context, instance string, r schema.GroupResour
 			continue
 		}
 		switch err := p.Fleet.Read(ctx, other, version, shown.Written); {
-		case errors.Is(err, fleet.ErrOtherVersion):
+		case errors.Is(err, fleet.ErrAnotherVersion):
 			return Shown{}, errOvertaken
 		case err != nil:
 			return Shown{}, fmt.Errorf("%s was written through apiserver %s, and cannot be read: %w", shown.Key, instance, err)
@@ -113,7 +125,7 @@ func (p *Prover) write(ctx context.Context, instance string, r schema.GroupVersi
 		return Shown{}, err
 	}
 	written, err := p.Fleet.Touch(ctx, instance, r, is.namespace, is.name)
-	if errors.Is(err, fleet.ErrGone) {
+	if apierrors.IsNotFound(err) {
 		return Shown{}, errOvertaken
 	}
 	return Shown{Written: written}, err

@@ -14,9 +14,8 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
-	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
-	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/proof"
 )
 
 // Migration brings what is stored in line with a configuration. It is for one
@@ -26,7 +25,7 @@ type Migration struct {
 	Config *config.Configuration
 	File   string
 	// Fleet are all apiservers there are, but for those of the names Without.
-	Fleet   *fleet.Fleet
+	Fleet   proof.Fleet
 	Without []string
 	Store   *Store
 	// Resources are what is migrated; if there are none, those of the

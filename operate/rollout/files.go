@@ -57,7 +57,8 @@ func (f LocalFiles) Write(_ context.Context, apiserver string, content []byte) e
 type HookedFiles struct {
 	Program string
 	// Err is where it says what is wrong.
-	Err io.Writer
+	Err     io.Writer
+	Timeout time.Duration
 }
 
 // Read keeps a byte more than a configuration may have at most.
@@ -101,3 +102,5 @@ func (l *limited) Write(p []byte) (int, error) {
 	l.Buffer.Write(keep)
 	return len(p), nil
 }
+
+const DefaultHookTimeout = 30 * time.Second

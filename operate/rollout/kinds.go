@@ -57,6 +57,9 @@ func (k TwoPlugins) drive(ctx context.Context, w *world, s rotation.State, o dri
 	for i, old := range k.From { // the new one is, or will be, for what the old one was for
 		w.canaries.pair(old, k.To[i])
 	}
+	if err := w.stillSo(ctx, s); err != nil {
+		return rotation.Done{}, err
+	}
 	return drive.Run(ctx, w, s, o)
 }
 
@@ -118,6 +121,9 @@ func (k OnePlugin) hashes(_ string, file []byte) ([]string, error) {
 
 func (k OnePlugin) drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error) {
 	if !k.Watch {
+		if err := w.stillSo(ctx, s); err != nil {
+			return rotation.Done{}, err
+		}
 		return drive.Run(ctx, w, s, o)
 	}
 	tell := o.Tell

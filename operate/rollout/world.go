@@ -2,11 +2,12 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
@@ -38,6 +39,25 @@ type world struct {
 func (w *world) Observe(ctx context.Context) map[string]rotation.Instance {
 	w.seen = w.fleet.Observe(ctx)
 	return w.seen
+}
+
+// ErrUndone says that a rotation which was finished is so no more.
+var ErrUndone = errors.New("the rotation was finished, and another configuration is in effect now, so that nothing may be stopped or disabled")
+
+// stillSo wraps [ErrUndone] if a rotation was finished and an apiserver has another
+// configuration in effect than it ended with.
+func (w *world) stillSo(ctx context.Context, s rotation.State) error {
+	if steps := s.Steps(); !steps[len(steps)-1].Now {
+		return nil
+	}
+	seen := w.fleet.Observe(ctx)
+	for _, name := range slices.Sorted(maps.Keys(s.Plan.Configs)) {
+		hashes := s.Plan.Configs[name]
+		if has, want := seen[name].ConfigHash, hashes[len(hashes)-1]; has != "" && has != want {
+			return fmt.Errorf("%w: apiserver %s has %s, not %s: put that one back, or name a new folder to rotate again", ErrUndone, name, has, want)
+		}
+	}
+	return nil
 }
 
 func (w *world) WriteConfig(ctx context.Context, apiserver string, to rotation.Stage, hash string) error {
@@ -112,6 +132,11 @@ func countsOf(report *audit.Report) []rotation.Count {
 		}
 	}
 	return counts
+}
+
+// etcdsOf are the etcd clusters that a report is of.
+func etcdsOf(report *audit.Report) []rotation.Etcd {
+	return []rotation.Etcd{{Cluster: report.Cluster, Revision: report.Revision}}
 }
 
 func quoted(names []string) string {

@@ -40,7 +40,7 @@ func (s *Store) Read(ctx context.Context, prefix string) (*audit.Contents, error
 	}
 	revision := answer.Header.Revision
 	w := &walk{store: s, next: []byte(prefix), end: end, revision: revision, limit: firstPage}
-	return &audit.Contents{Revision: revision, Total: answer.Count, Objects: w.objects(ctx)}, nil
+	return &audit.Contents{Revision: revision, Cluster: answer.Header.ClusterId, Total: answer.Count, Objects: w.objects(ctx)}, nil
 }
 
 // rangeEnd is the first key after all that begin with prefix; etcd takes "\x00"

@@ -113,6 +113,19 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	return answer.Kvs[0].Value, nil
 }
 
+// Find is what stands under a key now, or [audit.ErrNotFound].
+func (s *Store) Find(ctx context.Context, key string) (audit.Entry, error) {
+	answer, err := s.call(ctx, &pb.RangeRequest{Key: []byte(key)})
+	switch {
+	case err != nil:
+		return audit.Entry{}, err
+	case len(answer.Kvs) == 0:
+		return audit.Entry{}, fmt.Errorf("%s: %w: %q", s, audit.ErrNotFound, key)
+	}
+	kv := answer.Kvs[0]
+	return audit.Entry{Value: kv.Value, ModRevision: kv.ModRevision, Cluster: answer.Header.GetClusterId()}, nil
+}
+
 const (
 	rounds     = 3           // over the endpoints
 	roundEvery = time.Second // so that an election of a leader may end
