@@ -11,6 +11,7 @@ import (
 
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -39,7 +40,7 @@ type Prover struct {
 	// contain ':'.
 	Layout audit.Layout
 	Names  audit.Names
-	// Version is in which version a resource is served.
+	// Version is in which version a resource is served, as [migrate.Cluster.Version].
 	Version func(context.Context, schema.GroupResource) (schema.GroupVersionResource, error)
 }
 
@@ -55,9 +56,9 @@ type Shown struct {
 	Form audit.Form
 }
 
-// ErrNoObject says that of a resource no object is stored, and that none can be
-// made here.
-var ErrNoObject = errors.New("no object of it is stored")
+// ErrNoObject says that of a resource there is no object to write, and that none can
+// be made here.
+var ErrNoObject = errors.New("there is no object of it to write")
 
 // attempts are how often an object that others write meanwhile is tried.
 const attempts = 5
@@ -83,7 +84,10 @@ func (p *Prover) Show(ctx context.Context, instance string, r schema.GroupResour
 
 func (p *Prover) once(ctx context.Context, instance string, r schema.GroupResource, stale func(audit.Form) bool) (Shown, error) {
 	version, err := p.version(ctx, r)
-	if err != nil {
+	switch {
+	case errors.Is(err, migrate.ErrNoResource):
+		return Shown{}, fmt.Errorf("%w: %w", ErrNoObject, err)
+	case err != nil:
 		return Shown{}, err
 	}
 	shown, err := p.write(ctx, instance, version, stale)

@@ -40,7 +40,7 @@ func (m *Migration) shows(ctx context.Context, prover *proof.Prover, apiserver s
 			continue
 		case err != nil:
 			return err
-		case !stored(shown.Form, want):
+		case !isAs(shown.Form, want):
 			return fmt.Errorf("apiserver %s stores %s as %s, and %s says %s: wait a minute or two until it has the key_id that its plugin names, or see to it",
 				apiserver, shown.Key, shown.Form, m.File, want)
 		}
@@ -64,7 +64,7 @@ func (m *Migration) shown() []schema.GroupResource {
 	return resources
 }
 
-// stored reports whether an object is stored as it is to be.
-func stored(is, want audit.Form) bool {
+// isAs reports whether an object is stored as it is to be.
+func isAs(is, want audit.Form) bool {
 	return is.Kind == want.Kind && is.Name == want.Name && (want.KeyIDHash == "" || is.KeyIDHash == want.KeyIDHash)
 }

@@ -21,7 +21,10 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/internal/stored"
 	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
@@ -42,7 +45,43 @@ type cluster struct {
 	// is for which key_ids that was done.
 	migrator bool
 	left     []string
+	// canary is what an apiserver stores now, and maps what if it is a ConfigMap,
+	// unless that is empty.
+	canary, maps string
+	// others are apiservers that are not named.
+	others []fleet.Other
+	tells  func() map[string]rotation.Instance
 }
+
+// members are the apiservers, as a fleet sees them. A canary is no object of the cluster, so
+// that it is not counted.
+type members struct{ *cluster }
+
+func (m members) Names() []string                                      { return []string{"a"} }
+func (m members) Others(context.Context) ([]fleet.Other, error)        { return m.others, nil }
+func (m members) Observe(context.Context) map[string]rotation.Instance { return m.tells() }
+func (m members) Write(_ context.Context, _ string, r schema.GroupResource) (fleet.Written, error) {
+	return fleet.Written{Resource: r, Namespace: "kube-system", Name: "canary", Version: 7}, nil
+}
+func (m members) Touch(_ context.Context, _ string, r schema.GroupVersionResource, namespace, name string) (fleet.Written, error) {
+	return fleet.Written{Resource: r.GroupResource(), Namespace: namespace, Name: name, Version: 7}, nil
+}
+func (m members) Read(context.Context, string, schema.GroupVersionResource, fleet.Written) error {
+	return nil
+}
+
+// Find finds canaries alone.
+func (c *cluster) Find(_ context.Context, key string) (audit.Entry, error) {
+	if !strings.HasSuffix(key, "/kube-system/canary") {
+		return audit.Entry{}, audit.ErrNotFound
+	}
+	value := c.canary
+	if c.maps != "" && strings.Contains(key, "configmaps") {
+		value = c.maps
+	}
+	return audit.Entry{Value: []byte(value), ModRevision: 7, Cluster: 1}, nil
+}
+func (c *cluster) String() string { return "etcd" }
 
 func (c *cluster) Read(_ context.Context, prefix string) (*audit.Contents, error) {
 	c.mu.Lock()
@@ -161,11 +200,41 @@ func newMigration(t *testing.T, c *cluster, parsed *config.Configuration) (*Migr
 	through, err := migrate.NewCluster(&rest.Config{Host: server.URL}, clock.RealClock{})
 	require.NoError(t, err)
 	heard := &ears{}
-	return &Migration{Config: parsed, File: "FILE", Watcher: heard, Clock: clocktesting.NewFakePassiveClock(time.Unix(1795176000, 0)),
-		Observe: func(context.Context) map[string]rotation.Instance {
-			return map[string]rotation.Instance{"a": {ConfigHash: parsed.Hash()}}
-		},
+	c.canary = sealed
+	c.tells = func() map[string]rotation.Instance {
+		return map[string]rotation.Instance{"a": {ConfigHash: parsed.Hash()}}
+	}
+	return &Migration{Config: parsed, File: "FILE", Watcher: heard, Clock: clocktesting.NewFakePassiveClock(time.Unix(1795176000, 0)), Fleet: members{c},
 		Store: &Store{From: c, Walk: audit.Run, Audit: audit.Options{Names: audit.NamesIn(parsed), Layout: audit.NewLayout("", nil)}, Cluster: through}}, heard
+}
+
+// underKMS is a value that the KMS provider "kms" stored under a key_id.
+func underKMS(t *testing.T, keyID string) string {
+	t.Helper()
+	source, err := stored.NewDEKSource(0, keyID, []byte("sealed DEK"), nil)
+	require.NoError(t, err)
+	data := make([]byte, 40)
+	return "k8s:enc:kms:v2:kms:" + string(append(append(stored.AppendDataHead(nil, len(data)), data...), source.Tail()...))
+}
+
+// What an apiserver stores in the etcd that is looked into has to be what all say.
+func TestWhatAnApiserverStoresIsSeenBeforeAnythingIsRewritten(t *testing.T) {
+	for want, change := range map[string]func(*cluster){
+		"apiserver a stores /registry/secrets/kube-system/canary as plaintext, and FILE says aesgcm": func(c *cluster) { c.canary = plain },
+		"there are apiservers that are not named: b (a Lease): name each with --apiservers":          func(c *cluster) { c.others = []fleet.Other{{Name: "b", Why: "a Lease"}} },
+	} {
+		c := &cluster{etcd: map[string]string{"secrets/ns/a": plain}}
+		m, _ := newMigration(t, c, parse(t, aesgcm))
+		change(c)
+		_, err := m.Plan(t.Context())
+		require.ErrorContains(t, err, want)
+		m.Without = []string{"b"}
+		found, err := m.Plan(t.Context())
+		if c.canary = sealed; err == nil {
+			c.canary = plain
+			require.ErrorContains(t, m.Carry(t.Context(), found), "stores", "what it stores at the end counts")
+		}
+	}
 }
 
 func TestAMigrationIsDoneWhenTheCountSaysSo(t *testing.T) {
@@ -211,22 +280,23 @@ func TestWithoutAgreementNothingIsRewritten(t *testing.T) {
 		return map[string]rotation.Instance{"a": {ConfigHash: m.Config.Hash(), Providers: map[string]rotation.Provider{"kms": {Healthy: true, KeyID: keyID}}}}
 	}
 	keyID := ""
-	m.Observe = func(context.Context) map[string]rotation.Instance { return tells(keyID) }
+	c.tells = func() map[string]rotation.Instance { return tells(keyID) }
 	_, err := m.Plan(t.Context())
 	var disagree *DisagreementError
 	require.ErrorAs(t, err, &disagree)
 	require.Len(t, disagree.Problems, 1)
 	require.EqualError(t, err, "the apiservers do not agree with FILE and each other, and nothing more is rewritten: 1 problem")
 
-	keyID = "one"
+	keyID = hashed.ID("one")
+	c.canary = underKMS(t, "one")
 	found, err := m.Plan(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{"kms": "one"}, found.KeyIDs)
+	require.Equal(t, map[string]string{"kms": keyID}, found.KeyIDs)
 	keyID = "two"
 	err = m.Carry(t.Context(), found)
 	var changed *ChangedError
 	require.ErrorAs(t, err, &changed)
-	require.EqualError(t, err, "the key_id changed meanwhile, from kms one to kms two: run it again")
+	require.EqualError(t, err, "the key_id changed meanwhile, from kms "+hashed.ID("one")+" to kms two: run it again")
 	require.Empty(t, c.patches)
 }
 
@@ -325,6 +395,9 @@ func TestWhatTheConfigurationIsAboutIsCounted(t *testing.T) {
 			"- resources: ["+resources+"]\n  providers: ["+aesgcm+", identity: {}]\n"), config.Options{})
 		require.NoError(t, err)
 		m, _ := newMigration(t, c, parsed)
+		if !strings.Contains(resources, "*.*") {
+			c.maps = plain
+		}
 		found, err := m.Plan(t.Context())
 		require.NoError(t, err)
 		var counted []string
@@ -337,8 +410,9 @@ func TestWhatTheConfigurationIsAboutIsCounted(t *testing.T) {
 
 // What apiservers tell at the end of a context may be that end alone.
 func TestAnInterruptionIsNoDisagreement(t *testing.T) {
-	m, _ := newMigration(t, &cluster{}, parse(t, aesgcm))
-	m.Observe = func(context.Context) map[string]rotation.Instance {
+	c := &cluster{}
+	m, _ := newMigration(t, c, parse(t, aesgcm))
+	c.tells = func() map[string]rotation.Instance {
 		return map[string]rotation.Instance{"a": {Problem: "canceled"}}
 	}
 	ended, end := context.WithCancel(t.Context())

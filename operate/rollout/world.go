@@ -13,7 +13,6 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
-	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/reencrypt"
@@ -22,7 +21,7 @@ import (
 
 // world is the cluster, as a rotation sees and changes it; see [drive.World].
 type world struct {
-	fleet     *fleet.Fleet
+	fleet     apiservers
 	prover    *proof.Prover
 	stages    stages
 	store     *reencrypt.Store
@@ -34,6 +33,12 @@ type world struct {
 	without []string
 	// seen is what the apiservers told last.
 	seen map[string]rotation.Instance
+}
+
+// apiservers are a [fleet.Fleet].
+type apiservers interface {
+	proof.Fleet
+	ObserveOne(ctx context.Context, instance string) rotation.Instance
 }
 
 func (w *world) Observe(ctx context.Context) map[string]rotation.Instance {
@@ -94,9 +99,6 @@ func (w *world) Audit(ctx context.Context, resources []string) (rotation.Audit, 
 	if err != nil {
 		return rotation.Audit{}, err
 	}
-	if err := w.store.Absent(ctx, report, parsed(resources)); err != nil {
-		return rotation.Audit{}, err
-	}
 	counts, found := countsOf(report), false
 	for _, c := range counts {
 		if c.Resource == audit.Rest {
@@ -108,7 +110,7 @@ func (w *world) Audit(ctx context.Context, resources []string) (rotation.Audit, 
 		return rotation.Audit{}, fmt.Errorf("no object below %s is stored with %s, which proves nothing: is this the etcd of these apiservers, and their --etcd-prefix? If so, create an object of one of %s",
 			w.store.Audit.Layout.Prefix(), quoted(w.providers), strings.Join(resources, ", "))
 	}
-	return rotation.Audit{Counts: counts, Etcds: etcdsOf(report)}, nil
+	return rotation.Audit{Counts: counts, Etcds: etcdsOf(report)}, w.store.Absent(ctx, report, parsed(resources))
 }
 
 func parsed(resources []string) []schema.GroupResource {
