@@ -1,0 +1,219 @@
+package proof
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+const (
+	fresh = "k8s:enc:aesgcm:v1:new:0123456789012345678901234567"
+	old   = "k8s:enc:aesgcm:v1:old:0123456789012345678901234567"
+)
+
+var (
+	secrets = schema.GroupResource{Resource: "secrets"}
+	widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+)
+
+// cluster is two apiservers on one etcd, each of which may store somewhere else.
+type cluster struct {
+	etcd     map[string]audit.Entry
+	revision int64
+	// elsewhere are apiservers with an etcd of their own, and deaf those that
+	// cannot decrypt.
+	elsewhere, deaf map[string]bool
+	// after, if set, is called when an apiserver has written.
+	after  func(key string)
+	others []fleet.Other
+	err    error
+}
+
+func newCluster() *cluster {
+	return &cluster{etcd: map[string]audit.Entry{}, revision: 10, elsewhere: map[string]bool{}, deaf: map[string]bool{}}
+}
+
+func (c *cluster) put(key, value string) int64 {
+	c.revision++
+	c.etcd[key] = audit.Entry{Value: []byte(value), ModRevision: c.revision, Cluster: 5}
+	return c.revision
+}
+
+func (c *cluster) Find(_ context.Context, key string) (audit.Entry, error) {
+	entry, ok := c.etcd[key]
+	if !ok {
+		return entry, audit.ErrNotFound
+	}
+	return entry, nil
+}
+
+func (c *cluster) Read(_ context.Context, prefix string) (*audit.Contents, error) {
+	return &audit.Contents{Objects: func(yield func(audit.Object, error) bool) {
+		for _, key := range slices.Sorted(maps.Keys(c.etcd)) {
+			if strings.HasPrefix(key, prefix) && !yield(audit.Object{Key: key, Value: c.etcd[key].Value}, nil) {
+				return
+			}
+		}
+	}}, nil
+}
+
+func (c *cluster) String() string { return "etcd at here" }
+
+// members are its apiservers.
+type members struct{ *cluster }
+
+func (m members) Names() []string                                      { return []string{"a", "b"} }
+func (m members) Others(context.Context) ([]fleet.Other, error)        { return m.others, m.err }
+func (m members) Observe(context.Context) map[string]rotation.Instance { return nil }
+
+func (m members) Write(_ context.Context, instance string, r schema.GroupResource) (fleet.Written, error) {
+	w := fleet.Written{Resource: r, Namespace: "kube-system", Name: "canary-" + instance, Version: m.revision + 1}
+	key := "/registry/" + r.Resource + "/kube-system/canary-" + instance
+	if !m.elsewhere[instance] {
+		m.put(key, fresh)
+	}
+	if m.after != nil {
+		m.after(key)
+	}
+	return w, nil
+}
+
+func (m members) Touch(_ context.Context, instance string, r schema.GroupVersionResource, namespace, name string) (fleet.Written, error) {
+	key := "/registry/" + r.Group + "/" + r.Resource + "/" + objectPath(namespace, name)
+	entry := m.etcd[key]
+	if string(entry.Value) != fresh { // stale
+		entry.ModRevision = m.put(key, fresh)
+	}
+	if m.after != nil {
+		m.after(key)
+	}
+	return fleet.Written{Resource: r.GroupResource(), Namespace: namespace, Name: name, Version: entry.ModRevision}, nil
+}
+
+func (m members) Read(_ context.Context, instance string, r schema.GroupVersionResource, w fleet.Written) error {
+	for key, entry := range m.etcd {
+		switch {
+		case !strings.HasSuffix(key, "/"+r.Resource+"/"+objectPath(w.Namespace, w.Name)):
+		case m.deaf[instance]:
+			return fmt.Errorf("apiserver %s cannot decrypt", instance)
+		case m.elsewhere[instance]:
+			return fmt.Errorf("apiserver %s finds none", instance)
+		case entry.ModRevision != w.Version:
+			return fleet.ErrAnotherVersion
+		default:
+			return nil
+		}
+	}
+	return fmt.Errorf("apiserver %s finds none", instance)
+}
+
+func (c *cluster) prover() *Prover {
+	return &Prover{Fleet: members{c}, Etcd: c, Layout: audit.NewLayout("", nil), Version: func(_ context.Context, r schema.GroupResource) (schema.GroupVersionResource, error) {
+		if r.Resource == "gadgets" {
+			return schema.GroupVersionResource{}, migrate.ErrNoResource
+		}
+		return r.WithVersion("v1"), nil
+	}}
+}
+
+func stale(f audit.Form) bool { return f.Name != "new" }
+
+func TestACanaryIsFoundInEtcd(t *testing.T) {
+	c := newCluster()
+	shown, err := c.prover().Show(t.Context(), "a", secrets, stale)
+	require.NoError(t, err)
+	require.Equal(t, "/registry/secrets/kube-system/canary-a", shown.Key)
+	require.Equal(t, audit.Form{Kind: config.AESGCM, Name: "new"}, shown.Form)
+	require.EqualValues(t, 5, shown.Cluster)
+	require.EqualValues(t, 11, shown.Version)
+}
+
+func TestWhatIsNotAsItShouldBeIsNamed(t *testing.T) {
+	for want, change := range map[string]func(*cluster, *Prover){
+		"what apiserver a wrote is not in etcd at here as /registry/secrets/kube-system/canary-a": func(c *cluster, _ *Prover) { c.elsewhere["a"] = true },
+		"is not in etcd at here as /other/secrets/kube-system/canary-a":                           func(_ *cluster, p *Prover) { p.Layout = audit.NewLayout("/other", nil) },
+		"was written through apiserver a, and cannot be read: apiserver b cannot decrypt":         func(c *cluster, _ *Prover) { c.deaf["b"] = true },
+		"was written through apiserver a, and cannot be read: apiserver b finds none":             func(c *cluster, _ *Prover) { c.elsewhere["b"] = true },
+		"of revision 1 instead of": func(c *cluster, _ *Prover) { // a copy of the etcd, or one that lags
+			c.after = func(key string) { c.etcd[key] = audit.Entry{Value: []byte(fresh), ModRevision: 1} }
+		},
+		"others write it again and again": func(c *cluster, _ *Prover) {
+			c.after = func(key string) { c.put(key, fresh) }
+		},
+	} {
+		c := newCluster()
+		p := c.prover()
+		change(c, p)
+		_, err := p.Show(t.Context(), "a", secrets, stale)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestOneThatOthersWroteMeanwhileIsWrittenAgain(t *testing.T) {
+	c := newCluster()
+	times := 0
+	c.after = func(key string) {
+		if times++; times < attempts {
+			c.put(key, old)
+		}
+	}
+	shown, err := c.prover().Show(t.Context(), "a", secrets, stale)
+	require.NoError(t, err)
+	require.Equal(t, "new", shown.Form.Name)
+	require.Equal(t, attempts, times)
+}
+
+// Each apiserver stores a stale object anew, and when none is left one that none
+// would store otherwise.
+func TestOfOtherResourcesAnObjectThatIsThereIsWritten(t *testing.T) {
+	c := newCluster()
+	c.put("/registry/example.com/widgets/ns/1", fresh)
+	c.put("/registry/example.com/widgets/ns/2", old)
+	c.put("/registry/example.com/widgetsets/ns/0", old)
+	p := c.prover()
+	shown, err := p.Show(t.Context(), "a", widgets, stale)
+	require.NoError(t, err)
+	require.Equal(t, "/registry/example.com/widgets/ns/2", shown.Key)
+	require.EqualValues(t, c.revision, shown.Version, "it was stored anew")
+	shown, err = p.Show(t.Context(), "b", widgets, stale)
+	require.NoError(t, err)
+	require.Equal(t, "/registry/example.com/widgets/ns/1", shown.Key)
+	require.Equal(t, "new", shown.Form.Name)
+
+	c = newCluster()
+	c.put("/registry/example.com/widgets/of-the-cluster", old)
+	shown, err = c.prover().Show(t.Context(), "a", widgets, stale)
+	require.NoError(t, err)
+	require.Equal(t, "of-the-cluster", shown.Name)
+	require.Empty(t, shown.Namespace)
+}
+
+func TestWhereThereIsNothingToWriteThatIsSaid(t *testing.T) {
+	for _, r := range []schema.GroupResource{widgets, {Group: "example.com", Resource: "gadgets"}} {
+		_, err := newCluster().prover().Show(t.Context(), "a", r, stale)
+		require.ErrorIs(t, err, ErrNoObject)
+	}
+}
+
+func TestAnApiserverThatIsNotNamedIsAnErrorUnlessItIsExcused(t *testing.T) {
+	c := newCluster()
+	require.NoError(t, Named(t.Context(), members{c}, nil))
+	c.others = []fleet.Other{{Name: "c", Why: "its Lease is renewed"}, {Name: "d", Why: "an endpoint"}}
+	require.ErrorContains(t, Named(t.Context(), members{c}, []string{"d"}), "not named: c (its Lease is renewed): name each with --apiservers")
+	require.NoError(t, Named(t.Context(), members{c}, []string{"d", "c"}))
+	c.err = errors.New("Leases cannot be read")
+	require.ErrorIs(t, Named(t.Context(), members{c}, []string{"c", "d"}), c.err)
+}
