@@ -8,8 +8,10 @@ import (
 // the one that [Next] is called with: whoever reads the clock of another machine
 // corrects it first, for example by the Date header of its answer.
 type Observation struct {
-	// Instances are the apiservers by name. One that never answered may be
-	// missing. Those that nobody expects are ignored.
+	// Instances are the apiservers by name: those that are expected, of which one that
+	// never answered may be missing, and every other one that is known to exist, with
+	// a Problem that tells how. One that nobody expects is in the way of everything:
+	// nobody knows what it writes with.
 	Instances map[string]Instance `json:"instances,omitempty"`
 	// Shown is what was last shown of the apiservers, by name. One of which nothing
 	// was shown is missing.
@@ -61,7 +63,7 @@ type Provider struct {
 	WroteAt    time.Time `json:"wroteAt,omitzero"`
 }
 
-// Shown is what an object proved of an apiserver: it was written through it, read
+// Shown is what objects proved of an apiserver: they were written through it, read
 // through every other one, and found in etcd with the version that the write made.
 type Shown struct {
 	// At is when the write began.
@@ -71,14 +73,15 @@ type Shown struct {
 	Process    string `json:"process,omitempty"`
 	ConfigHash string `json:"configHash"`
 	// KeyIDs are the hashes of the key_ids that the objects were found under in
-	// etcd, by the name of the provider that they were found under.
+	// etcd, by the name of the provider; empty ones of KMS v1, which stores none.
 	KeyIDs map[string]string `json:"keyIDs,omitempty"`
-	// Nothing are the providers asked for of which there was no object to write,
-	// nor one that could be made. That is no proof where a count finds one.
+	// Resources are those of the objects, named as in a [Count], and Etcds the ids of
+	// the etcd clusters in which they were found. A count has to have all of them.
+	Resources []string `json:"resources,omitempty"`
+	Etcds     []uint64 `json:"etcds,omitempty"`
+	// Nothing are the providers asked for of which there was no object to write, nor
+	// one that could be made. That is no proof where a count finds one.
 	Nothing []string `json:"nothing,omitempty"`
-	// Etcds are the ids of the etcd clusters in which they were found: all that
-	// have something of this apiserver. A count of others counts something else.
-	Etcds []uint64 `json:"etcds,omitempty"`
 }
 
 // Phase is how far a migration of one resource is.
