@@ -251,6 +251,7 @@ func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []strin
 }
 
 func (a *apiserver) read(r *pb.RangeRequest) []*mvccpb.KeyValue {
+	r.Serializable = true // tells it from the tool
 	found, err := a.w.storeOf(string(r.Key)).Range(context.Background(), r)
 	require.NoError(a.w.t, err)
 	return found.Kvs

@@ -79,8 +79,8 @@ func (m *migrateCommand) nothing(what string, f *reencrypt.Result) error {
 		return nil
 	}
 	all := "all"
-	if len(m.resources) > 0 {
-		all = "all of " + strings.Join(m.resources, ", ")
+	if len(f.Resources) > 0 { // of what the file does not name it says nothing
+		all = "all of " + strings.Join(f.Resources, ", ")
 	}
 	_, err := fmt.Fprintf(m.out, "%s: %s is stored as %s says, as of revision %d\n", what, all, f.File, f.Revision)
 	return err

@@ -176,7 +176,12 @@ func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 			return nil
 		})
 	case "refuses":
-		w.etcd.Before(func(*pb.RangeRequest) error { return rpctypes.ErrGRPCPermissionDenied })
+		w.etcd.Before(func(r *pb.RangeRequest) error {
+			if r.Serializable { // it is an apiserver
+				return nil
+			}
+			return rpctypes.ErrGRPCPermissionDenied
+		})
 	case "save":
 		w.etcd.Save(w.t, ts.MkAbs(args[1]))
 	default:

@@ -5,25 +5,27 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/kube-atrest/atrest/operate/fleet"
 )
 
-// Named is an error if there is an apiserver that is neither of a fleet nor
-// excused by its name, or if nobody tells which there are: what it writes nobody
-// would see.
-func Named(ctx context.Context, f Fleet, without []string) error {
+// Unnamed are the apiservers that are neither of a fleet nor excused by their name:
+// what they write nobody would see. The error is that nobody tells which there are.
+func Unnamed(ctx context.Context, f Fleet, without []string) ([]fleet.Other, error) {
 	others, err := f.Others(ctx)
-	if err != nil {
+	return slices.DeleteFunc(slices.Clone(others), func(o fleet.Other) bool { return slices.Contains(without, o.Name) }), err
+}
+
+// Named is an error if there are any that are [Unnamed], or if that is not known.
+func Named(ctx context.Context, f Fleet, without []string) error {
+	left, err := Unnamed(ctx, f, without)
+	if err != nil || len(left) == 0 {
 		return err
 	}
-	var left []string
-	for _, other := range others {
-		if !slices.Contains(without, other.Name) {
-			left = append(left, fmt.Sprintf("%s (%s)", other.Name, other.Why))
-		}
-	}
-	if left == nil {
-		return nil
+	var texts []string
+	for _, other := range left {
+		texts = append(texts, fmt.Sprintf("%s (%s)", other.Name, other.Why))
 	}
 	return fmt.Errorf("there are apiservers that are not named: %s: name each with --apiservers, or, if it is gone or none of this cluster's, excuse it with --without-apiservers",
-		strings.Join(left, ", "))
+		strings.Join(texts, ", "))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,40 +29,50 @@ func (m *Migration) identify(ctx context.Context) error {
 	return nil
 }
 
-// shows is an error unless an apiserver shows with each kind of object how it
-// stores it, and with one at least.
+// shows is an error unless an apiserver shows of each sample how it stores it, and
+// of a Secret if there is nothing of the others.
 func (m *Migration) shows(ctx context.Context, prover *proof.Prover, apiserver string) error {
-	found := 0
-	for _, resource := range m.shown() {
-		want := audit.WrittenWith(m.Config, resource, m.current)
-		shown, err := prover.Show(ctx, apiserver, resource, audit.NeedsRewrite(m.Config, resource, m.current))
-		switch {
-		case errors.Is(err, proof.ErrNoObject):
-			continue
-		case err != nil:
+	found := false
+	for _, resource := range m.samples() {
+		err := m.showsOne(ctx, prover, apiserver, resource)
+		if err != nil && !errors.Is(err, proof.ErrNoObject) {
 			return err
-		case !isAs(shown.Form, want):
-			return fmt.Errorf("apiserver %s stores %s as %s, and %s says %s: wait a minute or two until it has the key_id that its plugin names, or see to it",
-				apiserver, shown.Key, shown.Form, m.File, want)
 		}
-		found++
+		found = found || err == nil
 	}
-	if found == 0 {
-		return fmt.Errorf("nothing shows what apiserver %s stores: there is no object of what is migrated, and no Secret or ConfigMap is: name one of these with --resource too", apiserver)
+	if found {
+		return nil
 	}
-	return nil
+	return m.showsOne(ctx, prover, apiserver, fleet.Canaries()[0])
 }
 
-// shown are the resources of which an object is written: those of which there are
-// canaries, and else what is named.
-func (m *Migration) shown() []schema.GroupResource {
-	resources, all := m.wanted()
-	for _, canary := range fleet.Canaries() {
-		if all && !slices.Contains(resources, canary) {
-			resources = append(resources, canary)
-		}
+func (m *Migration) showsOne(ctx context.Context, prover *proof.Prover, apiserver string, resource schema.GroupResource) error {
+	want := audit.WrittenWith(m.Config, resource, m.current)
+	shown, err := prover.Show(ctx, apiserver, resource, audit.NeedsRewrite(m.Config, resource, m.current))
+	if err == nil && !isAs(shown.Form, want) {
+		return fmt.Errorf("apiserver %s stores %s as %s, and %s says %s: wait a minute or two until it has the key_id that its plugin names, or see to it",
+			apiserver, shown.Key, shown.Form, m.File, want)
 	}
-	return resources
+	return err
+}
+
+// samples are resources of which an object shows what each provider that is migrated
+// to is written with.
+func (m *Migration) samples() []schema.GroupResource {
+	resources, all := m.wanted()
+	if all {
+		resources = slices.Concat(resources, fleet.Canaries())
+	}
+	by := proof.Samples{}
+	for _, r := range resources {
+		with := audit.WrittenWith(m.Config, r, m.current)
+		by.Offer(string(with.Kind)+":"+with.Name, r)
+	}
+	var found []schema.GroupResource
+	for _, with := range slices.Sorted(maps.Keys(by)) {
+		found = append(found, by[with]...)
+	}
+	return found
 }
 
 // isAs reports whether an object is stored as it is to be.

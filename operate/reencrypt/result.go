@@ -20,6 +20,8 @@ type Result struct {
 	Left     []audit.Finding `json:"left"`
 	// Report is what that look counted.
 	Report *audit.Report `json:"-"`
+	// Resources are those that were looked at; none if it was everything.
+	Resources []string `json:"resources,omitempty"`
 }
 
 // ToRewrite is a row of what a migration is about.
@@ -43,7 +45,12 @@ type Rewritten struct {
 
 // look notes what is left.
 func (r *Result) look(m *Migration, report *audit.Report) {
-	r.Report, r.Revision = report, report.Revision
+	r.Report, r.Revision, r.Resources = report, report.Revision, nil
+	if resources, all := m.wanted(); !all {
+		for _, resource := range resources {
+			r.Resources = append(r.Resources, resource.String())
+		}
+	}
 	r.Left = append([]audit.Finding{}, report.Against(m.Config, m.current)...)
 }
 

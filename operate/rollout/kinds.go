@@ -55,7 +55,7 @@ func (k TwoPlugins) hashes(apiserver string, file []byte) ([]string, error) {
 func (k TwoPlugins) drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error) {
 	w.stages.changes = k.Changes
 	for i, old := range k.From { // the new one is, or will be, for what the old one was for
-		w.canaries.pair(old, k.To[i])
+		w.samples.Pair(old, k.To[i])
 	}
 	if err := w.stillSo(ctx, s); err != nil {
 		return rotation.Done{}, err

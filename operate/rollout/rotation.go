@@ -167,7 +167,7 @@ func (p *Prepared) Drive(ctx context.Context, store *reencrypt.Store, w Watcher,
 // and has objects written for that. What is not so is the error.
 func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store, clk clock.PassiveClock) error {
 	w := p.world(store, nil, clk)
-	var problems []error
+	problems := []error{proof.Named(ctx, w.fleet, w.without)}
 	seen := w.Observe(ctx)
 	for _, apiserver := range p.rotation.Apiservers {
 		providers := p.found.writing(apiserver, p.rotation.Kind.providers())
@@ -188,7 +188,7 @@ func (p *Prepared) world(store *reencrypt.Store, w Watcher, clk clock.PassiveClo
 	r := p.rotation
 	store.Audit.Names = p.found.names
 	return &world{
-		fleet: r.Fleet, store: store, watcher: w, clock: clk, without: r.Without, canaries: maps.Clone(p.found.canaries), providers: r.Kind.providers(),
+		fleet: r.Fleet, store: store, watcher: w, clock: clk, without: r.Without, samples: maps.Clone(p.found.samples), providers: r.Kind.providers(),
 		prover: &proof.Prover{Fleet: r.Fleet, Etcd: store.From, Layout: store.Audit.Layout, Names: p.found.names, Version: r.Cluster.Version},
 		stages: stages{files: r.Files, hashes: p.State.Plan.Configs, copies: r.Folder.Path},
 	}

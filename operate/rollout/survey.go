@@ -10,7 +10,7 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
-	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/proof"
 )
 
 // configurations is what the configuration files say of a rotation.
@@ -22,15 +22,15 @@ type configurations struct {
 	resources []string
 	// names are those of all providers and keys in the files.
 	names audit.Names
-	// canaries has, by the provider that writes them, the resources that are
-	// written to see what an apiserver writes with.
-	canaries canaries
+	// samples has, by the provider that writes them, the resources that are written
+	// to see what an apiserver writes with.
+	samples proof.Samples
 }
 
 // survey reads the configuration file of every apiserver. What a wildcard is for is
 // as planned, of a rotation that has begun, if the cluster does not tell.
 func (r *Rotation) survey(ctx context.Context, providers, planned []string) (configurations, error) {
-	found := configurations{files: map[string][]byte{}, parsed: map[string]*config.Configuration{}, canaries: canaries{}, names: audit.Names{}}
+	found := configurations{files: map[string][]byte{}, parsed: map[string]*config.Configuration{}, samples: proof.Samples{}, names: audit.Names{}}
 	resources := map[string]bool{}
 	for _, kind := range []config.Kind{config.KMSv1, config.KMSv2} { // of what is gone from the files too
 		found.names[kind] = slices.Clone(providers)
@@ -56,7 +56,7 @@ func (r *Rotation) survey(ctx context.Context, providers, planned []string) (con
 			chain := c.For(resource)
 			if among(chain, providers) {
 				resources[resource.String()] = true
-				found.canaries.offer(chain[0].KMS().Name, resource)
+				found.samples.Offer(chain[0].KMS().Name, resource)
 			}
 		}
 	}
@@ -137,28 +137,4 @@ func among(providers []*config.Provider, names []string) bool {
 		name := p.KMS().Name
 		return name != "" && slices.Contains(names, name)
 	})
-}
-
-// canaries are, by provider, what is written with it: Secrets and ConfigMaps, or
-// else one resource of which objects are there.
-type canaries map[string][]schema.GroupResource
-
-func (c canaries) offer(provider string, r schema.GroupResource) {
-	had := c[provider]
-	switch {
-	case slices.Contains(had, r):
-	case fleet.HasCanary(r) && len(had) > 0 && !fleet.HasCanary(had[0]):
-		c[provider] = []schema.GroupResource{r}
-	case fleet.HasCanary(r), len(had) == 0:
-		c[provider] = append(had, r)
-	}
-}
-
-// pair has two providers be written the same, of which one takes the other's place.
-func (c canaries) pair(one, other string) {
-	both := canaries{}
-	for _, r := range slices.Concat(c[one], c[other]) {
-		both.offer("", r)
-	}
-	c[one], c[other] = both[""], both[""]
 }

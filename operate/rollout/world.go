@@ -13,6 +13,7 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/reencrypt"
@@ -25,7 +26,7 @@ type world struct {
 	prover    *proof.Prover
 	stages    stages
 	store     *reencrypt.Store
-	canaries  canaries
+	samples   proof.Samples
 	providers []string // of the rotation
 	watcher   Watcher
 	clock     clock.PassiveClock
@@ -41,8 +42,16 @@ type apiservers interface {
 	ObserveOne(ctx context.Context, instance string) rotation.Instance
 }
 
+// Observe tells of the apiservers that nobody named, too: that they are there.
 func (w *world) Observe(ctx context.Context) map[string]rotation.Instance {
 	w.seen = w.fleet.Observe(ctx)
+	others, err := proof.Unnamed(ctx, w.fleet, w.without)
+	if err != nil {
+		others = []fleet.Other{{Name: "any other apiserver", Why: err.Error()}}
+	}
+	for _, other := range others {
+		w.seen[other.Name] = rotation.Instance{Problem: other.Why}
+	}
 	return w.seen
 }
 

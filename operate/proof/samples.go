@@ -1,0 +1,34 @@
+package proof
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/operate/fleet"
+)
+
+// Samples are, by what they are written with, the resources of which objects show
+// what is written with it: Secrets and ConfigMaps, or else one other.
+type Samples map[string][]schema.GroupResource
+
+// Offer adds a resource that is written with something, if it takes one more.
+func (s Samples) Offer(with string, r schema.GroupResource) {
+	had := s[with]
+	switch {
+	case slices.Contains(had, r):
+	case fleet.HasCanary(r) && len(had) > 0 && !fleet.HasCanary(had[0]):
+		s[with] = []schema.GroupResource{r}
+	case fleet.HasCanary(r), len(had) == 0:
+		s[with] = append(had, r)
+	}
+}
+
+// Pair has the same resources show two things, of which one takes the other's place.
+func (s Samples) Pair(one, other string) {
+	both := Samples{}
+	for _, r := range slices.Concat(s[one], s[other]) {
+		both.Offer("", r)
+	}
+	s[one], s[other] = both[""], both[""]
+}
