@@ -19,6 +19,7 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/healthz"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/internal/inuse"
 	"github.com/kube-atrest/atrest/internal/lookahead"
 	"github.com/kube-atrest/atrest/providers"
@@ -144,7 +145,7 @@ func (e *Encryption) Status() healthz.Status {
 	}
 	now := e.keeper.Now()
 	s := healthz.Status{
-		Process: e.process, ConfigFile: e.options.ConfigFile, ConfigHash: now.Configuration().Hash(),
+		Process: e.process, APIServerIDHash: hashed.ID(e.apiServerID), ConfigFile: e.options.ConfigFile, ConfigHash: now.Configuration().Hash(),
 		Ended: e.keeper.Ended(), Reload: e.keeper.Status(), Providers: now.Health(),
 	}
 	return s.Told(e.clock.Now())

@@ -56,6 +56,7 @@ func TestStatusIsTheCheckAsData(t *testing.T) {
 	require.Equal(t, path, s.ConfigFile)
 	require.Regexp(t, "^sha256:[0-9a-f]{64}$", s.ConfigHash)
 	require.Len(t, s.Process, 36)
+	require.Equal(t, envelope.HashKeyID("test-apiserver"), s.APIServerIDHash)
 	require.Nil(t, s.Reload)
 	require.Len(t, s.Providers, 2)
 	w := s.Providers[0]

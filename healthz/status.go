@@ -9,6 +9,10 @@ type Status struct {
 	// Process names the process, at random: whoever asks several apiservers and
 	// gets the same name has asked one of them twice.
 	Process string `json:"process"`
+	// APIServerIDHash is sha256:<hex> of the ID of the apiserver, as the label
+	// apiserver_id_hash of kube-apiserver's metrics; empty if it has none. Its
+	// identity Lease is called by that ID.
+	APIServerIDHash string `json:"apiServerIDHash,omitempty"`
 	// At is the moment.
 	At time.Time `json:"at,omitzero"`
 	// Ended reports whether encryption at rest has ended in a server that goes on: then

@@ -39,6 +39,7 @@ func New(c *rest.Config, atMost time.Duration) (*Client, error) {
 	if c.Timeout > 0 {
 		client.Timeout = min(c.Timeout, atMost)
 	}
+	c.Timeout = 0 // it would bound what Open opens, too, which the caller does
 	var err error
 	if client.http, err = rest.HTTPClientFor(c); err != nil {
 		return nil, err
@@ -114,7 +115,8 @@ func orJSON(mediaType string) string {
 	return mediaType
 }
 
-// Open asks for what is no object. The caller closes the body of the answer.
+// Open asks for what is no object. The caller closes the body of the answer, and
+// bounds the time that it takes with ctx.
 func (c *Client) Open(ctx context.Context, method, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.Base.JoinPath(path).String(), nil)
 	if err != nil {

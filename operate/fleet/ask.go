@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"k8s.io/utils/clock"
 
@@ -37,22 +38,26 @@ const (
 // ask has an apiserver tell of itself, and if fresh is true ask its plugins
 // first.
 func (m *member) ask(ctx context.Context, clk clock.PassiveClock, fresh bool) (rotation.Instance, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.api.Timeout)
+	soon, cancel := within(ctx, m.api.Timeout, reachable)
 	defer cancel()
 	if fresh {
-		if i, ok := m.askFresh(ctx, clk); ok {
+		if i, ok := m.askFresh(soon, clk); ok {
 			return i, nil
 		}
 	}
-	resp, err := m.do(ctx, http.MethodGet, healthz.Path)
+	resp, err := m.do(soon, http.MethodGet, healthz.Path)
 	if err != nil {
 		return rotation.Instance{}, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusNotFound {
-		return m.askAny(ctx, clk)
+	if resp.StatusCode != http.StatusNotFound {
+		return m.told(soon, resp, clk)
 	}
-	return m.told(ctx, resp, clk)
+	unready, err := m.unready(soon)
+	if err != nil {
+		return rotation.Instance{}, err
+	}
+	return m.measured(ctx, unready, clk)
 }
 
 // askFresh has an apiserver ask its plugins and tell of itself then. If it may
@@ -63,7 +68,7 @@ func (m *member) askFresh(ctx context.Context, clk clock.PassiveClock) (i rotati
 	if m.cannotAsk.Load() {
 		return i, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.api.Timeout/2)
+	ctx, cancel := within(ctx, m.api.Timeout/2, reachable)
 	defer cancel()
 	resp, err := m.do(ctx, http.MethodPost, healthz.AskPath)
 	if err != nil {
@@ -92,12 +97,11 @@ func (m *member) told(ctx context.Context, resp *http.Response, clk clock.Passiv
 	return observe.Status(data, moment)
 }
 
-// askAny asks a kube-apiserver that is not of this project.
-func (m *member) askAny(ctx context.Context, clk clock.PassiveClock) (rotation.Instance, error) {
-	unready, err := m.unready(ctx)
-	if err != nil {
-		return rotation.Instance{}, err
-	}
+// measured is what the metrics of a kube-apiserver that is not of this project tell.
+// They are long, and have a time of their own.
+func (m *member) measured(ctx context.Context, unready string, clk clock.PassiveClock) (rotation.Instance, error) {
+	ctx, cancel := within(ctx, m.metrics, "is it up? If it is, give its metrics more time")
+	defer cancel()
 	resp, err := m.do(ctx, http.MethodGet, metricsPath)
 	if err != nil {
 		return rotation.Instance{}, err
@@ -108,6 +112,9 @@ func (m *member) askAny(ctx context.Context, clk clock.PassiveClock) (rotation.I
 	}
 	body := kubeapi.Bound(resp.Body, maxMetrics)
 	i, err := observe.Metrics(body, unready, observe.MomentOf(resp.Header, clk.Now()))
+	if cut := ctx.Err(); cut != nil {
+		err = cut // the answer may look whole all the same, when the server ends it with the connection
+	}
 	if err != nil {
 		return rotation.Instance{}, m.failure(ctx, err)
 	}
@@ -158,6 +165,24 @@ func (m *member) do(ctx context.Context, method, path string) (*http.Response, e
 	return resp, nil
 }
 
+// reachable is what to do about an apiserver that does not answer.
+const reachable = "is it up, and can it be reached from here?"
+
+// late is why nothing is waited for any longer, and what to do.
+type late struct {
+	after  time.Duration
+	remedy string
+}
+
+func (l *late) Error() string { return "no answer within " + l.after.String() }
+
+func (l *late) Unwrap() error { return context.DeadlineExceeded }
+
+// within bounds what is done by a time, of which [member.failure] tells.
+func within(ctx context.Context, d time.Duration, remedy string) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, &late{d, remedy})
+}
+
 // failure says what to do about an error of a connection.
 func (m *member) failure(ctx context.Context, err error) error {
 	var distrust *tls.CertificateVerificationError
@@ -166,11 +191,13 @@ func (m *member) failure(ctx context.Context, err error) error {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return context.Canceled
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("no answer from %s within %s: is it up, and can it be reached from here?", m.api.Base.Host, m.api.Timeout)
+		l := &late{m.api.Timeout, reachable}
+		errors.As(context.Cause(ctx), &l)
+		return fmt.Errorf("no answer from %s within %s: %s", m.api.Base.Host, l.after, l.remedy)
 	case errors.As(err, &distrust):
 		return fmt.Errorf("%w: check the address and the CA in the kubeconfig", err)
 	case errors.As(err, &cut):
-		return fmt.Errorf("%w: is it up, and can it be reached from here?", err)
+		return fmt.Errorf("%w: %s", err, reachable)
 	}
 	return err
 }

@@ -5,16 +5,19 @@
 // An apiserver of this project tells it at /debug/encryption, any kube-apiserver
 // by its metrics and /readyz/kms-providers. What it last wrote with moves only
 // when it writes, so there are canaries: objects that are there to be written
-// through one apiserver.
+// through one apiserver ([Fleet.Write]) and read through the others ([Fleet.Read]).
 //
 // Each [Member] has to lead past any load balancer. Behind one, an answer is of
 // some apiserver, and nobody knows of which. [New] refuses two members with one
-// address, and an apiserver of this project names its process, so that it is
-// noticed when one answers for two. Any other kube-apiserver tells nothing that
-// would tell it from its neighbour on the same host.
+// address. An apiserver of this project names its process, and any kube-apiserver
+// its identity, so that it is noticed when one answers for two. Which apiservers
+// there are that nobody named is told by the cluster ([Fleet.Others]).
 //
-// The user needs the verb get for the nonResourceURLs /debug/encryption,
-// /metrics and /readyz/*, if it may also the verb post for
-// /debug/encryption/ask (see [AskingPlugins]), and for canaries the verbs
-// create, patch and delete for secrets and configmaps in one namespace.
+// The user needs the verb get for the nonResourceURLs /debug/encryption, /metrics
+// and /readyz/*, if it may also the verb post for /debug/encryption/ask (see
+// [AskingPlugins]). For canaries it needs the verbs get, create, patch and delete
+// for secrets and configmaps in one namespace, for another object get and patch, and
+// to know of others the verb list for leases (coordination.k8s.io) in kube-system and
+// for endpointslices (discovery.k8s.io) in default. [Fleet.Denied] tells which it has
+// not.
 package fleet

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,9 +20,6 @@ import (
 // Timeout bounds what is asked of one apiserver, unless the timeout of its
 // Config is shorter.
 const Timeout = 5 * time.Second
-
-// DefaultMetricsTimeout bounds the answer of one apiserver with all its metrics.
-const DefaultMetricsTimeout = 30 * time.Second
 
 // Member is an apiserver of a cluster.
 type Member struct {
@@ -56,39 +52,11 @@ type Fleet struct {
 type member struct {
 	name string
 	api  *kubeapi.Client
+	// metrics bounds the answer with all its metrics.
+	metrics time.Duration
 	// cannotAsk is that it cannot be told to ask its plugins.
 	cannotAsk atomic.Bool
 }
-
-// Option changes what a Fleet does.
-type Option func(*Fleet)
-
-// CanariesIn has canaries live in a namespace that is there, instead of
-// kube-system.
-func CanariesIn(namespace string) Option {
-	return func(f *Fleet) { f.namespace = namespace }
-}
-
-// AskingPlugins has each apiserver of this project ask its plugins whenever it is
-// observed, so that it knows of a new key_id then, and not a minute later. It
-// takes the verb post for the nonResourceURL /debug/encryption/ask. An apiserver
-// that refuses it, or is older, tells what it knows, and is not tried again.
-func AskingPlugins() Option { return func(f *Fleet) { f.fresh = true } }
-
-// SeparateServers has members taken for apiservers of their own though they tell
-// one identity ([rotation.Instance.Server]), which kube-apiserver makes of the name
-// of its host alone.
-func SeparateServers(names ...string) Option {
-	return func(f *Fleet) {
-		for _, name := range names {
-			f.separate[name] = true
-		}
-	}
-}
-
-// MetricsTimeout bounds the answer of one apiserver with all its metrics, instead
-// of [DefaultMetricsTimeout], unless the timeout of its Config is shorter.
-func MetricsTimeout(d time.Duration) Option { return func(f *Fleet) { f.metrics = d } }
 
 // New is the fleet of members, which have names and addresses of their own. The
 // clock says when they answered.
@@ -96,13 +64,14 @@ func New(members []Member, clk clock.PassiveClock, options ...Option) (*Fleet, e
 	if len(members) == 0 {
 		return nil, errors.New("no apiservers: name each that there is")
 	}
-	f := &Fleet{clock: clk, namespace: "kube-system", run: rand.Text(), separate: map[string]bool{}, metrics: DefaultMetricsTimeout, last: map[string]rotation.Instance{}}
+	f := &Fleet{clock: clk, namespace: "kube-system", run: rand.Text(), metrics: DefaultMetricsTimeout,
+		separate: map[string]bool{}, last: map[string]rotation.Instance{}}
 	for _, o := range options {
 		o(f)
 	}
 	at := map[string]string{}
 	for _, m := range members {
-		added, err := newMember(m)
+		added, err := newMember(m, f.metrics)
 		if err != nil {
 			return nil, err
 		}
@@ -116,10 +85,15 @@ func New(members []Member, clk clock.PassiveClock, options ...Option) (*Fleet, e
 		at[address] = m.Name
 		f.members = append(f.members, added)
 	}
+	for name := range f.separate {
+		if _, ok := f.member(name); !ok {
+			return nil, fmt.Errorf("apiserver %q is to be separate, and there is none of that name: name those of the fleet", name)
+		}
+	}
 	return f, nil
 }
 
-func newMember(m Member) (*member, error) {
+func newMember(m Member, metrics time.Duration) (*member, error) {
 	if m.Name == "" {
 		return nil, errors.New("an apiserver has no name: name each")
 	}
@@ -130,7 +104,10 @@ func newMember(m Member) (*member, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client for apiserver %q: %w: check the kubeconfig", m.Name, err)
 	}
-	return &member{name: m.Name, api: api}, nil
+	if m.Config.Timeout > 0 {
+		metrics = min(metrics, m.Config.Timeout)
+	}
+	return &member{name: m.Name, api: api, metrics: metrics}, nil
 }
 
 // Names are those of the members, in their order.
@@ -163,7 +140,7 @@ func (f *Fleet) member(name string) (*member, bool) {
 // Observe asks all apiservers at once, and gives what each told, by name. One
 // that does not answer now keeps what it told last, from then, with a Problem:
 // why, and what to do. One that never answered has nothing but a Problem, and so
-// have two that one process answers for: of which of them, nobody knows.
+// have two that one apiserver answers for: of which of them, nobody knows.
 func (f *Fleet) Observe(ctx context.Context) map[string]rotation.Instance {
 	before := f.latest()
 	answers := make([]rotation.Instance, len(f.members))
@@ -177,8 +154,8 @@ func (f *Fleet) Observe(ctx context.Context) map[string]rotation.Instance {
 		told[m.name] = answers[i]
 	}
 	for name, instance := range told {
-		if other, same := sameProcess(name, instance.Process, told, before); same {
-			instance = rotation.Instance{Problem: fmt.Sprintf("what answers here answers as %s too: give the address of each apiserver, past any load balancer", other)}
+		if problem := f.shared(name, instance, told, before); problem != "" {
+			instance = rotation.Instance{Problem: problem}
 		}
 		seen[name] = instance
 	}
@@ -190,19 +167,6 @@ func (f *Fleet) latest() map[string]rotation.Instance {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.last)
-}
-
-// sameProcess finds another apiserver that a process answered for, now or the
-// last time: a load balancer may lead to one and then to another.
-func sameProcess(name, process string, answers ...map[string]rotation.Instance) (other string, found bool) {
-	for _, all := range answers {
-		for _, other := range slices.Sorted(maps.Keys(all)) {
-			if process != "" && other != name && all[other].Process == process {
-				return other, true
-			}
-		}
-	}
-	return "", false
 }
 
 func (f *Fleet) observe(ctx context.Context, m *member) rotation.Instance {

@@ -46,6 +46,7 @@ type server struct {
 	// undeletable is the path of an object that cannot be deleted.
 	undeletable string
 	asked       []string
+	queries     map[string]string // the last of each path
 }
 
 type reply struct {
@@ -54,7 +55,7 @@ type reply struct {
 }
 
 func newServer(t *testing.T, answers map[string]reply) *server {
-	s := &server{t: t, answers: answers, objects: map[string]stored{}}
+	s := &server{t: t, answers: answers, objects: map[string]stored{}, queries: map[string]string{}}
 	s.Server = httptest.NewTLSServer(s)
 	t.Cleanup(s.Close)
 	return s
@@ -76,6 +77,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	w.Header()["Date"] = nil // the clock of these tests is another
 	s.asked = append(s.asked, r.Method+" "+r.URL.Path)
+	s.queries[r.URL.Path] = r.URL.RawQuery
 	question := r.URL.Path
 	switch {
 	case r.Method == http.MethodPost && question == healthz.AskPath:

@@ -119,14 +119,13 @@ func (m *member) change(ctx context.Context, r kubeapi.Request) (int64, error) {
 	return version, nil
 }
 
-// send asks for a change of an object, and says what to do when there is no answer.
+// send asks for objects or a change of one, and says what to do when there is no
+// answer.
 func (m *member) send(ctx context.Context, r kubeapi.Request, out any) error {
-	err := m.api.Ask(ctx, r, out)
-	var answer apierrors.APIStatus
-	if err == nil || errors.As(err, &answer) {
-		return err
+	if err := m.api.Ask(ctx, r, out); err != nil {
+		return m.failure(ctx, err)
 	}
-	return m.failure(ctx, err)
+	return nil
 }
 
 // forbidden adds what the user needs to an error that says it may not.

@@ -54,7 +54,7 @@ func Status(data []byte, m Moment) (rotation.Instance, error) {
 	if err != nil {
 		return rotation.Instance{}, err
 	}
-	i := rotation.Instance{CheckedAt: m.At, Process: s.Process, ConfigHash: s.ConfigHash, Providers: map[string]rotation.Provider{}}
+	i := rotation.Instance{CheckedAt: m.At, Process: s.Process, Server: s.APIServerIDHash, ConfigHash: s.ConfigHash, Providers: map[string]rotation.Provider{}}
 	if s.Ended {
 		i.Problem = s.Line()
 	}

@@ -1,0 +1,118 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/kube-atrest/atrest/internal/kubeapi"
+)
+
+// The Service that leads to all kube-apiservers.
+const (
+	serviceNamespace = "default"
+	serviceName      = "kubernetes"
+	serviceLabel     = "kubernetes.io/service-name"
+	endpointsRights  = "the user needs the verb list for endpointslices (discovery.k8s.io), or get for endpoints, in namespace " + serviceNamespace
+)
+
+// endpointSlices are a list of EndpointSlices.
+type endpointSlices struct {
+	Items []struct {
+		Endpoints []struct {
+			Addresses []string `json:"addresses"`
+		} `json:"endpoints"`
+	} `json:"items"`
+}
+
+// endpoints are the addresses of the Service of the apiservers, also of those that
+// are not ready. It is an error if there are none.
+func (f *Fleet) endpoints(ctx context.Context) ([]string, error) {
+	var listed endpointSlices
+	_, failure := f.list(ctx, kubeapi.Request{Method: http.MethodGet, Query: url.Values{"labelSelector": {serviceLabel + "=" + serviceName}},
+		Path: []string{"apis", "discovery.k8s.io", "v1", "namespaces", serviceNamespace, "endpointslices"}}, &listed)
+	var found []string
+	for _, s := range listed.Items {
+		for _, e := range s.Endpoints {
+			found = append(found, e.Addresses...)
+		}
+	}
+	if len(found) > 0 {
+		return distinct(found), nil
+	}
+	found, err := f.legacyEndpoints(ctx)
+	switch {
+	case len(found) > 0:
+		return distinct(found), nil
+	case failure != nil || err != nil:
+		return nil, forbidden(errors.Join(failure, err), endpointsRights)
+	}
+	return nil, errors.New("there are no endpoints of the Service kubernetes in namespace default: an aggregated apiserver has neither; ask a kube-apiserver which there are")
+}
+
+// legacyEndpoints are those of a cluster without EndpointSlices.
+func (f *Fleet) legacyEndpoints(ctx context.Context) ([]string, error) {
+	type address struct {
+		IP string `json:"ip"`
+	}
+	var endpoints struct {
+		Subsets []struct {
+			Ready    []address `json:"addresses"`
+			NotReady []address `json:"notReadyAddresses"`
+		} `json:"subsets"`
+	}
+	_, err := f.list(ctx, kubeapi.Request{Method: http.MethodGet,
+		Path: []string{"api", "v1", "namespaces", serviceNamespace, "endpoints", serviceName}}, &endpoints)
+	var found []string
+	for _, s := range endpoints.Subsets {
+		for _, a := range slices.Concat(s.Ready, s.NotReady) {
+			found = append(found, a.IP)
+		}
+	}
+	return found, err
+}
+
+// distinct are addresses, each once and in one form.
+func distinct(addresses []string) []string {
+	all := make([]string, len(addresses))
+	for i, a := range addresses {
+		all[i] = normal(a)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// normal is the one form of an address, which is an IP or a name.
+func normal(address string) string {
+	if ip, err := netip.ParseAddr(address); err == nil {
+		return ip.Unmap().String()
+	}
+	return strings.ToLower(address)
+}
+
+// elsewhere are apiservers at addresses that no member has.
+func (f *Fleet) elsewhere(addresses []string) []Other {
+	known, why := map[string]bool{}, "it is an endpoint of the Service kubernetes in namespace default, and the address of no apiserver that is named"
+	var behindNames []string
+	for _, m := range f.members {
+		host := m.api.Base.Hostname()
+		known[normal(host)] = true
+		if _, err := netip.ParseAddr(host); err != nil {
+			behindNames = append(behindNames, m.name)
+		}
+	}
+	if len(behindNames) > 0 {
+		why += "; it may be one of those that are reached by a name of their host: " + strings.Join(behindNames, ", ")
+	}
+	var others []Other
+	for _, a := range addresses {
+		if !known[a] {
+			others = append(others, Other{Name: a, Why: why})
+		}
+	}
+	return others
+}
