@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"hash/fnv"
 	"net"
 	"os"
 	"path/filepath"
@@ -111,6 +112,13 @@ func (*connections) HandleRPC(context.Context, stats.RPCStats)                  
 // Endpoint is where it serves.
 func (s *Server) Endpoint() string { return s.endpoint }
 
+// Cluster is the id of its cluster, another one for each server.
+func (s *Server) Cluster() uint64 {
+	id := fnv.New64a()
+	_, _ = id.Write([]byte(s.endpoint)) // it has no error
+	return id.Sum64()
+}
+
 // Store sets a key.
 func (s *Server) Store(key string, value []byte) { s.change(key, version{value: value}) }
 
@@ -194,7 +202,7 @@ func (s *Server) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse
 	case at > s.revision:
 		return nil, rpctypes.ErrGRPCFutureRev
 	}
-	answer := &pb.RangeResponse{Header: &pb.ResponseHeader{Revision: s.revision}}
+	answer := &pb.RangeResponse{Header: &pb.ResponseHeader{ClusterId: s.Cluster(), Revision: s.revision}}
 	for _, key := range s.within(r) {
 		v, ok := s.at(key, at)
 		if !ok {

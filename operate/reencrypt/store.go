@@ -105,7 +105,10 @@ func (s *Store) countEach(ctx context.Context, resources []schema.GroupResource)
 // look walks a part of the store.
 func (s *Store) look(ctx context.Context, within string, each func(schema.GroupResource, string, audit.Form)) (*audit.Report, error) {
 	o := s.Audit
-	o.Within, o.Each = within, each
+	o.Each = each
+	if within != "" {
+		o.Within = []string{within}
+	}
 	return s.Walk(ctx, s.From, o)
 }
 
