@@ -177,7 +177,7 @@ func (s *Server) Requests() []*pb.RangeRequest {
 	return slices.Clone(s.requests)
 }
 
-// Served is how many bytes the answers have had so far.
+// Served is how many bytes the answers have had so far, without their headers.
 func (s *Server) Served() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +218,7 @@ func (s *Server) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse
 		}
 	}
 	s.after(answer)
-	s.served += int64(proto.Size(protoadapt.MessageV2Of(answer)))
+	s.served += int64(proto.Size(protoadapt.MessageV2Of(&pb.RangeResponse{Kvs: answer.Kvs, More: answer.More, Count: answer.Count})))
 	return answer, nil
 }
 
