@@ -153,6 +153,15 @@ var typeNames = map[string]bool{
 
 const redacted = "[redacted]"
 
+// withoutSecret takes out what follows "secret:". Without a space between the two
+// it is no field of its own: indented as it likes, it continues the value above it.
+func withoutSecret(text string) string {
+	return afterSecret.ReplaceAllString(text, "secret:"+redacted)
+}
+
+// shownValue is a value of the file within a message.
+func shownValue(value string) string { return shorten(withoutSecret(value), maxValue) }
+
 // scrub takes out of a decoding error what could be key material, and puts it
 // on one line.
 func scrub(text string) string {
@@ -164,7 +173,7 @@ func scrub(text string) string {
 		text = "time: invalid duration " + value
 	}
 	text, _, _ = strings.Cut(text, " of type struct {") // followed by Go source
-	text = afterSecret.ReplaceAllString(text, "secret:"+redacted)
+	text = withoutSecret(text)
 	text = longWord.ReplaceAllStringFunc(text, func(word string) string {
 		if typeNames[word] {
 			return word

@@ -45,7 +45,7 @@ func (c *checker) kmsVersion(version string, at *field.Path) Kind {
 // kmsName keeps kube-apiserver's rule to the letter: a name counts as taken for
 // any v2 provider after it, for a v1 provider only while reloading.
 func (c *checker) kmsName(in *apiserver.KMSConfiguration, at *field.Path) {
-	name := shorten(in.Name, maxValue)
+	name := shownValue(in.Name)
 	if in.Name == "" {
 		c.report(field.Required(at, "name is a mandatory field for a provider: it is stored with every value"))
 	}
@@ -74,7 +74,7 @@ const endpointForm = "write unix:///path/to/the.sock, or unix:///@name for an ab
 
 // address checks an endpoint and gives the socket that it means.
 func (c *checker) address(endpoint string, at *field.Path) string {
-	shown := shorten(endpoint, maxValue)
+	shown := shownValue(endpoint)
 	if endpoint == "" {
 		c.report(field.Invalid(at, "", "endpoint is a mandatory field for a kms: "+endpointForm))
 		return ""
@@ -82,7 +82,7 @@ func (c *checker) address(endpoint string, at *field.Path) string {
 	u, err := url.Parse(endpoint)
 	if err != nil {
 		c.report(field.Invalid(at, shown, fmt.Sprintf("invalid endpoint for kms provider, error: %s: %s",
-			shorten(err.Error(), maxText), endpointForm)))
+			shorten(withoutSecret(err.Error()), maxText), endpointForm)))
 		return ""
 	}
 	if u.Scheme != "unix" {

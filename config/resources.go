@@ -56,7 +56,7 @@ func (c *checker) overlap(in []string, at *field.Path) {
 	for _, name := range in {
 		resource := schema.ParseGroupResource(name)
 		if seen.Has(resource) && duplicate == "" {
-			duplicate = shorten(name, maxValue)
+			duplicate = shownValue(name)
 			c.report(field.Invalid(at, duplicate, "the same resource cannot be specified multiple times: remove one"))
 		}
 		seen.Insert(resource)
@@ -65,7 +65,7 @@ func (c *checker) overlap(in []string, at *field.Path) {
 	for _, name := range in {
 		r := schema.ParseGroupResource(name)
 		if r.Resource == "*" && (groups[r.Group] > 1 || r == everything && len(in) > 1) {
-			c.report(field.Invalid(at, shorten(name, maxValue), "using overlapping resources such as 'secrets' and '*.' "+
+			c.report(field.Invalid(at, shownValue(name), "using overlapping resources such as 'secrets' and '*.' "+
 				"in the same resource list is not allowed as they will be masked: keep the wildcard, or the names"))
 			return
 		}
@@ -77,7 +77,7 @@ func (c *checker) overlap(in []string, at *field.Path) {
 func (c *checker) masked(m mention, at *field.Path) {
 	for _, wildcard := range []schema.GroupResource{{Group: m.resource.Group, Resource: "*"}, everything} {
 		if path, ok := c.wildcards[wildcard]; ok {
-			name := shorten(nameOf(m.resource), maxValue)
+			name := shownValue(nameOf(m.resource))
 			remedy := "move this entry before that one"
 			if m.resource == wildcard {
 				remedy = "join the two entries"
@@ -91,7 +91,7 @@ func (c *checker) masked(m mention, at *field.Path) {
 
 // checkName gives the first thing that is wrong with a resource's name.
 func checkName(name string, at *field.Path) *field.Error {
-	shown := shorten(name, maxValue)
+	shown := shownValue(name)
 	r := schema.ParseGroupResource(name)
 	switch {
 	case strings.ToLower(name) != name:

@@ -131,6 +131,9 @@ var misplaced = []string{
 	"[{aescbc: {keys: [{name: a, secret: %s}]}}\n",
 	"[{aescbc: {keys: [{name: a, secret: %s}]}}]\nkind: EncryptionConfiguration",
 	"[{aescbc: {keys: [{name: a, secret: %s}]}}]\n%s: a",
+	"\n  - kms:\n      apiVersion: v2\n      name: a\n       secret:%s\n      endpoint: unix:///a",
+	"\n  - kms:\n      apiVersion: v2\n      name: a\n      endpoint: unix:///a\n       secret:%s%zz",
+	"\n  - kms:\n      apiVersion: v2\n      name: a\n      endpoint: a\n       secret:%s",
 }
 
 func TestKeysAreNeverShown(t *testing.T) {
@@ -144,9 +147,9 @@ func TestKeysAreNeverShown(t *testing.T) {
 			base64.StdEncoding.EncodeToString, base64.URLEncoding.EncodeToString, hex.EncodeToString,
 		}).Draw(rt, "encoding")
 		first := rapid.SampledFrom(heads).Draw(rt, "head")
-		names := rapid.SampledFrom([]string{"[secrets]", "[secrets]", "[Secrets]", "[secrets, secrets]"}).Draw(rt, "resources")
+		names := rapid.SampledFrom([]string{"[secrets]", "[secrets]", "[Secrets]", "[secrets, secrets]", "\n  - secrets\n    secret:%s"}).Draw(rt, "resources")
 		for _, providers := range misplaced {
-			text := first + "resources:\n- resources: " + names + "\n  providers: " + strings.ReplaceAll(providers, "%s", encode(secret)) + "\n"
+			text := first + "resources:\n- resources: " + strings.ReplaceAll(names+"\n  providers: "+providers, "%s", encode(secret)) + "\n"
 			c, err := Parse([]byte(text), Options{File: "config.yaml", KMSv1: true})
 			if err == nil {
 				accepted++

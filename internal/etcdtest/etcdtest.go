@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"hash/fnv"
 	"net"
 	"os"
 	"path/filepath"
@@ -111,6 +112,13 @@ func (*connections) HandleRPC(context.Context, stats.RPCStats)                  
 // Endpoint is where it serves.
 func (s *Server) Endpoint() string { return s.endpoint }
 
+// Cluster is the id of its cluster, another one for each server.
+func (s *Server) Cluster() uint64 {
+	id := fnv.New64a()
+	_, _ = id.Write([]byte(s.endpoint)) // it has no error
+	return id.Sum64()
+}
+
 // Store sets a key.
 func (s *Server) Store(key string, value []byte) { s.change(key, version{value: value}) }
 
@@ -169,7 +177,7 @@ func (s *Server) Requests() []*pb.RangeRequest {
 	return slices.Clone(s.requests)
 }
 
-// Served is how many bytes the answers have had so far.
+// Served is how many bytes the answers have had so far, without their headers.
 func (s *Server) Served() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +202,7 @@ func (s *Server) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse
 	case at > s.revision:
 		return nil, rpctypes.ErrGRPCFutureRev
 	}
-	answer := &pb.RangeResponse{Header: &pb.ResponseHeader{Revision: s.revision}}
+	answer := &pb.RangeResponse{Header: &pb.ResponseHeader{ClusterId: s.Cluster(), Revision: s.revision}}
 	for _, key := range s.within(r) {
 		v, ok := s.at(key, at)
 		if !ok {
@@ -210,7 +218,7 @@ func (s *Server) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse
 		}
 	}
 	s.after(answer)
-	s.served += int64(proto.Size(protoadapt.MessageV2Of(answer)))
+	s.served += int64(proto.Size(protoadapt.MessageV2Of(&pb.RangeResponse{Kvs: answer.Kvs, More: answer.More, Count: answer.Count})))
 	return answer, nil
 }
 

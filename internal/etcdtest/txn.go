@@ -30,7 +30,7 @@ func (s *Server) Txn(_ context.Context, r *pb.TxnRequest) (*pb.TxnResponse, erro
 	for _, o := range operations {
 		answer.Responses = append(answer.Responses, s.operate(key, o))
 	}
-	answer.Header = &pb.ResponseHeader{Revision: s.revision}
+	answer.Header = &pb.ResponseHeader{ClusterId: s.Cluster(), Revision: s.revision}
 	return answer, nil
 }
 

@@ -30,5 +30,5 @@ func (w *watches) Watch(stream pb.Watch_WatchServer) error {
 func (s *Server) header() *pb.ResponseHeader {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &pb.ResponseHeader{Revision: s.revision}
+	return &pb.ResponseHeader{ClusterId: s.Cluster(), Revision: s.revision}
 }

@@ -73,6 +73,24 @@ func (r *Report) Against(c *config.Configuration, current Current) []Finding {
 	return found
 }
 
+// Undated are the KMS v2 providers, by name, of which current does not tell the
+// key_id though objects are stored with them that are to be: whether those are
+// [Outdated] is not known, and Against says nothing of it.
+func (r *Report) Undated(c *config.Configuration, current Current) []string {
+	var names []string
+	for _, resource := range r.Resources {
+		e := expectationOf(c, resource.Name, current)
+		for _, stored := range resource.Forms {
+			written := e.judge(stored.Form) == "" && stored.Kind == config.KMSv2
+			if written && e.current(stored.Name) == "" && !slices.Contains(names, stored.Name) {
+				names = append(names, stored.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // Broken lists what no configuration can read, and what did not open.
 func (r *Report) Broken() []Finding {
 	var found []Finding

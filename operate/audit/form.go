@@ -48,11 +48,17 @@ type Form struct {
 	KeyID string `json:"keyID,omitempty"`
 	// DEKSource is set for KMS.
 	DEKSource DEKSource `json:"dekSource,omitempty"`
+	// Begins is the kind that an [Undecodable] value begins as, if it does: all
+	// that is left to tell whose key it could need.
+	Begins config.Kind `json:"begins,omitempty"`
 }
 
 // String names kind, name and key_id in one line.
 func (f Form) String() string {
 	text := string(f.Kind)
+	if f.Begins != "" {
+		text += " " + string(f.Begins)
+	}
 	if f.Name != "" {
 		text += fmt.Sprintf(" %q", f.Name)
 	}
@@ -144,7 +150,7 @@ func inspectEncrypted(f stored.Format, rest []byte, names Names) Inspection {
 	kind := config.Kind(f.Kind)
 	name, payload, err := split(f, rest, names[kind])
 	if err != nil {
-		return broken(Undecodable, fmt.Errorf("%s: %w", kind, err))
+		return undecodable(kind, fmt.Errorf("%s: %w", kind, err))
 	}
 	i := Inspection{Form: Form{Kind: kind, Name: name}}
 	switch f {
@@ -154,9 +160,14 @@ func inspectEncrypted(f stored.Format, rest []byte, names Names) Inspection {
 		err = i.readKMSv1(payload)
 	}
 	if err != nil {
-		return broken(Undecodable, fmt.Errorf("%s %q: %w", kind, name, err))
+		return undecodable(kind, fmt.Errorf("%s %q: %w", kind, name, err))
 	}
 	return i
+}
+
+// undecodable is what begins as a kind, and is damaged.
+func undecodable(begins config.Kind, problem error) Inspection {
+	return Inspection{Form: Form{Kind: Undecodable, Begins: begins}, Problem: problem}
 }
 
 func (i *Inspection) readKMSv2(payload []byte) error {
@@ -176,16 +187,23 @@ func (i *Inspection) readKMSv2(payload []byte) error {
 
 // readKMSv1 reads the sealed DEK, which follows its length in two bytes.
 func (i *Inspection) readKMSv1(payload []byte) error {
-	if len(payload) < 2 {
-		return errCutOff
-	}
-	n := int(binary.BigEndian.Uint16(payload))
-	if n == 0 || len(payload)-2-n < minAESGCM {
+	n, ok := sealedBefore(payload)
+	if !ok {
 		return errCutOff
 	}
 	i.Form.DEKSource = DEK
 	i.WrappedDEK = payload[2 : 2+n]
 	return nil
+}
+
+// sealedBefore is how long the sealed DEK is before the value of KMS v1, if
+// there is room for both.
+func sealedBefore(payload []byte) (n int, ok bool) {
+	if len(payload) < 2 {
+		return 0, false
+	}
+	n = int(binary.BigEndian.Uint16(payload))
+	return n, n > 0 && len(payload)-2-n >= minAESGCM
 }
 
 var errCutOff = errors.New("is cut off: restore it from a backup")
@@ -207,9 +225,17 @@ func fits(f stored.Format, payload []byte) bool {
 		return len(payload) >= minSecretbox
 	case stored.AESCBC:
 		return len(payload) >= minAESCBC && len(payload)%blockAESCBC == 0
+	case stored.KMSv1:
+		n, ok := sealedBefore(payload)
+		return ok && n <= maxSealedDEK
 	}
 	return true
 }
+
+// maxSealedDEK bounds a DEK as a KMS v1 plugin seals it, in bytes, where it helps
+// to tell the end of a name from a ':' within it: two letters, taken for a
+// length, are more.
+const maxSealedDEK = 8 << 10
 
 // maxName bounds the name of a key that is looked for, in bytes.
 const maxName = 253
@@ -218,9 +244,22 @@ const maxName = 253
 // go first, the longest of them. Else the name ends at the first ':' after
 // which the rest can be a payload, and before which there is only text.
 func split(f stored.Format, rest []byte, known []string) (name string, payload []byte, err error) {
+	name, payload, err = splitWhere(func(payload []byte) bool { return fits(f, payload) }, f, rest, known)
+	if err == nil || f != stored.KMSv1 {
+		return name, payload, err
+	}
+	possible := func(payload []byte) bool { _, ok := sealedBefore(payload); return ok }
+	if name, payload, err := splitWhere(possible, f, rest, known); err == nil {
+		return name, payload, nil
+	}
+	return "", nil, err
+}
+
+// splitWhere is split, where the payload is to fit.
+func splitWhere(fits func([]byte) bool, f stored.Format, rest []byte, known []string) (name string, payload []byte, err error) {
 	for _, k := range known {
 		after, ok := bytes.CutPrefix(rest, []byte(k+":"))
-		if ok && len(k) > len(name) && fits(f, after) {
+		if ok && len(k) > len(name) && fits(after) {
 			name, payload = k, after
 		}
 	}
@@ -235,7 +274,7 @@ func split(f stored.Format, rest []byte, known []string) (name string, payload [
 		if i == 0 || !isText(rest[:i]) {
 			return "", nil, err
 		}
-		if fits(f, rest[i+1:]) {
+		if fits(rest[i+1:]) {
 			return string(rest[:i]), rest[i+1:], nil
 		}
 		err = fmt.Errorf("%s %q: %w", f.NameOf, rest[:i], errCutOff)

@@ -1,15 +1,22 @@
 package audit
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Report is what a walk counted. It holds etcd keys, names of keys and
 // providers, and key_ids, and never a value.
 type Report struct {
-	// Prefix is where the walk was, and Revision that of etcd for all of it.
+	// Prefix is where the walk was, and Revision that of etcd for all of it. Of a
+	// walk of several paths or etcds it is that of the first.
 	Prefix   string `json:"prefix"`
 	Revision int64  `json:"revision"`
-	// Cluster is the id of the etcd cluster; 0 for a snapshot.
-	Cluster uint64 `json:"cluster,omitempty"`
+	// Cluster is the id of the etcd cluster that was walked, 0 if none is known,
+	// as of a snapshot. Parts are the etcds, if there were several.
+	Cluster uint64 `json:"cluster,omitempty,string"`
+	Parts   []Part `json:"parts,omitempty"`
 	// Objects and Bytes count the values and their stored length.
 	Objects int64 `json:"objects"`
 	Bytes   int64 `json:"bytes"`
@@ -20,6 +27,10 @@ type Report struct {
 	Problems []Problem `json:"problems,omitempty"`
 	// Guessed are resources whose group the etcd key does not tell; see [Layout].
 	Guessed []string `json:"guessed,omitempty"`
+	// Everywhere reports whether the whole keyspace was walked, and Elsewhere what
+	// there is outside the layout's prefix.
+	Everywhere bool        `json:"everywhere,omitempty"`
+	Elsewhere  []Elsewhere `json:"elsewhere,omitempty"`
 	// Opened reports whether each object was to be opened.
 	Opened bool `json:"opened"`
 }
@@ -62,10 +73,35 @@ type Problem struct {
 	Why string `json:"why"`
 }
 
-// NotEmpty is an error if nothing at all was found, which would pass every check.
+// NotEmpty is an error if nothing at all was found below the prefix, which would
+// pass every check. It names what else there is, if that was looked at.
 func (r *Report) NotEmpty() error {
-	if r.Objects > 0 {
+	below, others := r.Objects, []string{}
+	for _, e := range r.Elsewhere {
+		below -= e.Encrypted
+		others = append(others, e.Prefix)
+	}
+	if below > 0 {
 		return nil
 	}
-	return fmt.Errorf("nothing at all is stored below %s: name the etcd of the apiservers, and their --etcd-prefix with --prefix", r.Prefix)
+	found := ""
+	if len(others) > 0 {
+		found = fmt.Sprintf(" (it has keys below %s)", strings.Join(others[:min(len(others), maxNamed)], ", "))
+	}
+	return fmt.Errorf("nothing at all is stored below %s: name the etcd of the apiservers%s, and their --etcd-prefix with --prefix", r.Prefix, found)
 }
+
+// addParts adds what was walked of several etcds.
+func (r *Report) addParts(parts []Part) {
+	for _, part := range parts {
+		i := slices.IndexFunc(r.Parts, func(p Part) bool { return p.Place == part.Place })
+		if i < 0 {
+			r.Parts = append(r.Parts, part)
+			continue
+		}
+		r.Parts[i].Objects += part.Objects
+	}
+}
+
+// maxNamed is how many prefixes an error names.
+const maxNamed = 8

@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -32,13 +33,17 @@ type Layout struct {
 }
 
 // NewLayout is the layout under a prefix, which with or without a slash at its
-// end means the same; "" is [DefaultPrefix]. told adds to Kubernetes' own
+// beginning and end means the same, as to an apiserver; "" is [DefaultPrefix]. told adds to Kubernetes' own
 // resources, or overrules them: by path under the prefix, of one or two parts.
 func NewLayout(prefix string, told map[string]schema.GroupResource) Layout {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
+	prefix = path.Join("/", prefix)
 	paths := maps.Clone(own)
+	if prefix == openShiftPrefix {
+		maps.Copy(paths, openShift)
+	}
 	maps.Copy(paths, told)
 	return Layout{prefix: strings.TrimRight(prefix, "/") + "/", paths: paths}
 }
@@ -48,36 +53,45 @@ func (l Layout) Prefix() string { return l.prefix }
 
 // Resource is that of an etcd key; known is false for a guess.
 func (l Layout) Resource(key string) (r schema.GroupResource, known bool) {
-	parts := strings.SplitN(strings.TrimPrefix(key, l.prefix), "/", 3)
-	if len(parts) > 1 {
-		if r, ok := l.paths[parts[0]+"/"+parts[1]]; ok {
-			return r, true
-		}
-	}
-	if r, ok := l.paths[parts[0]]; ok {
+	return l.below(strings.TrimPrefix(key, l.prefix))
+}
+
+// below is the resource of a key by its path below a prefix.
+func (l Layout) below(path string) (r schema.GroupResource, known bool) {
+	if r, ok := lookUp(l.paths, path); ok {
 		return r, true
 	}
+	parts := strings.SplitN(path, "/", 3)
 	if len(parts) > 1 && parts[1] != "" && strings.Contains(parts[0], ".") {
 		return schema.GroupResource{Group: parts[0], Resource: parts[1]}, true
 	}
 	return schema.GroupResource{Resource: parts[0]}, false
 }
 
-// Path is where the objects of a resource are, below the prefix and with a slash
-// at the end: the first one of [Layout.Paths].
-func (l Layout) Path(r schema.GroupResource) string { return l.Paths(r)[0] }
+// lookUp finds what a path begins with, by its first two parts or else the first.
+func lookUp(paths map[string]schema.GroupResource, path string) (schema.GroupResource, bool) {
+	parts := strings.SplitN(path, "/", 3)
+	if len(parts) > 1 {
+		if r, ok := paths[parts[0]+"/"+parts[1]]; ok {
+			return r, true
+		}
+	}
+	r, ok := paths[parts[0]]
+	return r, ok
+}
 
 // Paths are all places where the objects of a resource are, sorted: one for most.
-// Below ranges are objects, which have no slash at the end.
+// They are below the prefix and end in a slash; below ranges are objects, which
+// have none at the end.
 func (l Layout) Paths(r schema.GroupResource) []string {
 	var all []string
-	for _, path := range slices.Sorted(maps.Keys(l.paths)) {
+	for _, at := range slices.Sorted(maps.Keys(l.paths)) {
 		switch {
-		case l.paths[path] != r:
-		case strings.HasPrefix(path, "ranges/"):
-			all = append(all, path)
+		case l.paths[at] != r:
+		case strings.HasPrefix(at, "ranges/"):
+			all = append(all, at)
 		default:
-			all = append(all, path+"/")
+			all = append(all, at+"/")
 		}
 	}
 	switch {
@@ -137,6 +151,15 @@ var own = ownPaths(map[string][]string{
 		"csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments", "volumeattributesclasses",
 	},
 	"storagemigration.k8s.io": {"storageversionmigrations"},
+})
+
+// OpenShift's own apiservers keep what they serve below a prefix of their own, in
+// the same etcd. These are the resources that it encrypts there.
+const openShiftPrefix = "/openshift.io"
+
+var openShift = ownPaths(map[string][]string{
+	"oauth.openshift.io": {"oauthaccesstokens=oauth/accesstokens", "oauthauthorizetokens=oauth/authorizetokens"},
+	"route.openshift.io": {"routes"},
 })
 
 // ownPaths turns names, or names and paths where those differ, by group into

@@ -93,7 +93,7 @@ func TestWhereAResourceIsIsWhatItIsReadOff(t *testing.T) {
 				return !known
 			}),
 		).Draw(t, "resource"))
-		got, _ := layout.Resource(layout.Prefix() + layout.Path(r) + "default/name")
+		got, _ := layout.Resource(layout.Prefix() + layout.Paths(r)[0] + "default/name")
 		require.Equal(t, r, got)
 	})
 }

@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,9 +17,14 @@ const DefaultMaxListed = 10
 type Options struct {
 	// Layout finds the resource of an etcd key; default that of kube-apiserver.
 	Layout Layout
-	// Within is what to walk of the layout: a path below its prefix, such as that
-	// of a resource ([Layout.Path]); default all.
-	Within string
+	// Within is what to walk of the layout: paths below its prefix, such as those
+	// of a resource ([Layout.Paths]), each as of a revision of its own; default all.
+	Within []string
+	// Everywhere walks the whole keyspace instead. Outside the layout's prefix
+	// counts what begins with "k8s:enc:", under its own resource where that can
+	// be told from the etcd key. Two apiservers with different prefixes may share
+	// an etcd, and a key.
+	Everywhere bool
 	// Names are those of the configuration in use, for names that contain ':'.
 	Names Names
 	// KeyIDs puts the key_ids themselves into the report, beside their hashes.
@@ -65,51 +71,112 @@ const progressEvery = 100
 // source's.
 func Run(ctx context.Context, source Source, o Options) (*Report, error) {
 	o = o.withDefaults()
-	prefix := o.Layout.Prefix() + o.Within
-	contents, err := source.Read(ctx, prefix)
-	if err != nil {
+	w := &walk{Options: o, tally: newTally(o.MaxListed), pace: newPace(o.Rate, o.Clock)}
+	if err := w.begin(ctx, source); err != nil {
 		return nil, err
 	}
-	t := newTally(o.MaxListed)
-	pace := newPace(o.Rate, o.Clock)
-	done := int64(0)
-	for object, err := range contents.Objects {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("after %d of %d objects: %w", done, contents.Total, err)
-		}
-		o.inspect(ctx, t, object)
-		done++
-		if done%progressEvery == 0 {
-			o.Progress(done, contents.Total)
-		}
-		if err := pace.wait(ctx, done); err != nil {
-			return nil, fmt.Errorf("after %d of %d objects: %w", done, contents.Total, err)
+	for _, contents := range w.contents {
+		for object, err := range contents.Objects {
+			if err == nil {
+				err = w.object(ctx, object)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("after %d of %d objects: %w", w.done, w.total, err)
+			}
 		}
 	}
-	o.Progress(done, contents.Total)
-	report := t.report()
-	report.Prefix, report.Revision, report.Opened = prefix, contents.Revision, o.Open != nil
-	report.Cluster = contents.Cluster
-	return report, nil
+	o.Progress(w.done, w.total)
+	return w.report(), nil
+}
+
+// walk is one that is under way.
+type walk struct {
+	Options
+	tally       *tally
+	pace        pace
+	contents    []*Contents
+	done, total int64
+}
+
+// prefixes are those of the keys to walk.
+func (w *walk) prefixes() []string {
+	if w.Everywhere {
+		return []string{""}
+	}
+	if len(w.Within) == 0 {
+		return []string{w.Layout.Prefix()}
+	}
+	var all []string
+	for _, path := range w.Within {
+		all = append(all, w.Layout.Prefix()+path)
+	}
+	return all
+}
+
+func (w *walk) begin(ctx context.Context, source Source) error {
+	for _, prefix := range w.prefixes() {
+		contents, err := source.Read(ctx, prefix)
+		if err != nil {
+			return err
+		}
+		w.contents = append(w.contents, contents)
+		w.total += contents.Total
+	}
+	return nil
+}
+
+// object counts one, and returns when it is time for the next.
+func (w *walk) object(ctx context.Context, object Object) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if w.counts(object) {
+		w.inspect(ctx, object)
+	}
+	w.done++
+	if w.done%progressEvery == 0 {
+		w.Progress(w.done, w.total)
+	}
+	return w.pace.wait(ctx, w.done)
+}
+
+// counts reports whether an object is one of an apiserver, as far as can be told.
+func (w *walk) counts(object Object) bool {
+	return strings.HasPrefix(object.Key, w.Layout.Prefix()) || w.tally.outside.add(object)
+}
+
+func (w *walk) report() *Report {
+	r := w.tally.report()
+	r.Prefix, r.Everywhere, r.Opened = w.Layout.Prefix(), w.Everywhere, w.Open != nil
+	if prefixes := w.prefixes(); len(prefixes) == 1 && !w.Everywhere {
+		r.Prefix = prefixes[0]
+	}
+	first := w.contents[0]
+	r.Cluster, r.Revision = first.Cluster, first.Revision
+	for _, contents := range w.contents {
+		r.addParts(contents.Parts)
+	}
+	return r
 }
 
 // inspect counts one object.
-func (o *Options) inspect(ctx context.Context, t *tally, object Object) {
-	resource, known := o.Layout.Resource(object.Key)
-	i := Inspect(object.Value, o.Names)
-	if o.KeyIDs {
+func (w *walk) inspect(ctx context.Context, object Object) {
+	find := w.Layout.Resource
+	if !strings.HasPrefix(object.Key, w.Layout.Prefix()) {
+		find = w.Layout.elsewhere
+	}
+	resource, known := find(object.Key)
+	i := Inspect(object.Value, w.Names)
+	if w.KeyIDs {
 		i.Form.KeyID = cut(i.KeyID, len(i.KeyID))
 	}
 	var opening error
-	if o.Open != nil && i.Problem == nil {
-		opening = o.Open(ctx, resource, object)
+	if w.Open != nil && i.Problem == nil {
+		opening = w.Open(ctx, resource, object)
 	}
-	t.add(object, resource, known, i, opening)
-	if o.Each != nil {
-		o.Each(resource, object.Key, i.Form)
+	w.tally.add(object, resource, known, i, opening)
+	if w.Each != nil {
+		w.Each(resource, object.Key, i.Form)
 	}
 }
 

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"cmp"
+	"fmt"
 	"hash/maphash"
 	"maps"
 	"slices"
@@ -41,6 +42,7 @@ type tally struct {
 	rows     map[row]*count
 	problems map[problemKind][]Problem
 	guessed  map[string]struct{}
+	outside  outside
 	seed     maphash.Seed
 	deks     int // in all rows
 	listed   int // of keys in a row, and of problems of a kind
@@ -55,7 +57,7 @@ const (
 
 func newTally(listed int) *tally {
 	return &tally{
-		rows: map[row]*count{}, problems: map[problemKind][]Problem{}, guessed: map[string]struct{}{},
+		rows: map[row]*count{}, problems: map[problemKind][]Problem{}, guessed: map[string]struct{}{}, outside: outside{},
 		seed: maphash.MakeSeed(), listed: listed,
 	}
 }
@@ -65,7 +67,7 @@ func (t *tally) add(o Object, r schema.GroupResource, known bool, i Inspection, 
 	c := t.count(row{r, i.Form})
 	c.Objects++
 	c.Bytes += int64(len(o.Value))
-	c.Keys = listFirst(c.Keys, shown(o.Key), t.listed, strings.Compare)
+	c.Keys = listFirst(c.Keys, where(o), t.listed, strings.Compare)
 	if !known && len(t.guessed) < MaxRows {
 		t.guessed[shown(r.String())] = struct{}{}
 	}
@@ -114,7 +116,7 @@ func (t *tally) addDEK(c *count, wrapped []byte) {
 }
 
 func (t *tally) list(kind problemKind, o Object, r schema.GroupResource, i Inspection, why error) {
-	p := Problem{Key: shown(o.Key), Resource: shown(r.String()), Form: i.Form, Why: cut(why.Error(), maxWhy)}
+	p := Problem{Key: where(o), Resource: shown(r.String()), Form: i.Form, Why: cut(why.Error(), maxWhy)}
 	t.problems[kind] = listFirst(t.problems[kind], p, t.listed, func(a, b Problem) int { return strings.Compare(a.Key, b.Key) })
 }
 
@@ -131,7 +133,7 @@ func listFirst[T any](list []T, v T, n int, compare func(a, b T) int) []T {
 func (t *tally) report() *Report {
 	r := &Report{
 		Problems: slices.Concat(t.problems[problemStored], t.problems[problemOpening]),
-		Guessed:  slices.Sorted(maps.Keys(t.guessed)),
+		Guessed:  slices.Sorted(maps.Keys(t.guessed)), Elsewhere: t.outside.sorted(),
 	}
 	resources := map[string]*Resource{}
 	for key, c := range t.rows {
@@ -158,6 +160,14 @@ func (t *tally) report() *Report {
 func byForm(a, b Count) int {
 	return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Name, b.Name),
 		strings.Compare(a.KeyIDHash, b.KeyIDHash), strings.Compare(string(a.DEKSource), string(b.DEKSource)))
+}
+
+// where is the etcd key of an object, and the etcd if that one is not to have it.
+func where(o Object) string {
+	if o.Astray == "" {
+		return shown(o.Key)
+	}
+	return fmt.Sprintf("%s in %s, where no apiserver looks for it", shown(o.Key), cut(o.Astray, maxListedKey))
 }
 
 // shown is an etcd key in a form that can be listed.

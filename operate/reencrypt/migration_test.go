@@ -374,7 +374,7 @@ func TestWhetherAnythingIsStoredHasToBeFoundOut(t *testing.T) {
 	m, _ := newMigration(t, &cluster{}, parse(t, aesgcm))
 	broken := errors.New("etcd is away")
 	m.Store.Walk = func(_ context.Context, _ audit.Source, o audit.Options) (*audit.Report, error) {
-		if o.Within == "" {
+		if len(o.Within) == 0 {
 			return nil, broken
 		}
 		return &audit.Report{}, nil

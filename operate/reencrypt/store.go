@@ -127,7 +127,10 @@ func (s *Store) Absent(ctx context.Context, report *audit.Report, resources []sc
 // look walks a part of the store.
 func (s *Store) look(ctx context.Context, within string, each func(schema.GroupResource, string, audit.Form)) (*audit.Report, error) {
 	o := s.Audit
-	o.Within, o.Each = within, each
+	o.Each = each
+	if within != "" {
+		o.Within = []string{within}
+	}
 	return s.Walk(ctx, s.From, o)
 }
 

@@ -15,6 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/internal/etcdtest"
+	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/audit/etcd"
 )
 
@@ -172,9 +173,84 @@ func TestAWalkCanBeStopped(t *testing.T) {
 	require.Len(t, server.Requests(), 2, "the count and a page")
 }
 
-func TestAnEmptyPrefixIsNotAll(t *testing.T) {
-	_, err := dial(t, etcd.Options{}).Read(t.Context(), "")
-	require.ErrorContains(t, err, "name a prefix")
+func TestAnEmptyPrefixIsEveryKey(t *testing.T) {
+	server := stored(t, 300, 10)
+	for _, key := range []string{"\x00", "/", "\xff\xff", "compact_rev_key"} {
+		server.Store(key, []byte("other"))
+	}
+	keys, _, err := read(t, dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}}), "")
+	require.NoError(t, err)
+	require.Len(t, keys, 304)
+}
+
+// A typo, or a member that was restored into a cluster of its own: when the one is
+// away for a moment the other answers.
+func TestTheEndpointsAreOfOneCluster(t *testing.T) {
+	one, other := stored(t, 100, 10), stored(t, 100, 10)
+	n := 0
+	one.Before(func(*pb.RangeRequest) error {
+		if n++; n == 3 { // after the count and the first page
+			return status.Error(codes.Unavailable, "it restarts")
+		}
+		return nil
+	})
+	s := dial(t, etcd.Options{Endpoints: []string{one.Endpoint(), other.Endpoint()}})
+	_, _, err := read(t, s, "/registry/")
+	require.ErrorIs(t, err, etcd.ErrAnotherCluster)
+	for _, part := range []string{one.Endpoint(), other.Endpoint(), fmt.Sprintf("%x", one.Cluster()), fmt.Sprintf("%x", other.Cluster())} {
+		require.ErrorContains(t, err, part)
+	}
+	one.Before(func(*pb.RangeRequest) error { return status.Error(codes.Unavailable, "it restarts") })
+	_, err = s.Find(t.Context(), "/registry/secrets/000001")
+	require.ErrorIs(t, err, etcd.ErrAnotherCluster, "a store is of one cluster, and not only a walk")
+}
+
+func TestAWalkTellsOfWhichClusterItIs(t *testing.T) {
+	server := stored(t, 3, 10)
+	contents, err := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}}).Read(t.Context(), "/registry/")
+	require.NoError(t, err)
+	require.Equal(t, server.Cluster(), contents.Cluster)
+}
+
+func TestAnEtcdMayBecomeAnotherBehindItsEndpoint(t *testing.T) {
+	server := stored(t, 3, 10)
+	s := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}})
+	_, err := s.Find(t.Context(), "/registry/secrets/000001")
+	require.NoError(t, err)
+	server.After(func(r *pb.RangeResponse) { r.Header.ClusterId = 0x77 })
+	_, err = s.Find(t.Context(), "/registry/secrets/000001")
+	require.ErrorIs(t, err, etcd.ErrAnotherCluster)
+	require.ErrorContains(t, err, "is of 77: was it restored?")
+}
+
+// What k3s stores in names no cluster. One endpoint of it is one store.
+func TestAStoreThatNamesNoClusterHasOneEndpoint(t *testing.T) {
+	server := stored(t, 3, 10)
+	server.After(func(r *pb.RangeResponse) { r.Header.ClusterId = 0 })
+	s := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}})
+	_, _, err := read(t, s, "/registry/")
+	require.NoError(t, err)
+	s = dial(t, etcd.Options{Endpoints: []string{server.Endpoint(), server.Endpoint()}})
+	_, _, err = read(t, s, "/registry/")
+	require.ErrorIs(t, err, etcd.ErrAnotherCluster)
+	require.ErrorContains(t, err, "name one endpoint")
+}
+
+// A proxy, or another store with the API of etcd, may leave out what it counted.
+func TestAWalkHasAsManyObjectsAsWereCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*pb.RangeResponse)
+		want  string
+	}{
+		"it ends with the first page": {func(r *pb.RangeResponse) { r.More = false }, "it ends early, 450 short of what it counted"},
+		"the count was too small":     {func(r *pb.RangeResponse) { r.Count = min(r.Count, 20) }, "more objects than it counted"},
+		"more were to come":           {func(r *pb.RangeResponse) { r.Count, r.More = min(r.Count, 50), true }, "more objects than it counted"},
+	} {
+		server := stored(t, 500, 10)
+		server.After(c.spoil)
+		_, _, err := read(t, dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}}), "/registry/")
+		require.ErrorContains(t, err, c.want, name)
+	}
 }
 
 func TestNothingIsNoError(t *testing.T) {
@@ -183,13 +259,15 @@ func TestNothingIsNoError(t *testing.T) {
 	require.Empty(t, keys)
 }
 
-func TestGet(t *testing.T) {
-	s := dial(t, etcd.Options{Endpoints: []string{stored(t, 3, 5).Endpoint()}})
-	value, err := s.Get(t.Context(), "/registry/secrets/000001")
+func TestFind(t *testing.T) {
+	server := stored(t, 3, 5)
+	s := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}})
+	entry, err := s.Find(t.Context(), "/registry/secrets/000001")
 	require.NoError(t, err)
-	require.Equal(t, "vvvvv", string(value))
-	_, err = s.Get(t.Context(), "/registry/secrets/00000")
-	require.ErrorIs(t, err, etcd.ErrNotFound)
+	require.Equal(t, etcd.Entry{Key: "/registry/secrets/000001", Value: []byte("vvvvv"), ModRevision: 3}, entry)
+	require.False(t, server.Requests()[0].Serializable, "a member that lags would not know better")
+	_, err = s.Find(t.Context(), "/registry/secrets/00000")
+	require.ErrorIs(t, err, audit.ErrNotFound)
 	require.ErrorContains(t, err, "/registry/secrets/00000")
 }
 
@@ -232,7 +310,7 @@ func TestAnElectionIsWaitedFor(t *testing.T) {
 	s := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}, Clock: clock})
 	done := make(chan error)
 	go func() {
-		_, err := s.Get(t.Context(), "/registry/secrets/000000")
+		_, err := s.Find(t.Context(), "/registry/secrets/000000")
 		done <- err
 	}()
 	for range 2 {
@@ -269,7 +347,7 @@ func TestAHangIsAnErrorThatSaysHowLong(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	server.Before(func(*pb.RangeRequest) error { <-release; return nil })
-	_, err := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}, Timeout: 50 * time.Millisecond}).Get(t.Context(), "/a")
+	_, err := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}, Timeout: 50 * time.Millisecond}).Find(t.Context(), "/a")
 	require.ErrorContains(t, err, "no answer within 50ms")
 }
 
@@ -278,7 +356,7 @@ func TestNobodyThere(t *testing.T) {
 	s := dial(t, etcd.Options{Endpoints: []string{"unix://" + t.TempDir() + "/gone.sock"}, Clock: clock})
 	done := make(chan error)
 	go func() {
-		_, err := s.Get(t.Context(), "/a")
+		_, err := s.Find(t.Context(), "/a")
 		done <- err
 	}()
 	for range 2 {
@@ -296,7 +374,7 @@ func TestWaitingCanBeCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		_, err := s.Get(ctx, "/a")
+		_, err := s.Find(ctx, "/a")
 		done <- err
 	}()
 	require.Eventually(t, clock.HasWaiters, 10*time.Second, time.Millisecond)

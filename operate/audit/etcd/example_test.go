@@ -21,7 +21,7 @@ func ExampleDial() {
 	ctx := context.Background()
 	report, err := audit.Run(ctx, store, audit.Options{})
 	if errors.Is(err, etcd.ErrCompacted) {
-		report, err = audit.Run(ctx, store, audit.Options{Within: "secrets/"})
+		report, err = audit.Run(ctx, store, audit.Options{Within: []string{"secrets/"}})
 	}
 	if err != nil {
 		fmt.Println(err)

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 
@@ -25,22 +24,23 @@ const (
 // Read begins a walk over a prefix as of etcd's revision now. The objects come
 // in the order of their keys. If etcd compacts that revision meanwhile, which
 // leaves five to ten minutes under kube-apiserver, the walk ends with
-// [ErrCompacted]: it is not begun anew by itself, as that may never end.
+// [ErrCompacted]: it is not begun anew by itself, as that may never end. It also
+// ends with an error if there turn out to be more objects than etcd counted, or
+// fewer: both are as of one revision, so one of them would be wrong.
 func (s *Store) Read(ctx context.Context, prefix string) (*audit.Contents, error) {
+	first, end := []byte(prefix), rangeEnd(prefix)
 	if prefix == "" {
-		return nil, errors.New("etcd: name a prefix to read")
+		first = []byte{0} // the first key there can be
 	}
-	end := rangeEnd(prefix)
-	answer, err := s.call(ctx, &pb.RangeRequest{Key: []byte(prefix), RangeEnd: end, CountOnly: true})
+	answer, err := s.call(ctx, &pb.RangeRequest{Key: first, RangeEnd: end, CountOnly: true})
 	if err != nil {
 		return nil, err
 	}
 	if answer.Header == nil || answer.Header.Revision <= 0 {
 		return nil, fmt.Errorf("%s: the answer names no revision: is that etcd's API v3?", s)
 	}
-	revision := answer.Header.Revision
-	w := &walk{store: s, next: []byte(prefix), end: end, revision: revision, limit: firstPage}
-	return &audit.Contents{Revision: revision, Cluster: answer.Header.ClusterId, Total: answer.Count, Objects: w.objects(ctx)}, nil
+	w := &walk{store: s, next: first, end: end, revision: answer.Header.Revision, limit: firstPage, left: answer.Count}
+	return &audit.Contents{Cluster: answer.Header.ClusterId, Revision: w.revision, Total: answer.Count, Objects: w.objects(ctx)}, nil
 }
 
 // rangeEnd is the first key after all that begin with prefix; etcd takes "\x00"
@@ -56,12 +56,14 @@ func rangeEnd(prefix string) []byte {
 	return []byte{0}
 }
 
-// walk is where the next page begins, and how many objects it is to have.
+// walk is where the next page begins, how many objects it is to have, and how
+// many are to come in all.
 type walk struct {
 	store     *Store
 	next, end []byte
 	revision  int64
 	limit     int64
+	left      int64
 }
 
 func (w *walk) objects(ctx context.Context) iter.Seq2[audit.Object, error] {
@@ -110,8 +112,15 @@ func (w *walk) advance(page *pb.RangeResponse) error {
 		w.next = append(append(w.next[:0], kv.Key...), 0)
 		bytes += int64(len(kv.Key) + len(kv.Value))
 	}
-	if page.More && len(page.Kvs) == 0 {
+	w.left -= int64(len(page.Kvs))
+	switch {
+	case page.More && len(page.Kvs) == 0:
 		return fmt.Errorf("%s: a page is empty though more are to come: is that etcd's API v3?", w.store)
+	case w.left < 0, page.More && w.left == 0:
+		return fmt.Errorf("%s: it has more objects than it counted at the same revision: is that etcd's API v3?", w.store)
+	case !page.More && w.left > 0:
+		return fmt.Errorf("%s: it ends early, %d short of what it counted at the same revision: "+
+			"is that etcd's API v3, and no proxy between?", w.store, w.left)
 	}
 	if n := int64(len(page.Kvs)); n > 0 {
 		w.limit = min(max(pageBytes*n/max(bytes, 1), 1), largest)

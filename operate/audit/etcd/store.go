@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,20 +44,30 @@ var (
 	// ErrCompacted: etcd dropped the revision that the walk is of, as
 	// kube-apiserver has it do every five minutes.
 	ErrCompacted = errors.New("etcd has compacted the revision that is being read")
-	// ErrNotFound: etcd has no such key.
-	ErrNotFound = errors.New("etcd has no such key")
+	// ErrAnotherCluster: an answer came from another etcd cluster than those
+	// before it, or does not tell from which.
+	ErrAnotherCluster = errors.New("the endpoints are not of one etcd cluster")
 )
 
-// Store is a connection to etcd. It is safe for concurrent use; close it.
+// Store is a connection to etcd. All its answers are of one cluster, the one that
+// answers first. It is safe for concurrent use; close it.
 type Store struct {
 	names    []string
 	conns    []*grpc.ClientConn
 	answered atomic.Int32 // the one that answered last
 	timeout  time.Duration
 	clock    clock.Clock
+
+	mu   sync.Mutex
+	seen *seen // who told first of which cluster it is
 }
 
-var _ audit.Source = (*Store)(nil)
+type seen struct {
+	cluster  uint64
+	endpoint string
+}
+
+var _ audit.Store = (*Store)(nil)
 
 // Dial reads the files and checks the endpoints. It waits for nobody: the first
 // call connects.
@@ -101,16 +112,24 @@ func (s *Store) Close() {
 // String names the endpoints.
 func (s *Store) String() string { return "etcd at " + strings.Join(s.names, ",") }
 
-// Get is the value under a key, or [ErrNotFound].
-func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
+// Entry is what stands under a key.
+type Entry = audit.Entry
+
+// Find is what stands under a key, as of the latest write to etcd that was
+// answered before; the error wraps [audit.ErrNotFound] if nothing does.
+func (s *Store) Find(ctx context.Context, key string) (Entry, error) {
 	answer, err := s.call(ctx, &pb.RangeRequest{Key: []byte(key)})
 	if err != nil {
-		return nil, err
+		return Entry{}, err
 	}
 	if len(answer.Kvs) == 0 {
-		return nil, fmt.Errorf("%s: %w: %q; list those there are with: etcdctl get --prefix --keys-only", s, ErrNotFound, key)
+		return Entry{}, fmt.Errorf("%s: %w: %q; list those there are with: etcdctl get --prefix --keys-only", s, audit.ErrNotFound, key)
 	}
-	return answer.Kvs[0].Value, nil
+	kv := answer.Kvs[0]
+	if string(kv.Key) != key {
+		return Entry{}, fmt.Errorf("%s: it was asked for the key %q, and gave another: is that etcd's API v3?", s, key)
+	}
+	return Entry{Key: key, Value: kv.Value, ModRevision: kv.ModRevision}, nil
 }
 
 // Find is what stands under a key now, or [audit.ErrNotFound].
@@ -155,7 +174,7 @@ func (s *Store) callEach(ctx context.Context, request *pb.RangeRequest) (answer 
 		i := (first + n) % len(s.conns)
 		if answer, err = s.callOne(ctx, s.conns[i], request); err == nil {
 			s.answered.Store(int32(i))
-			return answer, nil
+			return answer, s.sameCluster(s.names[i], answer.GetHeader().GetClusterId())
 		}
 		err = explain(s.names[i], s.timeout, err)
 		if ctx.Err() != nil || !isAway(err) {
@@ -163,6 +182,27 @@ func (s *Store) callEach(ctx context.Context, request *pb.RangeRequest) (answer 
 		}
 	}
 	return nil, err
+}
+
+// sameCluster refuses an answer of another cluster: the endpoint is mistaken, or
+// its member was restored into a cluster of its own. A store that tells of none,
+// as that of k3s, may be asked at one endpoint alone.
+func (s *Store) sameCluster(endpoint string, cluster uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case cluster == 0 && len(s.names) > 1:
+		return fmt.Errorf("etcd at %s: %w, as far as it tells: it names no cluster: name one endpoint", endpoint, ErrAnotherCluster)
+	case s.seen == nil:
+		s.seen = &seen{cluster, endpoint}
+	case s.seen.cluster != cluster && s.seen.endpoint == endpoint:
+		return fmt.Errorf("etcd at %s: %w any more: it was of cluster %x, and is of %x: was it restored? begin again",
+			endpoint, ErrAnotherCluster, s.seen.cluster, cluster)
+	case s.seen.cluster != cluster:
+		return fmt.Errorf("%w: %s is of cluster %x, and %s of %x: name the endpoints of one",
+			ErrAnotherCluster, s.seen.endpoint, s.seen.cluster, endpoint, cluster)
+	}
+	return nil
 }
 
 func (s *Store) pause(ctx context.Context) error {

@@ -39,7 +39,7 @@ func TestTLS(t *testing.T) {
 			s := dial(t, c.options)
 			done := make(chan error)
 			go func() {
-				_, err := s.Get(t.Context(), "/a")
+				_, err := s.Find(t.Context(), "/a")
 				done <- err
 			}()
 			if c.fails == "" {

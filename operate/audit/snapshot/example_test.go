@@ -36,7 +36,7 @@ func ExampleOpen() {
 }
 
 // One object of a backup, whose value is as it is stored.
-func ExampleFile_Get() {
+func ExampleFile_Find() {
 	ctx := context.Background()
 	backup, err := snapshot.Open(ctx, "/var/backups/etcd.db")
 	if err != nil {
@@ -44,8 +44,8 @@ func ExampleFile_Get() {
 		return
 	}
 	defer backup.Close()
-	value, err := backup.Get(ctx, "/registry/secrets/default/password")
-	if errors.Is(err, snapshot.ErrNotFound) {
+	found, err := backup.Find(ctx, "/registry/secrets/default/password")
+	if errors.Is(err, audit.ErrNotFound) {
 		fmt.Println("it came after the backup")
 		return
 	}
@@ -53,5 +53,5 @@ func ExampleFile_Get() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(audit.Inspect(value, nil).Form)
+	fmt.Println(audit.Inspect(found.Value, nil).Form)
 }

@@ -22,9 +22,9 @@ var (
 	// ErrChecksum: the file is not what etcdctl saved.
 	ErrChecksum = errors.New("the checksum at its end is another one")
 	// ErrChanged: somebody wrote to the file while it was read.
-	ErrChanged = errors.New("it changed while it was read")
-	// ErrNotFound: the file has no such key.
-	ErrNotFound = errors.New("no such key")
+	ErrChanged = errors.New("it changed while it was read, so an etcd has it open")
+	// ErrInUse: etcd runs on the file, and writes to it.
+	ErrInUse = errors.New("an etcd that runs has it open")
 )
 
 // File is an open snapshot. It is safe for concurrent use; close it.
@@ -35,10 +35,11 @@ type File struct {
 	size  int64 // without the checksum
 }
 
-var _ audit.Source = (*File)(nil)
+var _ audit.Store = (*File)(nil)
 
 // Open takes a file that etcdctl snapshot save wrote, whose checksum it
-// verifies, or member/snap/db of a member's data, which has none.
+// verifies, or member/snap/db of a member's data, which has none. That of a
+// member that runs on this machine is refused with [ErrInUse].
 func Open(ctx context.Context, path string) (*File, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -48,6 +49,9 @@ func Open(ctx context.Context, path string) (*File, error) {
 	info, err := file.Stat()
 	if err == nil && info.IsDir() {
 		err = fmt.Errorf("it is a folder: in the data of a member the file is %s", filepath.Join(path, "member", "snap", "db"))
+	}
+	if err == nil && isLocked(file) {
+		err = ErrInUse
 	}
 	if err == nil {
 		err = f.check(ctx, info.Size())
@@ -110,8 +114,8 @@ func (r reading) Read(p []byte) (int, error) {
 
 func (f *File) explain(err error) error {
 	switch {
-	case errors.Is(err, ErrChanged):
-		return fmt.Errorf("%s: %w: etcd has it open; read the running etcd, or make a snapshot: etcdctl snapshot save", f, err)
+	case errors.Is(err, ErrInUse), errors.Is(err, ErrChanged):
+		return fmt.Errorf("%s: %w: read the running etcd, or make a snapshot: etcdctl snapshot save", f, err)
 	case errors.Is(err, ErrDamaged), errors.Is(err, ErrChecksum):
 		return fmt.Errorf("%s: %w: take another copy", f, err)
 	}
@@ -123,6 +127,14 @@ func (f *File) explain(err error) error {
 // it again. In between it holds the keys, some 100 bytes each and their length.
 // The objects come in the order of their revisions.
 func (f *File) Read(ctx context.Context, prefix string) (*audit.Contents, error) {
+	w, err := f.begin(ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	return &audit.Contents{Revision: w.revision, Total: int64(len(w.live)), Objects: w.objects(ctx)}, nil
+}
+
+func (f *File) begin(ctx context.Context, prefix string) (*walk, error) {
 	p, err := openPages(f.file, f.size)
 	if err != nil {
 		return nil, f.explain(err)
@@ -131,24 +143,25 @@ func (f *File) Read(ctx context.Context, prefix string) (*audit.Contents, error)
 	if err := w.index(ctx); err != nil {
 		return nil, f.explain(err)
 	}
-	return &audit.Contents{Revision: w.revision, Total: int64(len(w.live)), Objects: w.objects(ctx)}, nil
+	return w, nil
 }
 
-// Get is the value under a key, or [ErrNotFound].
-func (f *File) Get(ctx context.Context, key string) ([]byte, error) {
-	contents, err := f.Read(ctx, key)
+// Find is what stands under a key; the error wraps [audit.ErrNotFound] if nothing
+// does.
+func (f *File) Find(ctx context.Context, key string) (audit.Entry, error) {
+	w, err := f.begin(ctx, key)
 	if err != nil {
-		return nil, err
+		return audit.Entry{}, err
 	}
-	for object, err := range contents.Objects {
+	for object, err := range w.objects(ctx) {
 		if err != nil {
-			return nil, err
+			return audit.Entry{}, err
 		}
 		if object.Key == key {
-			return bytes.Clone(object.Value), nil
+			return audit.Entry{Key: key, Value: bytes.Clone(object.Value), ModRevision: w.live[key].main}, nil
 		}
 	}
-	return nil, fmt.Errorf("%s: %w: %q", f, ErrNotFound, key)
+	return audit.Entry{}, fmt.Errorf("%s: %w: %q", f, audit.ErrNotFound, key)
 }
 
 // revision is when a key was written: a transaction, and a step of it.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
@@ -22,6 +23,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"pgregory.net/rapid"
 
+	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/audit/snapshot"
 )
 
@@ -157,8 +159,7 @@ func TestLargeAndManyValues(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// Whatever was written is read, in databases of any page size, and while bbolt
-// has the file open.
+// Whatever was written is read, in databases of any page size.
 func TestWhatBoltWroteIsRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		folder, err := os.MkdirTemp("", "db")
@@ -181,12 +182,11 @@ func TestWhatBoltWroteIsRead(t *testing.T) {
 			}
 			d.put(entries...)
 		}
-		f, err := snapshot.Open(context.Background(), d.path)
+		f, err := snapshot.Open(context.Background(), d.file())
 		require.NoError(t, err)
 		defer f.Close()
 		got, _ := read(t, f, "/a/")
 		require.Equal(t, want, got)
-		d.file()
 	})
 }
 
@@ -199,16 +199,20 @@ func TestTheSmallestAndTheLargestPagesAreRead(t *testing.T) {
 	}
 }
 
-func TestGet(t *testing.T) {
+func TestFind(t *testing.T) {
 	d := create(t, t.TempDir(), 0)
 	d.put(entry{"/a", []byte("1")}, entry{"/ab", []byte("2")}, entry{"/gone", []byte("3")}, entry{"/gone", nil})
 	f := open(t, d.file())
-	value, err := f.Get(t.Context(), "/a")
+	entry, err := f.Find(t.Context(), "/ab")
 	require.NoError(t, err)
-	require.Equal(t, "1", string(value))
+	require.Equal(t, audit.Entry{Key: "/ab", Value: []byte("2"), ModRevision: entry.ModRevision}, entry)
+	first, err := f.Find(t.Context(), "/a")
+	require.NoError(t, err)
+	require.Equal(t, "1", string(first.Value))
+	require.Less(t, first.ModRevision, entry.ModRevision)
 	for _, key := range []string{"/", "/abc", "/gone"} {
-		_, err = f.Get(t.Context(), key)
-		require.ErrorIs(t, err, snapshot.ErrNotFound)
+		_, err = f.Find(t.Context(), key)
+		require.ErrorIs(t, err, audit.ErrNotFound)
 		require.ErrorContains(t, err, key)
 	}
 }
@@ -236,8 +240,11 @@ func TestAWalkCanBeStoppedAndCancelled(t *testing.T) {
 func TestAFileThatChangesMeanwhileIsAnError(t *testing.T) {
 	d := create(t, t.TempDir(), 0)
 	d.put(entry{"/a", []byte("1")}, entry{"/b", []byte("2")})
-	contents, err := open(t, d.path).Read(t.Context(), "/")
+	contents, err := open(t, d.file()).Read(t.Context(), "/")
 	require.NoError(t, err)
+	d.bolt, err = bolt.Open(d.path, 0o600, nil) // etcd starts
+	require.NoError(t, err)
+	defer d.bolt.Close()
 	var last error
 	for _, err := range contents.Objects {
 		last = err
@@ -293,9 +300,9 @@ func TestADatabaseOfSomethingElse(t *testing.T) {
 	_, err = f.Read(t.Context(), "/")
 	require.ErrorIs(t, err, snapshot.ErrDamaged)
 	require.ErrorContains(t, err, `no bucket "key"`)
-	_, err = f.Get(t.Context(), "/a")
+	_, err = f.Find(t.Context(), "/a")
 	require.ErrorIs(t, err, snapshot.ErrDamaged)
-	require.NotErrorIs(t, err, snapshot.ErrNotFound)
+	require.NotErrorIs(t, err, audit.ErrNotFound)
 }
 
 func TestEntriesThatAreNotOfEtcd(t *testing.T) {
@@ -382,7 +389,7 @@ func TestAnErrorOfTheDiskIsNotTakenForDamage(t *testing.T) {
 		file := failing{bytes.NewReader(content), 3 * madePageSize, short}
 		f, err := snapshot.OfReader(t.Context(), file, int64(len(content)))
 		require.NoError(t, err)
-		_, err = f.Get(t.Context(), "/a")
+		_, err = f.Find(t.Context(), "/a")
 		require.ErrorIs(t, err, errDisk)
 		require.ErrorContains(t, err, "page 3")
 		require.NotErrorIs(t, err, snapshot.ErrDamaged)
@@ -443,4 +450,21 @@ func TestDamageNeverPanics(t *testing.T) {
 		require.True(t, err != nil || len(values) <= 61)
 		content[at] = ^content[at]
 	}
+}
+
+// etcd holds the lock of its database for as long as it runs.
+func TestTheDatabaseOfARunningMemberIsRefused(t *testing.T) {
+	d := create(t, t.TempDir(), 0)
+	d.put(entry{"/a", []byte("1")})
+	path := d.file()
+	db, err := bolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	_, err = snapshot.Open(t.Context(), path)
+	require.ErrorIs(t, err, snapshot.ErrInUse)
+	require.ErrorContains(t, err, "read the running etcd, or make a snapshot: etcdctl snapshot save")
+	require.NoError(t, db.Close())
+	open(t, path)
+	db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second})
+	require.NoError(t, err, "it is not kept from etcd")
+	require.NoError(t, db.Close())
 }

@@ -1,0 +1,98 @@
+package audit_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/operate/audit"
+)
+
+// member is an etcd in memory.
+type member struct {
+	memory
+	name    string
+	cluster uint64
+	broken  error
+}
+
+func (m *member) String() string { return m.name }
+
+func (m *member) Read(ctx context.Context, prefix string) (*audit.Contents, error) {
+	contents, err := m.memory.Read(ctx, prefix)
+	contents.Cluster = m.cluster
+	return contents, errors.Join(err, m.broken)
+}
+
+func (m *member) Find(_ context.Context, key string) (audit.Entry, error) {
+	if value, ok := m.memory[key]; ok {
+		return audit.Entry{Key: key, Value: value, ModRevision: 3}, nil
+	}
+	return audit.Entry{}, audit.ErrNotFound
+}
+
+var events = schema.GroupResource{Resource: "events"}
+
+func TestEachResourceIsCountedInEveryEtcd(t *testing.T) {
+	main := &member{name: "main", cluster: 1, memory: memory{
+		"/registry/pods/default/web": []byte("{}"), "/registry/secrets/default/left": []byte(sealed), "/other/secrets/x": []byte(sealed)}}
+	apart := &member{name: "apart", cluster: 2, memory: memory{
+		"/registry/secrets/default/a": []byte(sealed), "/registry/events/default/e": []byte("{}"), "/registry/pods/default/odd": []byte("{}")}}
+	layout := audit.NewLayout("", nil)
+	s := audit.NewSeveral(layout, main, map[schema.GroupResource]audit.Store{secrets: apart, events: apart})
+	require.Equal(t, "main; for events, secrets apart", s.String())
+
+	r := run(t, s, audit.Options{Layout: layout, Everywhere: true})
+	require.EqualValues(t, 6, r.Objects)
+	require.EqualValues(t, 1, r.Cluster)
+	require.Equal(t, []audit.Part{{"main", 1, 7, 3}, {"apart", 2, 7, 3}}, r.Parts)
+	require.Equal(t, []string{
+		"/other/secrets/x",
+		"/registry/secrets/default/a",
+		"/registry/secrets/default/left in main, where no apiserver looks for it",
+	}, resource(t, r, "secrets").Forms[0].Keys)
+	require.Equal(t, []string{"/registry/pods/default/odd in apart, where no apiserver looks for it", "/registry/pods/default/web"},
+		resource(t, r, "pods").Forms[0].Keys)
+
+	r = run(t, s, audit.Options{Layout: layout, Within: layout.Paths(secrets)})
+	require.EqualValues(t, 2, r.Objects, "in both")
+}
+
+func TestAKeyIsFoundWhereItsResourceIsHeld(t *testing.T) {
+	main := &member{name: "main", memory: memory{"/registry/pods/default/a": []byte("main"), "/registry/secrets/default/a": []byte("left")}}
+	apart := &member{name: "apart", memory: memory{"/registry/secrets/default/a": []byte("apart")}}
+	s := audit.NewSeveral(audit.NewLayout("", nil), main, map[schema.GroupResource]audit.Store{secrets: apart})
+	for key, want := range map[string]string{"/registry/secrets/default/a": "apart", "/registry/pods/default/a": "main"} {
+		entry, err := s.Find(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, want, string(entry.Value))
+	}
+	delete(apart.memory, "/registry/secrets/default/a")
+	_, err := s.Find(t.Context(), "/registry/secrets/default/a")
+	require.ErrorIs(t, err, audit.ErrNotFound)
+}
+
+// The same etcd may be named twice, by other addresses.
+func TestOneClusterIsWalkedOnce(t *testing.T) {
+	objects := memory{"/registry/secrets/default/a": []byte(sealed), "/registry/pods/default/a": []byte("{}")}
+	main, again := &member{name: "main", cluster: 1, memory: objects}, &member{name: "again", cluster: 1, memory: objects}
+	s := audit.NewSeveral(audit.NewLayout("", nil), main, map[schema.GroupResource]audit.Store{secrets: again})
+	r := run(t, s, audit.Options{})
+	require.EqualValues(t, 2, r.Objects)
+	require.Len(t, r.Parts, 1)
+	require.Equal(t, []string{"/registry/secrets/default/a"}, resource(t, r, "secrets").Forms[0].Keys, "it is where it is to be")
+	main.cluster, again.cluster = 0, 0
+	require.EqualValues(t, 4, run(t, s, audit.Options{}).Objects, "whether they are one is not known")
+}
+
+func TestOneEtcdThatCannotBeReadIsAnError(t *testing.T) {
+	broken := errors.New("it is away")
+	for _, stores := range [][2]*member{{{broken: broken}, {}}, {{}, {broken: broken}}} {
+		s := audit.NewSeveral(audit.NewLayout("", nil), stores[0], map[schema.GroupResource]audit.Store{secrets: stores[1]})
+		_, err := audit.Run(t.Context(), s, audit.Options{})
+		require.ErrorIs(t, err, broken)
+	}
+}
