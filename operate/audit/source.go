@@ -34,8 +34,6 @@ type Contents struct {
 	Cluster uint64
 	// Revision is etcd's, the same for all objects.
 	Revision int64
-	// Cluster is the id of the etcd cluster; 0 for a snapshot.
-	Cluster uint64
 	// Total is how many objects there are.
 	Total int64
 	// Objects are each of them, once, in any order, and may be ranged over once.
@@ -72,4 +70,6 @@ type Entry struct {
 	// ModRevision is that of the latest write to the key. It is what an
 	// apiserver calls the object's resourceVersion.
 	ModRevision int64
+	// Cluster is the id of the etcd cluster that answered.
+	Cluster uint64
 }

@@ -15,13 +15,6 @@ import (
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
-// Etcd is where the objects are: [etcd.Store], or several of them.
-type Etcd interface {
-	audit.Source
-	audit.Finder
-	String() string
-}
-
 // Fleet are the apiservers of a cluster: [fleet.Fleet].
 type Fleet interface {
 	Names() []string
@@ -35,7 +28,7 @@ type Fleet interface {
 // Prover shows what apiservers write with. It is for one goroutine.
 type Prover struct {
 	Fleet Fleet
-	Etcd  Etcd
+	Etcd  audit.Store
 	// Layout says where the etcd keys are, and Names are the providers' names that
 	// contain ':'.
 	Layout audit.Layout

@@ -12,7 +12,6 @@ import (
 
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/migrate"
-	"github.com/kube-atrest/atrest/operate/proof"
 )
 
 // Walker is [audit.Run], or one that shows how it goes.
@@ -23,7 +22,7 @@ type Walker func(ctx context.Context, from audit.Source, o audit.Options) (*audi
 type Store struct {
 	// From is where the objects are. Audit says how they are stored, with what
 	// keys and providers, and how they are walked by Walk.
-	From  proof.Etcd
+	From  audit.Store
 	Audit audit.Options
 	Walk  Walker
 	// Cluster is the apiserver that stores them again, How in what way, and

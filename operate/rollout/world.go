@@ -147,7 +147,13 @@ func countsOf(report *audit.Report) []rotation.Count {
 
 // etcdsOf are the etcd clusters that a report is of.
 func etcdsOf(report *audit.Report) []rotation.Etcd {
-	return []rotation.Etcd{{Cluster: report.Cluster, Revision: report.Revision}}
+	all := []rotation.Etcd{{Cluster: report.Cluster, Revision: report.Revision}}
+	for _, part := range report.Parts {
+		if part.Cluster != report.Cluster {
+			all = append(all, rotation.Etcd{Cluster: part.Cluster, Revision: part.Revision})
+		}
+	}
+	return all
 }
 
 func quoted(names []string) string {

@@ -129,20 +129,7 @@ func (s *Store) Find(ctx context.Context, key string) (Entry, error) {
 	if string(kv.Key) != key {
 		return Entry{}, fmt.Errorf("%s: it was asked for the key %q, and gave another: is that etcd's API v3?", s, key)
 	}
-	return Entry{Key: key, Value: kv.Value, ModRevision: kv.ModRevision}, nil
-}
-
-// Find is what stands under a key now, or [audit.ErrNotFound].
-func (s *Store) Find(ctx context.Context, key string) (audit.Entry, error) {
-	answer, err := s.call(ctx, &pb.RangeRequest{Key: []byte(key)})
-	switch {
-	case err != nil:
-		return audit.Entry{}, err
-	case len(answer.Kvs) == 0:
-		return audit.Entry{}, fmt.Errorf("%s: %w: %q", s, audit.ErrNotFound, key)
-	}
-	kv := answer.Kvs[0]
-	return audit.Entry{Value: kv.Value, ModRevision: kv.ModRevision, Cluster: answer.Header.GetClusterId()}, nil
+	return Entry{Key: key, Value: kv.Value, ModRevision: kv.ModRevision, Cluster: answer.Header.GetClusterId()}, nil
 }
 
 const (
