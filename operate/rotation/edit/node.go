@@ -3,7 +3,6 @@ package edit
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -41,8 +40,6 @@ func texts(all []string) []*yaml.Node {
 	return nodes
 }
 
-var errNotJSON = errors.New("encryption configuration: begins like JSON and is none: write it as YAML, or as JSON throughout")
-
 // encodeJSON writes a document that was JSON as JSON again, its fields in their
 // order.
 func encodeJSON(root *yaml.Node) ([]byte, error) {
@@ -51,25 +48,22 @@ func encodeJSON(root *yaml.Node) ([]byte, error) {
 		return nil, err
 	}
 	var out bytes.Buffer
-	if json.Indent(&out, compact, "", "  ") != nil {
-		return nil, errNotJSON
+	if err := json.Indent(&out, compact, "", "  "); err != nil {
+		return nil, err
 	}
 	out.WriteByte('\n')
 	return out.Bytes(), nil
 }
 
 func appendJSON(b []byte, n *yaml.Node) ([]byte, error) {
-	switch n.Kind {
-	case yaml.MappingNode, yaml.SequenceNode:
+	switch {
+	case n.Kind != yaml.ScalarNode:
 		return appendList(b, n)
-	case yaml.ScalarNode:
-		if n.Tag != "!!str" {
-			return append(b, n.Value...), nil // a number, true, false or null, as it stood
-		}
-		value, err := json.Marshal(n.Value)
-		return append(b, value...), err
+	case n.Tag != "!!str":
+		return append(b, n.Value...), nil // a number, true, false or null, as it stood
 	}
-	return nil, errNotJSON
+	value, err := json.Marshal(n.Value)
+	return append(b, value...), err
 }
 
 func appendList(b []byte, n *yaml.Node) ([]byte, error) {
