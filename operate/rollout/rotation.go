@@ -83,11 +83,9 @@ func (r *Rotation) begin(ctx context.Context, found configurations) (s rotation.
 	if err := found.check(r.Kind.leaving(), r.Kind.providers()); err != nil {
 		return s, err
 	}
-	p := rotation.Plan{Configs: map[string][]string{}, Resources: found.resources}
-	for apiserver, file := range found.files {
-		if p.Configs[apiserver], err = r.Kind.hashes(apiserver, file); err != nil {
-			return s, fmt.Errorf("configuration of %s: %w", apiserver, err)
-		}
+	p := rotation.Plan{Resources: found.resources}
+	if p.Configs, err = r.Kind.hashes(found.files, r.Folder.copies()); err != nil {
+		return s, err
 	}
 	return r.Kind.begin(ctx, p, r.Fleet.Observe)
 }
@@ -99,6 +97,6 @@ func (p *Prepared) Drive(ctx context.Context, store *reencrypt.Store, w Watcher,
 	o.Save = r.Folder.save
 	return r.Kind.drive(ctx, &world{
 		fleet: r.Fleet, store: store, watcher: w, canaries: maps.Clone(p.canaries), providers: r.Kind.providers(),
-		stages: stages{files: r.Files, hashes: p.State.Plan.Configs, copies: r.Folder.Path},
+		stages: stages{files: r.Files, hashes: p.State.Plan.Configs, copies: r.Folder.copies()},
 	}, p.State, o)
 }
