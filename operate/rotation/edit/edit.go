@@ -177,14 +177,17 @@ func (d *document) wellFormed() bool {
 
 // encode is the file again.
 func (d *document) encode() ([]byte, error) {
-	if d.json {
-		return encodeJSON(d.root)
-	}
 	var out bytes.Buffer
-	to := yaml.NewEncoder(&out)
-	to.SetIndent(2)
-	if err := errors.Join(to.Encode(d.root), to.Close()); err != nil {
-		return nil, errors.New("encryption configuration: cannot be written as YAML again")
+	var err error
+	if d.json {
+		err = json.Indent(&out, append(appendJSON(nil, d.root.Content[0]), '\n'), "", "  ")
+	} else {
+		to := yaml.NewEncoder(&out)
+		to.SetIndent(2)
+		err = errors.Join(to.Encode(d.root), to.Close())
+	}
+	if err != nil { // which may quote the file
+		return nil, errors.New("encryption configuration: cannot be written again")
 	}
 	return out.Bytes(), nil
 }

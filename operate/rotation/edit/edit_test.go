@@ -177,8 +177,45 @@ func TestWhatCannotBeChangedIsRefused(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, want)
 	}
-	_, err := addReader([]byte(before), "old", Plugin{Name: "n"})
-	require.ErrorContains(t, err, "needs a name, an endpoint")
+}
+
+func TestOnlyAProviderThatIsThereIsExchangedOrRemoved(t *testing.T) {
+	for _, err := range []error{
+		second(swap([]byte(added), "mold", "new")),
+		second(swap([]byte(added), "old", "mold")),
+		second(remove([]byte(added), "mold")),
+	} {
+		require.ErrorContains(t, err, `encryption configuration: there is no KMS provider "mold": name one that the file has`)
+	}
+}
+
+func second(_ []byte, err error) error { return err }
+
+func TestWhatIsNoListOfProvidersIsRefused(t *testing.T) {
+	for _, file := range []string{"{}", "null", "resources:", "resources: a", "resources: {a: b}", "resources: [a]", "resources: [[providers, a]]", "resources: [{}]",
+		"resources: [{providers: a}]", "resources: [{providers: {a: b}}]", "resources: [{providers: [{kms: {name: old}}]}, {resources: [a]}]",
+		"resources: [&a {providers: [{kms: {name: old}}]}, *a]", "a: &a [{providers: [{kms: {name: old}}]}]\nresources: *a",
+		"a: &a [{kms: {name: old}}]\nresources: [{providers: *a}]", "resources: [{<<: {providers: [{kms: {name: old}}]}}]",
+	} {
+		_, err := addReader([]byte(file), "old", plugin)
+		require.ErrorIs(t, err, errNoConfiguration, file)
+	}
+	// A provider that says nothing is for others to refuse.
+	_, err := addReader([]byte("resources: [{providers: [null, a, {kms: a}, {kms: {name: 7}}, {kms: {name: old}}]}]"), "old", plugin)
+	require.NoError(t, err)
+}
+
+func TestAPluginNeedsANameAnEndpointAndNoNegativeTimeout(t *testing.T) {
+	for _, p := range []Plugin{{Endpoint: "unix:///n"}, {Name: "n"}, {Name: "n", Endpoint: "unix:///n", Timeout: -1}} {
+		_, err := addReader([]byte(before), "old", p)
+		require.ErrorContains(t, err, "it needs a name, an endpoint and no negative timeout")
+	}
+	out, err := addReader([]byte(before), "old", Plugin{Name: "n", Endpoint: "unix:///n", Timeout: 1})
+	require.NoError(t, err)
+	require.Contains(t, string(out), "timeout: 1ns")
+	out, err = addReader([]byte(before), "old", Plugin{Name: "n", Endpoint: "unix:///n"})
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(out), "timeout:"))
 }
 
 func TestNoErrorRepeatsAKey(t *testing.T) {
@@ -306,7 +343,11 @@ func TestAFileLeadsBackToWhereItCameFrom(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, string(later), string(again))
 	}
-	_, err := Retreat([]byte(file), rotation.Removed, all...)
+	_, err := Advance([]byte(file), "other", rotation.Added, all...)
+	require.ErrorContains(t, err, `stage "added" cannot be made from stage "other"`)
+	_, err = Advance([]byte(file), rotation.Before, rotation.Swapped, all[0], all[0])
+	require.ErrorContains(t, err, `stage "added": encryption configuration: provider "2_secrets" is there already`)
+	_, err = Retreat([]byte(file), rotation.Removed, all...)
 	require.ErrorContains(t, err, "no way back")
 	_, err = Retreat([]byte(file), rotation.Added, all...)
 	require.ErrorContains(t, err, `there is no KMS provider "2_secrets"`)
