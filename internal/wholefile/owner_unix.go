@@ -3,6 +3,7 @@
 package wholefile
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"syscall"
@@ -19,4 +20,17 @@ func giveTo(file *os.File, like fs.FileInfo) error {
 		return nil
 	}
 	return file.Chown(int(wants.Uid), int(wants.Gid))
+}
+
+// hasOtherNames reports whether a file has more than one.
+func hasOtherNames(is fs.FileInfo) bool { return is.Sys().(*syscall.Stat_t).Nlink > 1 }
+
+// lock takes the lock of a file until it is closed, and reports whether it was
+// free. The system takes it from a process that dies.
+func lock(file *os.File) (free bool, err error) {
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
 }

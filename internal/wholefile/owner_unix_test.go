@@ -24,3 +24,10 @@ func TestAnExchangedFileKeepsItsOwner(t *testing.T) {
 	owner := info.Sys().(*syscall.Stat_t)
 	require.Equal(t, [2]uint32{4711, 4712}, [2]uint32{owner.Uid, owner.Gid})
 }
+
+func TestAFileWithAnotherNameIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "encryption.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
+	require.NoError(t, os.Link(path, filepath.Join(t.TempDir(), "other.yaml")))
+	refused(t, path, "has another name (a hard link), which would keep the old content")
+}

@@ -1,6 +1,9 @@
 // Package wholefile replaces a file in one step: whoever reads it finds the old
 // content or the new one, also after a crash. A new file is written beside it,
 // made durable, and renamed.
+//
+// What a killed process left beside a file is removed by the next one that
+// replaces a file of that folder, and is never read.
 package wholefile
 
 import (
@@ -13,11 +16,11 @@ import (
 // Write makes path a file with this content that only its owner reads, of mode
 // 0600, whether or not there was one.
 func Write(path string, content []byte) error {
-	next, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // of mode 0600
+	next, err := create(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
-	defer os.Remove(next.Name()) // which is gone if all went well
+	defer discard(next) // which is gone if all went well
 	if err := fill(next, content); err != nil {
 		return err
 	}
@@ -27,33 +30,76 @@ func Write(path string, content []byte) error {
 	return settle(filepath.Dir(path))
 }
 
-// Exchange gives a file that is there another content, and leaves it its mode
-// and its owner. Where that cannot be done beside the file, the error says why,
-// and what else to do: otherwise.
+// Exchange gives a file that is there another content, and leaves it its owner,
+// its mode, its access control list and every other extended attribute, a label
+// of SELinux among them. A symbolic link stays, and what it leads to is
+// exchanged. Where [CanExchange] has an error, Exchange has it too, and nothing
+// is written.
 func Exchange(path string, content []byte, otherwise string) error {
-	old, err := os.Stat(path)
+	real, next, err := twin(path, otherwise)
 	if err != nil {
 		return err
 	}
-	next, err := os.CreateTemp(filepath.Dir(path), ".atrest-*")
-	if err != nil {
-		return fmt.Errorf("%w: a new file has to be made beside the old one: allow it, or %s", err, otherwise)
-	}
-	defer os.Remove(next.Name())
-	defer next.Close()
-	if err := next.Chmod(old.Mode().Perm()); err != nil {
-		return err
-	}
-	if err := giveTo(next, old); err != nil {
-		return fmt.Errorf("%w: the new file would have another owner than the old one: run as root, or %s", err, otherwise)
-	}
+	defer discard(next)
 	if err := fill(next, content); err != nil {
 		return err
 	}
-	if err := os.Rename(next.Name(), path); err != nil {
-		return fmt.Errorf("%w: a file that is mounted by itself cannot be exchanged: %s", err, otherwise)
+	if err := os.Rename(next.Name(), real); err != nil {
+		return fmt.Errorf("%w: %s cannot be exchanged: %s", err, real, otherwise)
 	}
-	return settle(filepath.Dir(path))
+	return settle(filepath.Dir(real))
+}
+
+// CanExchange tells why [Exchange] would not exchange the file, and what else to
+// do: otherwise. It tries all but the rename, with an empty file. A mount of the
+// file that this process cannot see goes unnoticed.
+func CanExchange(path, otherwise string) error {
+	_, next, err := twin(path, otherwise)
+	if err != nil {
+		return err
+	}
+	discard(next)
+	return nil
+}
+
+// twin is an empty file beside the one that path leads to, and like it in
+// everything but the content.
+func twin(path, otherwise string) (real string, next *os.File, err error) {
+	real, err = filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", nil, err
+	}
+	old, err := os.Lstat(real)
+	if err != nil {
+		return "", nil, err
+	}
+	if err := refuse(real, old, otherwise); err != nil {
+		return "", nil, err
+	}
+	next, err = create(filepath.Dir(real))
+	if err != nil {
+		return "", nil, fmt.Errorf("%w: a new file has to be made beside the old one: allow it, or %s", err, otherwise)
+	}
+	if err := resemble(next, real, old); err != nil {
+		discard(next)
+		return "", nil, fmt.Errorf("the new file would not be like %s: %w: run as root, or %s", real, err, otherwise)
+	}
+	return real, next, nil
+}
+
+// resemble makes a new file what the old one is. Its mode is the last, as an
+// access control list that was inherited would change it.
+func resemble(next *os.File, path string, old os.FileInfo) error {
+	if err := giveTo(next, old); err != nil {
+		return err
+	}
+	if err := keepAttributes(next.Name(), path); err != nil {
+		return err
+	}
+	if err := next.Chmod(old.Mode().Perm()); err != nil {
+		return err
+	}
+	return sameAttributes(next.Name(), path)
 }
 
 // fill writes a file to the disk and closes it.

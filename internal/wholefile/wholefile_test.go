@@ -31,15 +31,74 @@ func TestAnExchangedFileKeepsItsMode(t *testing.T) {
 	requireAlone(t, folder)
 }
 
-// A folder in its place stands for whatever cannot be renamed over.
-func TestWhatCannotBeExchangedStays(t *testing.T) {
+func TestWhatIsNoFileCannotBeExchanged(t *testing.T) {
 	folder := t.TempDir()
-	path := filepath.Join(folder, "mounted")
+	path := filepath.Join(folder, "folder")
 	require.NoError(t, os.Mkdir(path, 0o700))
-	require.ErrorContains(t, Exchange(path, nil, "do otherwise"), "a file that is mounted by itself cannot be exchanged: do otherwise")
+	require.ErrorContains(t, Exchange(path, nil, "do otherwise"), path+" is no regular file: name one, or do otherwise")
 	requireAlone(t, folder)
 	require.Error(t, Write(path, nil))
 	requireAlone(t, folder)
+}
+
+// refused requires that a file is refused, for a reason, and stays as it was.
+func refused(t *testing.T, path, why string) {
+	t.Helper()
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+	was, err := os.Stat(path)
+	require.NoError(t, err)
+	require.ErrorContains(t, CanExchange(path, "do otherwise"), why)
+	err = Exchange(path, []byte("new"), "do otherwise")
+	require.ErrorContains(t, err, why)
+	require.ErrorContains(t, err, "or do otherwise")
+	requireFile(t, path, string(before), was.Mode().Perm())
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), prefix+"*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestAFileOfAMountedVolumeIsRefused(t *testing.T) {
+	volume := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(volume, "..2026_11_21", "sub"), 0o700))
+	require.NoError(t, os.Symlink("..2026_11_21", filepath.Join(volume, "..data")))
+	for _, name := range []string{"encryption.yaml", "sub/encryption.yaml"} {
+		real := filepath.Join(volume, "..2026_11_21", name)
+		require.NoError(t, os.WriteFile(real, []byte("old"), 0o600))
+		link := filepath.Join(t.TempDir(), "link.yaml")
+		require.NoError(t, os.Symlink(filepath.Join(volume, "..data", name), link))
+		for _, path := range []string{real, link, filepath.Join(volume, "..data", name)} {
+			refused(t, path, "is of a mounted ConfigMap or Secret, which kubelet writes anew: change that object")
+		}
+	}
+	require.NoError(t, os.Remove(filepath.Join(volume, "..data")))
+	require.NoError(t, CanExchange(filepath.Join(volume, "..2026_11_21", "encryption.yaml"), ""), "two dots alone are no volume")
+}
+
+func TestAFileThatCanBeExchangedIsNotTouchedByTheQuestion(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "encryption.yaml")
+	require.ErrorIs(t, CanExchange(path, ""), os.ErrNotExist)
+	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
+	before, err := os.Stat(path)
+	require.NoError(t, err)
+	require.NoError(t, CanExchange(path, ""))
+	after, err := os.Stat(path)
+	require.NoError(t, err)
+	require.True(t, os.SameFile(before, after))
+	requireFile(t, path, "old", 0o600)
+	requireAlone(t, folder)
+}
+
+func TestWhatALinkLeadsToIsExchanged(t *testing.T) {
+	real, link := filepath.Join(t.TempDir(), "real.yaml"), filepath.Join(t.TempDir(), "link.yaml")
+	require.NoError(t, os.WriteFile(real, []byte("old"), 0o600))
+	require.NoError(t, os.Symlink(real, link))
+	require.NoError(t, Exchange(link, []byte("new"), ""))
+	requireFile(t, real, "new", 0o600)
+	is, err := os.Lstat(link)
+	require.NoError(t, err)
+	require.Equal(t, os.ModeSymlink, is.Mode().Type())
 }
 
 func requireFile(t *testing.T, path, content string, mode os.FileMode) {
@@ -93,6 +152,8 @@ func TestNothingStaysOpen(t *testing.T) {
 		require.NoError(t, Exchange(path, []byte("new"), ""))
 		require.NoError(t, Write(path, []byte("new")))
 		require.Error(t, Exchange(filepath.Join(folder, "mounted"), nil, ""))
+		require.Error(t, Write(filepath.Join(folder, "mounted"), nil))
+		require.NoError(t, CanExchange(path, ""))
 	}
 	require.Equal(t, before, open())
 }

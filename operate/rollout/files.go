@@ -1,15 +1,11 @@
 package rollout
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/internal/wholefile"
@@ -17,6 +13,9 @@ import (
 
 // Files are the configuration files of apiservers, by the apiserver's name.
 type Files interface {
+	// Check tells why a file could not be read or replaced, as far as that can be
+	// known while it stays as it is.
+	Check(ctx context.Context, apiserver string) error
 	Read(ctx context.Context, apiserver string) ([]byte, error)
 	// Write replaces a file as a whole.
 	Write(ctx context.Context, apiserver string, content []byte) error
@@ -33,9 +32,24 @@ func (f LocalFiles) at(apiserver string) string {
 	return strings.ReplaceAll(f.Path, Placeholder, apiserver)
 }
 
+const byHook = "have --config-hook do it"
+
+// Check makes and removes an empty file beside the one that is to be replaced.
+func (f LocalFiles) Check(_ context.Context, apiserver string) error {
+	return wholefile.CanExchange(f.at(apiserver), byHook)
+}
+
 // Read reads a byte more than a configuration may have at most.
 func (f LocalFiles) Read(_ context.Context, apiserver string) ([]byte, error) {
-	file, err := os.Open(f.at(apiserver))
+	content, err := readFile(f.at(apiserver))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, f.reach())
+	}
+	return content, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -43,64 +57,27 @@ func (f LocalFiles) Read(_ context.Context, apiserver string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, config.MaxSize+1))
 }
 
-// Write exchanges a file in one step, and leaves it its mode and owner.
+// reach is what to do about a file that is somewhere else.
+func (f LocalFiles) reach() string {
+	if strings.Contains(f.Path, Placeholder) {
+		return "have the file of each apiserver there, mounted from its machine, or name a program by --config-hook that reaches it"
+	}
+	return "it is taken for the file of every apiserver: if each has its own, mount them here and put " + Placeholder +
+		" into --config, or name a program by --config-hook that reaches them"
+}
+
+// Write exchanges a file in one step, and leaves it its owner, mode and extended
+// attributes.
 func (f LocalFiles) Write(_ context.Context, apiserver string, content []byte) error {
-	path, err := filepath.EvalSymlinks(f.at(apiserver))
-	if err != nil {
-		return err
+	return wholefile.Exchange(f.at(apiserver), content, byHook)
+}
+
+// notInEffect is the error for a file of which an apiserver has another one in
+// effect, by their hashes.
+func notInEffect(files Files, apiserver, file, effect string) error {
+	what := "see why the apiserver does not take it into use, and that it is the file of this apiserver"
+	if local, ok := files.(LocalFiles); ok {
+		what = local.reach()
 	}
-	return wholefile.Exchange(path, content, "have --config-hook do it")
+	return fmt.Errorf("the file has hash %s, and %s has one with hash %s in effect: %s", file, apiserver, effect, what)
 }
-
-// HookedFiles are files that a program reads and writes: PROGRAM read NAME gives
-// the file on standard output, PROGRAM write NAME takes it from standard input.
-type HookedFiles struct {
-	Program string
-	// Err is where it says what is wrong.
-	Err     io.Writer
-	Timeout time.Duration
-}
-
-// Read keeps a byte more than a configuration may have at most.
-func (h HookedFiles) Read(ctx context.Context, apiserver string) ([]byte, error) {
-	out := limited{left: config.MaxSize + 1}
-	err := h.run(ctx, nil, &out, "read", apiserver)
-	return out.Bytes(), err
-}
-
-// Write gives the program the new content.
-func (h HookedFiles) Write(ctx context.Context, apiserver string, content []byte) error {
-	return h.run(ctx, bytes.NewReader(content), io.Discard, "write", apiserver)
-}
-
-// hookGrace is for how long a program that is no longer wanted may finish what
-// it writes.
-const hookGrace = 3 * time.Second
-
-func (h HookedFiles) run(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
-	command := exec.CommandContext(ctx, h.Program, args...)
-	command.Stdin, command.Stdout, command.Stderr = in, out, h.Err
-	// Killed at once it might leave half a file, and what it started may hold its
-	// output open for ever.
-	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
-	command.WaitDelay = hookGrace
-	if err := command.Run(); err != nil {
-		return fmt.Errorf("%s %s: %w: see what it says above", h.Program, strings.Join(args, " "), err)
-	}
-	return nil
-}
-
-// limited keeps so many bytes of what is written to it.
-type limited struct {
-	bytes.Buffer
-	left int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	keep := p[:min(len(p), l.left)]
-	l.left -= len(keep)
-	l.Buffer.Write(keep)
-	return len(p), nil
-}
-
-const DefaultHookTimeout = 30 * time.Second

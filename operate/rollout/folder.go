@@ -28,6 +28,9 @@ func (f *Folder) Checkpoints() migrate.Folder {
 	return migrate.Folder(filepath.Join(f.Path, "checkpoints"))
 }
 
+// copies is where the configuration files are kept as they were.
+func (f *Folder) copies() copies { return copies(f.Path) }
+
 // Hold makes the folder, and keeps others from working with it until Release.
 func (f *Folder) Hold() error {
 	if err := os.MkdirAll(f.Path, 0o700); err != nil {

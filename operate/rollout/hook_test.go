@@ -14,28 +14,119 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
-// A hook is waited for no longer than it is wanted, whatever it left running.
+// A hook is waited for no longer than it is wanted, or than it may take, whatever
+// it left running.
 func TestAHookThatHangsIsLeft(t *testing.T) {
-	hook := filepath.Join(t.TempDir(), "hook")
-	require.NoError(t, os.WriteFile(hook, []byte("#!/bin/sh\nsleep 300 &\necho $! >$0.pid\nwait\n"), 0o700))
-	t.Cleanup(func() {
-		pid, err := strconv.Atoi(strings.TrimSpace(read(t, hook+".pid")))
-		require.NoError(t, err)
-		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() {
-		_, err := HookedFiles{Program: hook, Err: io.Discard}.Read(ctx, "cp-1")
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
-		require.ErrorContains(t, err, "hook read cp-1")
-	case <-time.After(20 * time.Second):
-		require.Fail(t, "it is waited for on and on")
+	for why, c := range map[string]struct{ wanted, allowed time.Duration }{
+		"context deadline exceeded":                            {200 * time.Millisecond, 0},
+		"it took longer than 200ms: give it more by --hook-ti": {time.Hour, 200 * time.Millisecond},
+	} {
+		hook := filepath.Join(t.TempDir(), "hook")
+		require.NoError(t, os.WriteFile(hook, []byte("#!/bin/sh\nsleep 300 &\necho $! >$0.pid\nwait\n"), 0o700))
+		t.Cleanup(func() {
+			pid, err := strconv.Atoi(strings.TrimSpace(read(t, hook+".pid")))
+			require.NoError(t, err)
+			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), c.wanted)
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := HookedFiles{Program: hook, Timeout: c.allowed, Err: io.Discard}.Read(ctx, "cp-1")
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			require.ErrorContains(t, err, "hook read cp-1: ")
+			require.ErrorContains(t, err, why)
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "it is waited for on and on")
+		}
 	}
+}
+
+// hooked has the files of the stages reached by a script, which knows their path.
+func (r *stages) hooked(t *testing.T, path, write string) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "hook")
+	script := "#!/bin/sh\npath=" + path + "\ncase $1 in\nread) cat $path;;\nwrite) " + write + ";;\nesac\n"
+	require.NoError(t, os.WriteFile(program, []byte(script), 0o700))
+	r.files = HookedFiles{Program: program, Err: io.Discard}
+}
+
+// What a hook left half is noticed, and is this rotation's to put right.
+func TestWhatAHookLeftHalfIsToldAndWrittenAgain(t *testing.T) {
+	for name, write := range map[string]string{
+		"it was cut off":     "head -c 100 >$path; exit 1",
+		"it began alone":     ": >$path; exit 1",
+		"it says it is done": "head -c 100 >$path",
+	} {
+		r, path := newStages(t)
+		r.hooked(t, path, write)
+		err := r.to(t, 1)
+		require.ErrorContains(t, err, "the write left the file neither as it was nor as it was to be: put "+r.copies.path(rotation.Added, "cp-1")+" in its place", name)
+		require.Equal(t, r.hashes["cp-1"][1], hashOf(t, r.copies.path(rotation.Added, "cp-1")))
+		r.hooked(t, path, "cat >$path")
+		require.NoError(t, r.to(t, 1), name)
+		require.Equal(t, r.hashes["cp-1"][1], hashOf(t, path))
+	}
+}
+
+func TestAHookThatDoesNotWriteIsNoticed(t *testing.T) {
+	r, path := newStages(t)
+	r.hooked(t, path, "cat >/dev/null")
+	require.ErrorContains(t, r.to(t, 1), "the file is as it was before, although it was written without an error: put "+r.copies.path(rotation.Added, "cp-1"))
+	r.hooked(t, path, "exit 3")
+	require.EqualError(t, r.to(t, 1), r.files.(HookedFiles).Program+" write cp-1: exit status 3: see what it says above")
+	r.hooked(t, path, "cat >$path; exit 3")
+	require.ErrorContains(t, r.to(t, 1), "exit status 3", "what it says is told, although all is well")
+	require.NoError(t, r.to(t, 1))
+}
+
+func TestAHookIsAskedToReadBeforeItHasToWrite(t *testing.T) {
+	r, path := newStages(t)
+	r.hooked(t, path, "exit 3")
+	require.NoError(t, r.files.Check(t.Context(), "cp-1"))
+	require.NoError(t, os.Remove(path))
+	require.ErrorContains(t, r.files.Check(t.Context(), "cp-1"), "hook read cp-1: exit status 1")
+}
+
+// interrupted are files of which a write is cut off by the end of the context.
+type interrupted struct {
+	inMemory
+	end context.CancelFunc
+}
+
+func (f interrupted) Read(ctx context.Context, apiserver string) ([]byte, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return f.inMemory.Read(ctx, apiserver)
+}
+
+func (f interrupted) Write(ctx context.Context, apiserver string, content []byte) error {
+	f.end()
+	_ = f.inMemory.Write(ctx, apiserver, content[:100])
+	return ctx.Err()
+}
+
+func TestAWriteThatIsInterruptedIsLookedAtAllTheSame(t *testing.T) {
+	r, _ := newStages(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.files = interrupted{inMemory{"cp-1": encryption}, cancel}
+	err := r.bring(ctx, "cp-1", rotation.Added, r.hashes["cp-1"][1])
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "put "+r.copies.path(rotation.Added, "cp-1")+" in its place")
+}
+
+func TestAFileThatCannotBeReadAfterAWriteIsTold(t *testing.T) {
+	r, path := newStages(t)
+	r.hooked(t, path, "rm $path")
+	err := r.to(t, 1)
+	require.ErrorContains(t, err, "what the write left cannot be read: ")
+	require.ErrorContains(t, err, "see that the file is as in "+r.copies.path(rotation.Added, "cp-1"))
 }

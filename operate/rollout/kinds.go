@@ -21,8 +21,8 @@ type Kind interface {
 	// that they are now.
 	providers() []string
 	leaving() []string
-	// hashes are those of a file at all stages.
-	hashes(apiserver string, file []byte) ([]string, error)
+	// hashes are those of the files at all stages, by apiserver.
+	hashes(files map[string][]byte, kept copies) (map[string][]string, error)
 	// drive completes the world of a rotation, and drives it.
 	drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error)
 }
@@ -48,8 +48,8 @@ func (k TwoPlugins) providers() []string { return slices.Concat(k.From, k.To) }
 
 func (k TwoPlugins) leaving() []string { return k.From }
 
-func (k TwoPlugins) hashes(apiserver string, file []byte) ([]string, error) {
-	return begunHashes(file, k.Changes(apiserver))
+func (k TwoPlugins) hashes(files map[string][]byte, kept copies) (map[string][]string, error) {
+	return planned(files, k.Changes, kept)
 }
 
 func (k TwoPlugins) drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error) {
@@ -115,8 +115,12 @@ func (k OnePlugin) providers() []string { return k.Providers }
 
 func (k OnePlugin) leaving() []string { return k.Providers }
 
-func (k OnePlugin) hashes(_ string, file []byte) ([]string, error) {
-	return []string{hashed.Name(file)}, nil
+func (k OnePlugin) hashes(files map[string][]byte, _ copies) (map[string][]string, error) {
+	all := map[string][]string{}
+	for apiserver, file := range files {
+		all[apiserver] = []string{hashed.Name(file)}
+	}
+	return all, nil
 }
 
 func (k OnePlugin) drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error) {

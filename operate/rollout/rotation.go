@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/proof"
@@ -92,12 +93,22 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.writable(ctx); err != nil {
+		return nil, err
+	}
 	r.Times(&s.Plan, begun)
 	return &Prepared{State: s, rotation: r, found: found}, s.Validate()
 }
 
 // join brings the apiservers that came instead of others into a plan.
 func (r *Rotation) join(p *rotation.Plan, found configurations) error {
+	configs := map[string][]string{}
+	if len(r.Replaced) > 0 {
+		var err error
+		if configs, err = r.Kind.hashes(found.files, r.Folder.copies()); err != nil {
+			return err
+		}
+	}
 	for _, replaced := range r.Replaced {
 		_, known := p.Configs[replaced.Old]
 		_, there := p.Configs[replaced.New]
@@ -108,11 +119,7 @@ func (r *Rotation) join(p *rotation.Plan, found configurations) error {
 		case found.files[replaced.New] == nil:
 			return fmt.Errorf("apiserver %q is to come instead of %q, and is not among the apiservers: name it with --apiservers", replaced.New, replaced.Old)
 		default:
-			hashes, err := r.Kind.hashes(replaced.New, found.files[replaced.New])
-			if err != nil {
-				return fmt.Errorf("configuration of %s: %w", replaced.New, err)
-			}
-			p.Configs[replaced.New] = hashes
+			p.Configs[replaced.New] = configs[replaced.New]
 		}
 		delete(p.Configs, replaced.Old)
 	}
@@ -129,13 +136,11 @@ func (r *Rotation) begin(ctx context.Context, found configurations) (s rotation.
 	if err := found.check(r.Kind.leaving(), r.Kind.providers()); err != nil {
 		return s, err
 	}
-	p := rotation.Plan{Configs: map[string][]string{}, Resources: found.resources}
-	for apiserver, file := range found.files {
-		if p.Configs[apiserver], err = r.Kind.hashes(apiserver, file); err != nil {
-			return s, fmt.Errorf("configuration of %s: %w", apiserver, err)
-		}
+	p := rotation.Plan{Resources: found.resources}
+	if p.Configs, err = r.Kind.hashes(found.files, r.Folder.copies()); err != nil {
+		return s, err
 	}
-	if err := r.inEffect(ctx, p); err != nil {
+	if err := r.inEffect(ctx, p, found); err != nil {
 		return s, err
 	}
 	return r.Kind.begin(ctx, p, r.Fleet.Observe)
@@ -143,16 +148,28 @@ func (r *Rotation) begin(ctx context.Context, found configurations) (s rotation.
 
 // inEffect is an error if an apiserver has a configuration that its file leads
 // nowhere near: then the file is not the one that it reads.
-func (r *Rotation) inEffect(ctx context.Context, p rotation.Plan) error {
+func (r *Rotation) inEffect(ctx context.Context, p rotation.Plan, found configurations) error {
 	seen := r.Fleet.Observe(ctx)
 	for _, name := range slices.Sorted(maps.Keys(p.Configs)) {
 		if has := seen[name].ConfigHash; has != "" && !slices.Contains(p.Configs[name], has) {
-			return fmt.Errorf("apiserver %s has the configuration %s in effect, and its file is another, %s: name the file that this apiserver reads. "+
-				"If that is on another machine, mount it with %s in its path, or have --config-hook reach it; if it was changed just now, wait until it is in effect",
-				name, has, p.Configs[name][0], Placeholder)
+			return fmt.Errorf("configuration of %s: %w", name, notInEffect(r.Files, name, hashed.Name(found.files[name]), has))
 		}
 	}
 	return nil
+}
+
+// writable tells why the file of an apiserver could not be replaced.
+func (r *Rotation) writable(ctx context.Context) error {
+	if _, changes := r.Kind.(TwoPlugins); !changes {
+		return nil
+	}
+	var problems []error
+	for _, apiserver := range r.Apiservers {
+		if err := r.Files.Check(ctx, apiserver); err != nil {
+			problems = append(problems, fmt.Errorf("configuration of %s: %w", apiserver, err))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // Drive carries it out, and stores the state in the folder. The errors are those
@@ -190,6 +207,6 @@ func (p *Prepared) world(store *reencrypt.Store, w Watcher, clk clock.PassiveClo
 	return &world{
 		fleet: r.Fleet, store: store, watcher: w, clock: clk, without: r.Without, samples: maps.Clone(p.found.samples), providers: r.Kind.providers(),
 		prover: &proof.Prover{Fleet: r.Fleet, Etcd: store.From, Layout: store.Audit.Layout, Names: p.found.names, Version: r.Cluster.Version},
-		stages: stages{files: r.Files, hashes: p.State.Plan.Configs, copies: r.Folder.Path},
+		stages: stages{files: r.Files, hashes: p.State.Plan.Configs, copies: r.Folder.copies()},
 	}
 }

@@ -32,6 +32,8 @@ import (
 // inMemory are the files of apiservers.
 type inMemory map[string]string
 
+func (f inMemory) Check(context.Context, string) error { return nil }
+
 func (f inMemory) Read(_ context.Context, apiserver string) ([]byte, error) {
 	return []byte(f[apiserver]), nil
 }

@@ -36,7 +36,7 @@ func newStages(t *testing.T) (r *stages, path string) {
 	hashes, err := plannedHashes([]byte(encryption), toNew("cp-1"))
 	require.NoError(t, err)
 	return &stages{files: LocalFiles{Path: filepath.Join(folder, Placeholder+".yaml")},
-		hashes: map[string][]string{"cp-1": hashes}, changes: toNew, copies: t.TempDir()}, path
+		hashes: map[string][]string{"cp-1": hashes}, changes: toNew, copies: copies(t.TempDir())}, path
 }
 
 func (r *stages) to(t *testing.T, stage int) error {
@@ -56,7 +56,7 @@ func TestAFileIsBroughtFromStageToStage(t *testing.T) {
 	}
 	require.NotContains(t, read(t, path), "old")
 	require.Contains(t, read(t, path), "/run/cp-1.sock")
-	require.Equal(t, encryption, read(t, r.copyOf(rotation.Before, "cp-1")))
+	require.Equal(t, encryption, read(t, r.copies.path(rotation.Before, "cp-1")))
 	require.ErrorContains(t, r.to(t, 1), `the file is that of stage "removed" already, and is not in effect`)
 }
 
@@ -67,12 +67,53 @@ func TestAFileOfSomebodyElseStays(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(theirs), 0o600))
 	err := r.to(t, 2)
 	require.ErrorContains(t, err, "none of this rotation's")
-	require.ErrorContains(t, err, r.copyOf(rotation.Added, "cp-1"), "the one before would not open what was written since")
+	require.ErrorContains(t, err, r.copies.path(rotation.Added, "cp-1"), "the one before would not open what was written since")
 	require.Equal(t, theirs, read(t, path))
-	require.Equal(t, r.hashes["cp-1"][1], hashOf(t, r.copyOf(rotation.Added, "cp-1")))
+	require.Equal(t, r.hashes["cp-1"][1], hashOf(t, r.copies.path(rotation.Added, "cp-1")))
 
-	r.copies = t.TempDir()
+	r.copies = copies(t.TempDir())
 	require.ErrorContains(t, r.to(t, 2), "put it back as it was")
+}
+
+// An earlier rotation left its copies in the same folder.
+func TestACopyOfAnotherRotationIsNotOffered(t *testing.T) {
+	r, path := newStages(t)
+	for _, stage := range rotation.Stages {
+		require.NoError(t, os.WriteFile(r.copies.path(stage, "cp-1"), []byte("another's"), 0o600))
+	}
+	require.NoError(t, os.WriteFile(path, []byte("theirs"), 0o600))
+	require.True(t, strings.HasSuffix(r.to(t, 1).Error(), "so put it back as it was"), "there is no copy of this one")
+	require.NoError(t, os.WriteFile(path, []byte(encryption), 0o600))
+	require.NoError(t, r.to(t, 1))
+	require.Equal(t, encryption, read(t, r.copies.path(rotation.Before, "cp-1")))
+	require.Equal(t, read(t, path), read(t, r.copies.path(rotation.Added, "cp-1")))
+	require.NoError(t, os.WriteFile(path, []byte("theirs"), 0o600))
+	require.ErrorContains(t, r.to(t, 1), "so put it back as it was: it is in "+r.copies.path(rotation.Added, "cp-1"))
+}
+
+func TestAFileThatCannotBeReplacedIsRefusedBefore(t *testing.T) {
+	r, path := newStages(t)
+	require.NoError(t, r.files.Check(t.Context(), "cp-1"))
+	require.NoError(t, os.Link(path, path+".other"))
+	for _, err := range []error{r.files.Check(t.Context(), "cp-1"), r.to(t, 1)} {
+		require.ErrorContains(t, err, "has another name (a hard link)")
+		require.ErrorContains(t, err, "or have --config-hook do it")
+	}
+	require.Equal(t, encryption, read(t, path))
+}
+
+func TestWhatToDoAboutAFileThatIsElsewhere(t *testing.T) {
+	const one, each, hooked = "it is taken for the file of every apiserver: if each has its own, mount them here and put {apiserver} into --config, or name a program",
+		"have the file of each apiserver there, mounted from its machine, or name a program", "see why the apiserver does not take it into use"
+	absent := filepath.Join(t.TempDir(), "absent")
+	for want, files := range map[string]Files{one: LocalFiles{Path: absent}, each: LocalFiles{Path: absent + Placeholder}, hooked: HookedFiles{}} {
+		require.ErrorContains(t, notInEffect(files, "cp-2", "sha256:1", "sha256:2"), "the file has hash sha256:1, and cp-2 has one with hash sha256:2 in effect: "+want)
+		if want != hooked {
+			_, err := files.Read(t.Context(), "cp-2")
+			require.ErrorContains(t, err, want)
+			require.ErrorIs(t, err, os.ErrNotExist)
+		}
+	}
 }
 
 // The flags are another time than those of the plan.
@@ -112,7 +153,7 @@ func TestAFileThatCannotBeExchangedStays(t *testing.T) {
 
 	r, path = newStages(t)
 	require.NoError(t, os.WriteFile(path+".copy", nil, 0o600))
-	require.NoError(t, os.Remove(r.copies))
+	require.NoError(t, os.Remove(string(r.copies)))
 	require.ErrorContains(t, r.to(t, 1), "copy of the file")
 	require.Equal(t, encryption, read(t, path))
 }

@@ -4,7 +4,8 @@
 //
 // A file comes in as bytes and goes out as bytes, and nothing is read or
 // written. YAML stays YAML with its comments, except that those of a provider go
-// where it goes; the layout becomes that of the encoder, once. JSON stays JSON.
+// where it goes; the layout becomes that of the encoder, once. A comment that
+// cannot be kept, as in a list in brackets, is an error. JSON stays JSON.
 // The same file and change always give the same bytes, so that the hash of what
 // apiservers will have in effect is known before anything is written.
 //
@@ -15,6 +16,7 @@ package edit
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -112,6 +114,10 @@ func change(file []byte, edit func(*document) error) ([]byte, error) {
 		return nil, errors.New("encryption configuration: the change cannot be made without changing more: " +
 			"write it without anchors, aliases and tags")
 	}
+	if line := d.lostComment(file, out); line > 0 {
+		return nil, fmt.Errorf("encryption configuration: the comment in line %d cannot be kept: "+
+			"write what it stands in without braces and brackets, or take it out", line)
+	}
 	return out, nil
 }
 
@@ -121,6 +127,8 @@ type document struct {
 	root  *yaml.Node
 	meant map[string]any
 	json  bool
+	// gone are the comments that went with a provider, line by line.
+	gone []string
 }
 
 var errNoConfiguration = errors.New("encryption configuration: no list of resources with a list of providers in each: " +
@@ -130,7 +138,7 @@ func parse(file []byte) (*document, error) {
 	if len(file) > config.MaxSize {
 		return nil, fmt.Errorf("encryption configuration: %d bytes long, at most %d are read", len(file), config.MaxSize)
 	}
-	d := &document{root: &yaml.Node{}, json: bytes.HasPrefix(bytes.TrimSpace(file), []byte("{"))}
+	d := &document{root: &yaml.Node{}, json: json.Valid(file)}
 	in := yaml.NewDecoder(bytes.NewReader(file))
 	// What the decoder says may quote the file, keys and all.
 	if in.Decode(d.root) != nil || d.root.Decode(&d.meant) != nil {
@@ -169,14 +177,17 @@ func (d *document) wellFormed() bool {
 
 // encode is the file again.
 func (d *document) encode() ([]byte, error) {
-	if d.json {
-		return encodeJSON(d.root)
-	}
 	var out bytes.Buffer
-	to := yaml.NewEncoder(&out)
-	to.SetIndent(2)
-	if err := errors.Join(to.Encode(d.root), to.Close()); err != nil {
-		return nil, errors.New("encryption configuration: cannot be written as YAML again")
+	var err error
+	if d.json {
+		err = json.Indent(&out, append(appendJSON(nil, d.root.Content[0]), '\n'), "", "  ")
+	} else {
+		to := yaml.NewEncoder(&out)
+		to.SetIndent(2)
+		err = errors.Join(to.Encode(d.root), to.Close())
+	}
+	if err != nil { // which may quote the file
+		return nil, errors.New("encryption configuration: cannot be written again")
 	}
 	return out.Bytes(), nil
 }
@@ -268,6 +279,7 @@ func (d *document) exchange(entry, i, j int) {
 
 func (d *document) remove(entry, i int) {
 	list := d.providers(entry)
+	d.gone = withoutComments(list.Content, i)
 	list.Content = slices.Delete(list.Content, i, i+1)
 	d.setValues(entry, slices.Delete(slices.Clone(d.values(entry)), i, i+1))
 }

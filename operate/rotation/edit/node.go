@@ -1,18 +1,13 @@
 package edit
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// field is the value of a field of a mapping, or nil.
+// field is the value of a field of a mapping, or nil. An alias has none.
 func field(n *yaml.Node, name string) *yaml.Node {
-	if n == nil || n.Kind != yaml.MappingNode {
-		return nil
-	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == name {
 			return n.Content[i+1]
@@ -41,38 +36,19 @@ func texts(all []string) []*yaml.Node {
 	return nodes
 }
 
-var errNotJSON = errors.New("encryption configuration: begins like JSON and is none: write it as YAML, or as JSON throughout")
-
-// encodeJSON writes a document that was JSON as JSON again, its fields in their
-// order.
-func encodeJSON(root *yaml.Node) ([]byte, error) {
-	compact, err := appendJSON(nil, root.Content[0])
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	if json.Indent(&out, compact, "", "  ") != nil {
-		return nil, errNotJSON
-	}
-	out.WriteByte('\n')
-	return out.Bytes(), nil
-}
-
-func appendJSON(b []byte, n *yaml.Node) ([]byte, error) {
-	switch n.Kind {
-	case yaml.MappingNode, yaml.SequenceNode:
+// appendJSON appends a node of a document that was JSON, its fields in their order.
+func appendJSON(b []byte, n *yaml.Node) []byte {
+	switch {
+	case n.Kind != yaml.ScalarNode:
 		return appendList(b, n)
-	case yaml.ScalarNode:
-		if n.Tag != "!!str" {
-			return append(b, n.Value...), nil // a number, true, false or null, as it stood
-		}
-		value, err := json.Marshal(n.Value)
-		return append(b, value...), err
+	case n.Tag != "!!str":
+		return append(b, n.Value...) // a number, true, false or null, as it stood
 	}
-	return nil, errNotJSON
+	value, _ := json.Marshal(n.Value) // which takes any string
+	return append(b, value...)
 }
 
-func appendList(b []byte, n *yaml.Node) ([]byte, error) {
+func appendList(b []byte, n *yaml.Node) []byte {
 	open, end := byte('['), byte(']')
 	if n.Kind == yaml.MappingNode {
 		open, end = '{', '}'
@@ -86,10 +62,7 @@ func appendList(b []byte, n *yaml.Node) ([]byte, error) {
 		default:
 			b = append(b, ',')
 		}
-		var err error
-		if b, err = appendJSON(b, child); err != nil {
-			return nil, err
-		}
+		b = appendJSON(b, child)
 	}
-	return append(b, end), nil
+	return append(b, end)
 }

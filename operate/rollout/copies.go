@@ -1,0 +1,50 @@
+package rollout
+
+import (
+	"bytes"
+	"net/url"
+	"path/filepath"
+	"slices"
+
+	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/internal/wholefile"
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+// copies is the folder where the files are kept as they were: the first of each
+// apiserver, to go back to, and the others because what was written since cannot
+// be read with the first. There may be some of another rotation among them: what
+// a copy is of is told by its hash alone.
+type copies string
+
+func (c copies) path(stage rotation.Stage, apiserver string) string {
+	return filepath.Join(string(c), string(stage)+"-"+url.PathEscape(apiserver)+".yaml")
+}
+
+// read is a copy, whatever rotation it is of; nothing if there is none.
+func (c copies) read(stage rotation.Stage, apiserver string) []byte {
+	file, err := readFile(c.path(stage, apiserver))
+	if err != nil {
+		return nil
+	}
+	return file
+}
+
+// keep stores the file of a stage, over one of another rotation.
+func (c copies) keep(stage rotation.Stage, apiserver string, file []byte) error {
+	if bytes.Equal(c.read(stage, apiserver), file) {
+		return nil
+	}
+	return wholefile.Write(c.path(stage, apiserver), file)
+}
+
+// latest says where the file of the latest stage is, of a rotation whose files
+// have these hashes; nothing if there is none.
+func (c copies) latest(apiserver string, hashes []string) string {
+	for i, stage := range slices.Backward(rotation.Stages[:]) {
+		if i < len(hashes) && hashed.Name(c.read(stage, apiserver)) == hashes[i] {
+			return ": it is in " + c.path(stage, apiserver)
+		}
+	}
+	return ""
+}
