@@ -54,7 +54,7 @@ type Options struct {
 	// ActionTimeout bounds each write of a configuration or of a canary; 30 seconds
 	// if it is 0.
 	ActionTimeout time.Duration
-	Clock    clock.Clock
+	Clock         clock.Clock
 }
 
 // Turn is one turn of the loop.
