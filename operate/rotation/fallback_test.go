@@ -89,7 +89,7 @@ func TestWhatWasProvedIsProvedAgainAfterAPause(t *testing.T) {
 	d = newOnePlugin(t, keyA)
 	d.migrated(keyB)
 	d.state = rotation.Resume(d.state, d.now.Add(time.Hour))
-	require.IsType(t, rotation.RunAudit{}, d.next(time.Hour+hold).Actions[0])
+	require.IsType(t, rotation.RunAudit{}, d.next(time.Hour + hold).Actions[0])
 	d.audit(stored("secrets", keyB, 3))
 	_, done := d.next(1).Done()
 	require.True(t, done)
