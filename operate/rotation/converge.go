@@ -1,6 +1,7 @@
 package rotation
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -10,12 +11,24 @@ import (
 type view struct {
 	expected []string
 	usable   map[string]Instance
+	shown    map[string]Shown
 	found    map[Reason]*Waiting
+	// ask has the providers that a write is wanted with, by instance.
+	ask map[string][]string
+	now time.Time
+	lax lax
 }
 
-// look sorts out the instances whose answer can be gone by.
-func look(expected []string, maxAge time.Duration, o Observation, now time.Time) *view {
-	v := &view{expected: slices.Sorted(slices.Values(expected)), usable: map[string]Instance{}, found: map[Reason]*Waiting{}}
+// look sorts out the instances whose answer can be gone by, and those that nobody
+// expects.
+func look(expected []string, maxAge time.Duration, o Observation, now time.Time, without lax) *view {
+	v := &view{expected: slices.Sorted(slices.Values(expected)), usable: map[string]Instance{}, shown: o.Shown,
+		found: map[Reason]*Waiting{}, ask: map[string][]string{}, now: now, lax: without}
+	for name, i := range o.Instances {
+		if !slices.Contains(v.expected, name) && !without.unnamed {
+			v.note(unnamed, name, i.Problem)
+		}
+	}
 	for _, name := range v.expected {
 		i := o.Instances[name]
 		switch age := now.Sub(i.CheckedAt); {
@@ -41,10 +54,7 @@ func (v *view) note(r Reason, instance, detail string) {
 		w.Instances = append(w.Instances, instance)
 	}
 	if detail != "" {
-		if w.Details == nil {
-			w.Details = map[string]string{}
-		}
-		w.Details[instance] = detail
+		w.Details = put(w.Details, instance, detail)
 	}
 }
 
@@ -83,14 +93,17 @@ func (v *view) agree(providers []string) string {
 }
 
 // converged is the key_id that all write under, or empty: every expected instance
-// answered lately, has it from a healthy plugin, and made its latest write with each
-// provider under it. The last is what kube-apiserver's Status poll cannot tell: an
-// apiserver goes on under the old key for minutes after the plugin names a new one.
-// A write before since does not count.
+// answered lately, has it from a healthy plugin, made its latest write with each
+// provider under it, and what it wrote was found so. The writes are what
+// kube-apiserver's Status poll cannot tell: an apiserver goes on under the old key
+// for minutes after the plugin names a new one. A write before since does not count.
 func (v *view) converged(providers []string, since time.Time) string {
 	keyID := v.agree(providers)
 	if keyID != "" {
 		v.proven(providers, keyID, since)
+		for _, name := range v.expected {
+			v.show(name, providers, since, v.lax.shown)
+		}
 	}
 	if len(v.found) > 0 {
 		return ""
@@ -103,21 +116,72 @@ func (v *view) proven(providers []string, keyID string, since time.Time) {
 	for _, name := range v.expected {
 		for _, provider := range providers {
 			p := v.usable[name].Providers[provider]
+			if slices.Contains(v.shown[name].Nothing, provider) { // nor could it be
+				continue
+			}
 			if p.WroteKeyID != keyID || p.WroteAt.Before(since) {
 				v.note(unproven, name, "")
+				v.ask[name] = providers
 			}
 		}
 	}
 }
 
-// strays reports whether an instance has another key_id, or made its latest write
-// under another.
-func (v *view) strays(providers []string, keyID string) bool {
-	return slices.ContainsFunc(v.keyIDs(providers), func(has string) bool { return has != "" && has != keyID })
+// show notes a usable instance of which it was not shown since a moment what it
+// writes with the providers, unless it is excused.
+func (v *view) show(name string, providers []string, since time.Time, excused bool) {
+	i, usable := v.usable[name]
+	if !usable || excused {
+		return
+	}
+	if why := v.doubt(v.shown[name], i, providers, since); why != "" {
+		v.note(unshown, name, why)
+		v.ask[name] = providers
+	}
+}
+
+// doubt is why what was shown does not show that an instance writes with the
+// providers as it says, or empty.
+func (v *view) doubt(s Shown, i Instance, providers []string, since time.Time) string {
+	switch {
+	case s.At.IsZero():
+		return "nothing that it wrote was found in etcd yet"
+	case (s.Process != i.Process || s.ConfigHash != i.ConfigHash) && !v.lax.bound:
+		return "it was started or configured anew since something that it wrote was found in etcd"
+	case s.At.Before(since) || s.At.After(v.now):
+		return "what it wrote has to be found in etcd once more"
+	case len(s.KeyIDs) > 0 && (len(s.Resources) == 0 || len(s.Etcds) == 0):
+		return "it is not said of which resource and in which etcd something was found that it wrote"
+	}
+	for _, provider := range providers {
+		keyID, found := s.KeyIDs[provider]
+		switch told := i.Providers[provider].KeyID; {
+		case slices.Contains(s.Nothing, provider):
+		case !found:
+			return "nothing that it wrote with provider " + provider + " was found in etcd"
+		case keyID != told:
+			return fmt.Sprintf("what it wrote with provider %s was found under key_id %q, and it tells of %q", provider, keyID, told)
+		}
+	}
+	return ""
+}
+
+// reshow notes the instances that were not shown since a count began, or of which
+// nothing was, though the count has what could have been.
+func (v *view) reshow(providers []string, a *Audit) {
+	for _, name := range v.expected {
+		v.show(name, providers, a.StartedAt, v.lax.since)
+		for _, provider := range v.shown[name].Nothing {
+			if !v.lax.nothing && slices.Contains(providers, provider) && a.with(provider) > 0 {
+				v.note(unshown, name, "objects are stored with provider "+provider+", and none was written through it")
+				v.ask[name] = providers
+			}
+		}
+	}
 }
 
 // order is that of the reasons that concern instances.
-var order = []Reason{missing, stale, foreignConfig, otherConfig, unhealthy, divergent, unproven, notRotated}
+var order = []Reason{unnamed, missing, stale, foreignConfig, otherConfig, unhealthy, divergent, sameKey, unproven, unshown, notRotated}
 
 // waiting is what was found, in the order of the reasons.
 func (v *view) waiting() []Waiting {
@@ -143,16 +207,17 @@ func (v *view) keyIDs(providers []string) []string {
 	return all
 }
 
-// canaries asks for a write through those that were not seen writing, once
-// nothing else is in the way of showing it.
-func (v *view) canaries(providers []string) []Action {
-	w := v.found[unproven]
-	if w == nil || len(v.found) > 1 {
-		return nil
+// canaries asks for a write through those that were not seen writing, or not shown,
+// once nothing else is in the way of showing it.
+func (v *view) canaries() []Action {
+	for r := range v.found {
+		if r != unproven && r != unshown {
+			return nil
+		}
 	}
 	var all []Action
-	for _, name := range w.Instances {
-		all = append(all, Canary{Instance: name, Providers: slices.Clone(providers)})
+	for _, name := range slices.Sorted(maps.Keys(v.ask)) {
+		all = append(all, Canary{Instance: name, Providers: slices.Clone(v.ask[name])})
 	}
 	return all
 }

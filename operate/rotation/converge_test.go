@@ -1,6 +1,7 @@
 package rotation_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -32,7 +33,16 @@ func with(i rotation.Instance, change func(*rotation.Provider)) rotation.Instanc
 
 func converge(instances map[string]rotation.Instance) rotation.Convergence {
 	return rotation.Converge(rotation.Expected{Instances: []string{"c", "b", "a"}, Providers: []string{"kms"}, MaxAge: 2 * time.Minute},
-		rotation.Observation{Instances: instances}, start)
+		showing(instances), start)
+}
+
+// showing is an observation in which all was shown of the instances.
+func showing(instances map[string]rotation.Instance) rotation.Observation {
+	o := rotation.Observation{Instances: instances, Shown: map[string]rotation.Shown{}}
+	for name, i := range instances {
+		o.Shown[name] = shownOf(i, start, "secrets")
+	}
+	return o
 }
 
 func three(change func(map[string]rotation.Instance)) map[string]rotation.Instance {
@@ -91,9 +101,10 @@ func TestI10WhatIsInTheWayIsNamed(t *testing.T) {
 	}
 }
 
-func TestUnexpectedInstancesHaveNoVote(t *testing.T) {
-	c := converge(three(func(all map[string]rotation.Instance) { all["replaced"] = writing(start, "", keyA) }))
-	require.Equal(t, keyB, c.KeyID)
+// What one writes that nobody named, nobody knows.
+func TestAnInstanceThatNobodyNamedIsInTheWay(t *testing.T) {
+	c := converge(three(func(all map[string]rotation.Instance) { all["d"] = rotation.Instance{Problem: "has a Lease"} }))
+	require.Equal(t, rotation.Convergence{Waiting: []rotation.Waiting{{Reason: "unnamed", Instances: []string{"d"}, Details: map[string]string{"d": "has a Lease"}}}}, c)
 }
 
 func TestAProviderThatIsOnlyReadHasNoVote(t *testing.T) {
@@ -106,10 +117,43 @@ func TestAProviderThatIsOnlyReadHasNoVote(t *testing.T) {
 func TestWritesBeforeTheMomentThatCountsProveNothing(t *testing.T) {
 	all := three(func(map[string]rotation.Instance) {})
 	expected := rotation.Expected{Instances: []string{"a", "b", "c"}, Providers: []string{"kms"}, MaxAge: time.Minute, WroteSince: start}
-	require.Equal(t, keyB, rotation.Converge(expected, rotation.Observation{Instances: all}, start).KeyID)
+	require.Equal(t, keyB, rotation.Converge(expected, showing(all), start).KeyID)
 	expected.WroteSince = start.Add(1)
-	c := rotation.Converge(expected, rotation.Observation{Instances: all}, start)
-	require.Equal(t, []rotation.Waiting{{Reason: "unproven", Instances: []string{"a", "b", "c"}}}, c.Waiting)
+	c := rotation.Converge(expected, showing(all), start)
+	once := "what it wrote has to be found in etcd once more"
+	require.Equal(t, []rotation.Waiting{{Reason: "unproven", Instances: []string{"a", "b", "c"}},
+		{Reason: "unshown", Instances: []string{"a", "b", "c"}, Details: map[string]string{"a": once, "b": once, "c": once}}}, c.Waiting)
+}
+
+func TestWhatWasNotShownIsSaid(t *testing.T) {
+	for why, change := range map[string]func(*rotation.Shown){
+		"nothing that it wrote was found in etcd yet":                                                func(s *rotation.Shown) { *s = rotation.Shown{} },
+		"it was started or configured anew since something that it wrote was found in etcd":          func(s *rotation.Shown) { s.Process = "another" },
+		"it was started or configured anew since something that it wrote was found in etcd ":         func(s *rotation.Shown) { s.ConfigHash = "another" },
+		"what it wrote has to be found in etcd once more":                                            func(s *rotation.Shown) { s.At = start.Add(1) },
+		"it is not said of which resource and in which etcd something was found that it wrote":       func(s *rotation.Shown) { s.Etcds = nil },
+		"it is not said of which resource and in which etcd something was found that it wrote ":      func(s *rotation.Shown) { s.Resources = nil },
+		"nothing that it wrote with provider kms was found in etcd":                                  func(s *rotation.Shown) { s.KeyIDs = map[string]string{"other": keyB} },
+		`what it wrote with provider kms was found under key_id "A", and it tells of "` + keyB + `"`: func(s *rotation.Shown) { s.KeyIDs["kms"] = "A" },
+	} {
+		o := showing(three(func(map[string]rotation.Instance) {}))
+		s := o.Shown["b"]
+		change(&s)
+		o.Shown["b"] = s
+		c := rotation.Converge(rotation.Expected{Instances: []string{"a", "b", "c"}, Providers: []string{"kms"}, MaxAge: time.Minute}, o, start)
+		require.Equal(t, rotation.Convergence{Waiting: []rotation.Waiting{{Reason: "unshown", Instances: []string{"b"},
+			Details: map[string]string{"b": strings.TrimSpace(why)}}}}, c)
+	}
+}
+
+// Where nothing is stored with a provider, and nothing can be, no write is waited for.
+func TestNothingToShowIsNoReasonToWait(t *testing.T) {
+	all := three(func(map[string]rotation.Instance) {})
+	all["b"] = with(all["b"], func(p *rotation.Provider) { p.WroteKeyID = "" })
+	o := showing(all)
+	o.Shown["b"] = rotation.Shown{At: start, Nothing: []string{"kms"}}
+	c := rotation.Converge(rotation.Expected{Instances: []string{"a", "b", "c"}, Providers: []string{"kms"}, MaxAge: time.Minute}, o, start)
+	require.Equal(t, rotation.Convergence{KeyID: keyB}, c)
 }
 
 func TestReasonsReadAsOneLine(t *testing.T) {
@@ -117,6 +161,7 @@ func TestReasonsReadAsOneLine(t *testing.T) {
 		KeyIDs: map[string][]string{"A1": {"b"}, "B2": {"a"}}}.String())
 	require.Equal(t, "left 3 objects; secrets: [3 under no KMS provider]; until 2026-11-20T12:00:00Z at the earliest", rotation.Waiting{
 		Reason: "left", Objects: 3, Details: map[string]string{"secrets": "[3 under no KMS provider]"}, Until: start}.String())
+	require.Equal(t, "lost 1 object; put it back", rotation.Waiting{Reason: "lost", Objects: 1, Remedy: "put it back"}.String())
 	require.Equal(t, "foreign config: b; b: sha256:1", rotation.Waiting{Reason: "foreign_config", Instances: []string{"b"},
 		Details: map[string]string{"b": "sha256:1"}}.String())
 }

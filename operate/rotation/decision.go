@@ -100,6 +100,9 @@ type Done struct {
 	KeyID     string `json:"keyID"`
 	Objects   int64  `json:"objects"`
 	Otherwise int64  `json:"otherwise,omitempty"`
+	// Untold are those of the latter of which nobody can tell the key: KMS v1 stores
+	// none. While there are any no key_id is named as one that may go.
+	Untold int64 `json:"untold,omitempty"`
 	// Etcds are the clusters that were counted.
 	Etcds []Etcd `json:"etcds,omitempty"`
 	// Providers are in no configuration, and nothing is stored with them: their
@@ -137,14 +140,31 @@ func (a RunAudit) String() string { return "count what " + list(a.Resources) + "
 
 // String is one line for people.
 func (a Done) String() string {
-	s := "finished: everything is stored under key_id " + a.KeyID
+	s := fmt.Sprintf("finished: %s under key_id %s, %d otherwise", objects(a.Objects), a.KeyID, a.Otherwise)
+	if len(a.Etcds) > 0 {
+		var etcds []string
+		for _, e := range a.Etcds {
+			etcds = append(etcds, fmt.Sprintf("%x at revision %d", e.Cluster, e.Revision))
+		}
+		s += ", counted in etcd cluster " + list(etcds)
+	}
 	if len(a.Providers) > 0 {
 		s += "; the plugin of " + list(a.Providers) + " may be stopped"
 	}
 	if len(a.KeyIDs) > 0 {
 		s += "; key_id " + list(a.KeyIDs) + " may be disabled once no backup needs it"
 	}
+	if a.Untold > 0 {
+		s += fmt.Sprintf("; no key_id may be disabled, as it is not known which %s stored by KMS v1 need", objects(a.Untold))
+	}
 	return s
+}
+
+func objects(n int64) string {
+	if n == 1 {
+		return "1 object"
+	}
+	return fmt.Sprintf("%d objects", n)
 }
 
 // Reason is what is waited for, in a word for people: see docs/atrest.md. What to do
@@ -153,6 +173,8 @@ type Reason string
 
 // The reasons, in the order in which they are reported.
 const (
+	// unnamed: an instance exists that the plan does not name.
+	unnamed Reason = "unnamed"
 	// missing: an instance never answered, or tells nothing of a provider.
 	missing Reason = "missing"
 	// stale: the latest answer of an instance is too old to go by.
@@ -166,8 +188,14 @@ const (
 	unhealthy Reason = "unhealthy"
 	// divergent: the instances have different key_ids.
 	divergent Reason = "divergent"
+	// sameKey: the new plugin names the key_id of the old one. Nothing would be
+	// rotated.
+	sameKey Reason = "same_key"
 	// unproven: an instance has not been seen writing under the key_id.
 	unproven Reason = "unproven"
+	// unshown: what an instance writes was not found in etcd under the key_id that it
+	// tells of, nor read through all others.
+	unshown Reason = "unshown"
 	// notRotated: all instances still have the key_id that is to be left.
 	notRotated Reason = "not_rotated"
 	// holding: everything is as it should be, and has to stay so until then.
@@ -178,8 +206,12 @@ const (
 	retrying Reason = "retrying"
 	// auditing: the count of what is stored is not there yet.
 	auditing Reason = "auditing"
+	// miscounted: the count cannot be one of what these instances write.
+	miscounted Reason = "miscounted"
 	// left: an audit found objects that are not stored as they should be.
 	left Reason = "left"
+	// lost: objects need a provider that is in no configuration any more.
+	lost Reason = "lost"
 )
 
 // Waiting is one thing that is waited for, with names.
@@ -195,6 +227,8 @@ type Waiting struct {
 	Until time.Time `json:"until,omitzero"`
 	// Objects is how many are left.
 	Objects int64 `json:"objects,omitempty"`
+	// Remedy is what people have to do, where nothing else helps.
+	Remedy string `json:"remedy,omitempty"`
 }
 
 // String is one line for people, without key material.
@@ -202,7 +236,7 @@ func (w Waiting) String() string {
 	var b strings.Builder
 	b.WriteString(strings.ReplaceAll(string(w.Reason), "_", " "))
 	if w.Objects > 0 {
-		fmt.Fprintf(&b, " %d objects", w.Objects)
+		b.WriteString(" " + objects(w.Objects))
 	}
 	if len(w.Instances) > 0 {
 		fmt.Fprintf(&b, ": %s", list(w.Instances))
@@ -215,6 +249,9 @@ func (w Waiting) String() string {
 	}
 	if !w.Until.IsZero() {
 		fmt.Fprintf(&b, "; until %s at the earliest", w.Until.UTC().Format(time.RFC3339))
+	}
+	if w.Remedy != "" {
+		b.WriteString("; " + w.Remedy)
 	}
 	return b.String()
 }

@@ -20,6 +20,6 @@ type Convergence struct {
 
 // Converge is what a rotation makes of one look at them.
 func Converge(x Expected, o Observation, now time.Time) Convergence {
-	v := look(x.Instances, x.MaxAge, o, now)
+	v := look(x.Instances, x.MaxAge, o, now, lax{})
 	return Convergence{KeyID: v.converged(x.Providers, x.WroteSince), Waiting: v.waiting()}
 }

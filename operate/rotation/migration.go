@@ -1,7 +1,6 @@
 package rotation
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -51,7 +50,8 @@ func (s *State) migrate(o Observation, providers []string, mayStart bool, now ti
 		}
 	}
 	if len(start)+len(running) == 0 && retrying.Details == nil {
-		s.Migration, s.AuditAfter = nil, now
+		s.Migration = nil
+		s.countAfter(now)
 		return Decision{}, true
 	}
 	if mayStart && len(start) > 0 {
@@ -95,41 +95,16 @@ func (m *Migration) take(reports []Progress, now time.Time) (running []string) {
 	return running
 }
 
-// prove looks into the audit for objects of which remains says that they are not
-// as they should be, and is over when there are none. Those that are there were
-// missed, or written since: after a while, and if mayStart, their resources are
-// rewritten again.
-func (s *State) prove(o Observation, remains func(Count) bool, mayStart bool, now time.Time) (d Decision, over bool, again []string) {
-	if s.AuditAfter.After(now) { // the clock was set back
-		s.AuditAfter = now
+// again has what was left rewritten again, after a while: it was missed, or written
+// since.
+func (s *State) again(o Observation, v *view, w Waiting, keyID string, providers []string) Decision {
+	w.Until = s.AuditAfter.Add(time.Duration(s.Plan.RetryAfter))
+	if v.now.Before(w.Until) {
+		return Decision{Waiting: []Waiting{w}}
 	}
-	if o.Audit == nil || o.Audit.StartedAt.Before(s.AuditAfter) {
-		d.Actions = []Action{RunAudit{After: s.AuditAfter, Resources: slices.Clone(s.Plan.Resources)}}
-		d.Waiting = []Waiting{{Reason: auditing}}
-		return d, false, nil
-	}
-	w := Waiting{Reason: left, Until: s.AuditAfter.Add(time.Duration(s.Plan.RetryAfter)), Details: map[string]string{}}
-	for _, c := range o.Audit.Counts {
-		if c.Objects > 0 && remains(c) {
-			w.Objects += c.Objects
-			w.Details[c.Resource] += c.under()
-		}
-	}
-	switch {
-	case w.Objects == 0:
-		return d, true, nil
-	case mayStart && !now.Before(w.Until):
-		return d, false, slices.Sorted(maps.Keys(w.Details))
-	}
-	d.Waiting = []Waiting{w}
-	return d, false, nil
-}
-
-func (c Count) under() string {
-	if c.Provider == "" {
-		return fmt.Sprintf("[%d under no KMS provider]", c.Objects)
-	}
-	return fmt.Sprintf("[%d under provider %s, key_id %s]", c.Objects, c.Provider, c.KeyID)
+	s.begin(keyID, slices.Sorted(maps.Keys(w.Details)))
+	d, _ := s.migrate(o, providers, true, v.now)
+	return d
 }
 
 func (w *Waiting) add(name, detail string, until time.Time) {
@@ -151,19 +126,6 @@ func same(names []string, detail string) map[string]string {
 	all := map[string]string{}
 	for _, name := range names {
 		all[name] = detail
-	}
-	return all
-}
-
-// keyIDs are all that something is stored under with the providers.
-func (a *Audit) keyIDs(providers []string) []string {
-	var all []string
-	if a != nil {
-		for _, c := range a.Counts {
-			if slices.Contains(providers, c.Provider) {
-				all = append(all, c.KeyID)
-			}
-		}
 	}
 	return all
 }

@@ -43,7 +43,7 @@ type oneServer struct {
 type oneState struct {
 	target, migrated, candidate           key
 	candidateAge, auditAge, failedAge     int8
-	migrating, ended, failed, proven      bool
+	migrating, ended, failed              bool
 	seenA, seenB, formerA, formerB, atEnd bool
 }
 
@@ -55,9 +55,6 @@ func (r oneState) state() rotation.State {
 	s := rotation.State{Version: 1, Plan: plan, OnePlugin: p, Round: 1, AuditAfter: ago(r.auditAge).Add(-2)}
 	if r.candidate != 0 {
 		p.Candidate = &rotation.Candidate{KeyID: r.candidate.hash(), Since: ago(r.candidateAge)}
-	}
-	if r.proven {
-		p.ProvenAt = modelNow
 	}
 	if r.migrating {
 		s.Migration = modelMigration(p.Target, r.ended, r.failed, r.failedAge)
@@ -89,7 +86,7 @@ func hashesOf(a, b bool) []string {
 
 func oneStateOf(s rotation.State) oneState {
 	p := s.OnePlugin
-	r := oneState{target: keyNamed(p.Target), migrated: keyNamed(p.Migrated), auditAge: age(s.AuditAfter, modelRetry), proven: !p.ProvenAt.IsZero(),
+	r := oneState{target: keyNamed(p.Target), migrated: keyNamed(p.Migrated), auditAge: auditAge(s),
 		seenA: slices.Contains(p.Seen, keyA), seenB: slices.Contains(p.Seen, keyB), formerA: slices.Contains(p.Former, keyA), formerB: slices.Contains(p.Former, keyB)}
 	if p.Candidate != nil {
 		r.candidate, r.candidateAge = keyNamed(p.Candidate.KeyID), age(p.Candidate.Since, modelHold)
@@ -104,8 +101,9 @@ func oneStateOf(s rotation.State) oneState {
 }
 
 func (w one) observation() rotation.Observation {
-	o := rotation.Observation{Instances: map[string]rotation.Instance{}}
+	o := rotation.Observation{Instances: map[string]rotation.Instance{}, Shown: map[string]rotation.Shown{}}
 	for i, s := range w.servers {
+		o.Shown[string(rune('0'+i))] = shownToBe("h", "kms", s.wrote.hash())
 		o.Instances[string(rune('0'+i))] = rotation.Instance{CheckedAt: ago(s.reportAge), ConfigHash: "h", Providers: map[string]rotation.Provider{
 			"kms": {Healthy: true, KeyID: s.told.hash(), WroteKeyID: s.wrote.hash()}}}
 	}
@@ -120,7 +118,7 @@ func driverKnows(phase rotation.Phase, audited bool, s rotation.State, saw rotat
 		all = []rotation.Progress{{Goal: s.Migration.Goal, Resource: "secrets", Phase: phase}}
 	}
 	if audited {
-		a = &rotation.Audit{StartedAt: s.AuditAfter.Add(1), Counts: []rotation.Count{saw}}
+		a = &rotation.Audit{StartedAt: s.AuditAfter.Add(1), Etcds: counted, Counts: []rotation.Count{saw}}
 	}
 	return all, a
 }
@@ -251,7 +249,7 @@ func (w one) fail() one {
 }
 
 func (w one) audit() one {
-	if w.rotation.target != 0 && !w.rotation.migrating && !w.rotation.proven {
+	if w.rotation.target != 0 && !w.rotation.migrating && w.rotation.auditAge >= 0 {
 		w.audited, w.auditSaw = true, w.object
 	}
 	return w
@@ -260,6 +258,9 @@ func (w one) audit() one {
 // crash leaves the driver with what is in its file.
 func (w one) crash() one {
 	w.migrating, w.audited, w.auditSaw = "", false, 0
+	atEnd := w.rotation.atEnd
+	w.rotation = oneStateOf(rotation.Resume(w.rotation.state(), modelNow))
+	w.rotation.atEnd = atEnd
 	return w
 }
 
@@ -284,7 +285,7 @@ func (w one) tick() one {
 	if r.failed {
 		r.failedAge = min(r.failedAge+1, modelRetry)
 	}
-	if r.target != 0 {
+	if r.target != 0 || r.auditAge < 0 {
 		r.auditAge = min(r.auditAge+1, modelRetry)
 	}
 	return to
@@ -310,10 +311,11 @@ func TestTheModelCatchesABrokenMachine(t *testing.T) {
 		want    string
 	}{
 		"that goes by what apiservers are told": {believing(func(_ *rotation.State, o *rotation.Observation) {
-			for _, i := range o.Instances {
+			for name, i := range o.Instances {
 				p := i.Providers["kms"]
 				p.WroteKeyID = p.KeyID
 				i.Providers["kms"] = p
+				o.Shown[name].KeyIDs["kms"] = p.KeyID
 			}
 		}), "I10"},
 		"that goes by those that answer":     {noMissing, "I10"},

@@ -2,6 +2,8 @@ package rotation_test
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"testing"
 	"time"
 
@@ -133,7 +135,11 @@ var (
 	noHold = believing(func(s *rotation.State, _ *rotation.Observation) { s.Plan.Hold = 0 })
 	// noAudit takes for granted that a migration that ended left nothing.
 	noAudit = believing(func(s *rotation.State, o *rotation.Observation) {
-		o.Audit = &rotation.Audit{StartedAt: s.AuditAfter}
+		provider := "kms"
+		if s.TwoPlugins != nil {
+			provider = "new"
+		}
+		o.Audit = &rotation.Audit{StartedAt: s.AuditAfter, Etcds: counted, Counts: []rotation.Count{{Resource: "secrets", Provider: provider, KeyID: keyB, Objects: 1}}}
 	})
 	// noMissing goes by those that answer.
 	noMissing = believing(func(s *rotation.State, o *rotation.Observation) {
@@ -145,6 +151,7 @@ var (
 		}
 		if len(configs) > 0 {
 			s.Plan.Configs = configs
+			maps.DeleteFunc(o.Instances, func(name string, _ rotation.Instance) bool { return configs[name] == nil })
 		}
 	})
 )
@@ -157,4 +164,14 @@ func ago(minutes int8) time.Time { return modelNow.Add(-time.Duration(minutes) *
 // age is how long ago something was, at most limit.
 func age(at time.Time, limit int8) int8 {
 	return min(int8(modelNow.Sub(at)/time.Minute), limit)
+}
+
+// auditAge is the age of the time from when on an audit counts, which may be to come.
+func auditAge(s rotation.State) int8 {
+	return int8(min(math.Floor(modelNow.Sub(s.AuditAfter).Minutes()), modelRetry))
+}
+
+// shownToBe is an apiserver of which everything is shown at any time.
+func shownToBe(config, provider, keyID string) rotation.Shown {
+	return rotation.Shown{At: modelNow, ConfigHash: config, KeyIDs: map[string]string{provider: keyID}, Resources: []string{"secrets"}, Etcds: []uint64{1}}
 }

@@ -37,15 +37,16 @@ type twoServer struct {
 type twoState struct {
 	step                           int8
 	agreed, ended, failed          bool
+	finished                       bool
 	agreedAge, auditAge, failedAge int8
 }
 
-var twoSteps = []rotation.Step{"add", "swap", "migrate", "prove", "remove", "done"}
+var twoSteps = []rotation.Step{"add", "swap", "migrate", "prove", "remove", "confirm", "done"}
 
 func (r twoState) state() rotation.State {
 	plan := oneState{}.state().Plan
 	plan.Configs = map[string][]string{"0": hashOf("0"), "1": hashOf("1")}
-	t := &rotation.TwoPlugins{Old: []string{"old"}, New: []string{"new"}, Step: twoSteps[r.step], Since: ago(9)}
+	t := &rotation.TwoPlugins{Old: []string{"old"}, New: []string{"new"}, Step: twoSteps[r.step], Since: ago(9), Finished: r.finished}
 	s := rotation.State{Version: 1, Plan: plan, TwoPlugins: t, Round: 1, AuditAfter: ago(r.auditAge).Add(-2)}
 	if r.agreed {
 		t.KeyID, t.AgreedAt = keyB, ago(r.agreedAge)
@@ -58,12 +59,13 @@ func (r twoState) state() rotation.State {
 
 func twoStateOf(s rotation.State) twoState {
 	t := s.TwoPlugins
-	r := twoState{step: int8(slices.Index(twoSteps, t.Step)), agreed: t.KeyID != ""}
+	r := twoState{step: int8(slices.Index(twoSteps, t.Step)), agreed: t.KeyID != "", finished: t.Finished}
+	if r.step >= 2 {
+		r.auditAge = auditAge(s)
+	}
 	switch {
 	case t.Step == "swap" && r.agreed:
 		r.agreedAge = age(t.AgreedAt, modelHold)
-	case t.Step == "prove":
-		r.auditAge = age(s.AuditAfter, modelRetry)
 	case t.Step == "migrate":
 		r.ended = len(s.Migration.Ended) > 0
 		if f, failed := s.Migration.Failures["secrets"]; failed {
@@ -74,7 +76,7 @@ func twoStateOf(s rotation.State) twoState {
 }
 
 func (w two) observation() rotation.Observation {
-	o := rotation.Observation{Instances: map[string]rotation.Instance{}}
+	o := rotation.Observation{Instances: map[string]rotation.Instance{}, Shown: map[string]rotation.Shown{}}
 	for i, s := range w.servers {
 		name := string(rune('0' + i))
 		providers := map[string]rotation.Provider{}
@@ -87,6 +89,12 @@ func (w two) observation() rotation.Observation {
 				p.WroteKeyID, p.WroteAt = keyB, modelNow
 			}
 			providers["new"] = p
+		}
+		switch hash := hashOf(name)[s.effect]; {
+		case s.effect < 2:
+			o.Shown[name] = shownToBe(hash, "old", keyA)
+		case s.wroteNew:
+			o.Shown[name] = shownToBe(hash, "new", keyB)
 		}
 		o.Instances[name] = rotation.Instance{CheckedAt: ago(s.reportAge), ConfigHash: hashOf(name)[s.effect], Providers: providers}
 	}
@@ -106,7 +114,7 @@ func (w two) think(m machine) (to two, wrong string) {
 	if s.Migration == nil || before.Migration == nil || s.Round != before.Round {
 		to.migrating = ""
 	}
-	if s.TwoPlugins.Step != "prove" || before.TwoPlugins.Step != "prove" {
+	if to.rotation.step < 3 || !s.AuditAfter.Equal(before.AuditAfter) {
 		to.audited, to.auditSaw = false, false
 	}
 	for _, a := range d.Actions {
@@ -218,7 +226,7 @@ func (w two) fail() two {
 }
 
 func (w two) audit() two {
-	if w.rotation.step == 3 {
+	if w.rotation.step >= 3 && w.rotation.auditAge >= 0 {
 		w.audited, w.auditSaw = true, w.object
 	}
 	return w
@@ -228,6 +236,7 @@ func (w two) audit() two {
 // others were not.
 func (w two) crash() two {
 	w.migrating, w.audited, w.auditSaw, w.asked, w.askedFor = "", false, false, 0, [2]bool{}
+	w.rotation = twoStateOf(rotation.Resume(w.rotation.state(), modelNow))
 	return w
 }
 
@@ -251,7 +260,7 @@ func (w two) tick() two {
 	if r.failed {
 		r.failedAge = min(r.failedAge+1, modelRetry)
 	}
-	if r.step == 3 {
+	if r.step >= 2 {
 		r.auditAge = min(r.auditAge+1, modelRetry)
 	}
 	return to
@@ -273,6 +282,7 @@ func TestTheModelOfTwoPluginsCatchesABrokenMachine(t *testing.T) {
 			for name, i := range o.Instances {
 				if i.ConfigHash == hashOf(name)[0] {
 					i.ConfigHash = hashOf(name)[1]
+					o.Shown[name] = shownToBe(i.ConfigHash, "old", keyA)
 					i.Providers["new"] = rotation.Provider{Healthy: true, KeyID: keyB}
 					o.Instances[name] = i
 				}

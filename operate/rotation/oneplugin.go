@@ -60,43 +60,44 @@ func (p *OnePlugin) validate(m *Migration) error {
 	return namesOf("provider", p.Providers)
 }
 
-func (s *State) nextOfOne(o Observation, now time.Time) Decision {
+func (s *State) nextOfOne(o Observation, v *view) Decision {
 	p := s.OnePlugin
-	v := look(s.Plan.instances(), time.Duration(s.Plan.MaxAge), o, now)
 	v.stages(s.Plan) // a configuration that changes meanwhile changes what is written with
 	keyID := v.converged(p.Providers, time.Time{})
-	p.meet(v, keyID, now)
-	p.remember(o, v)
-	strays := p.Target != "" && v.strays(p.Providers, p.Target)
-	if strays { // what it writes a count that is under way may have passed
-		p.ProvenAt, s.AuditAfter = time.Time{}, now
+	s.unsettle(v, true)
+	if keyID != "" && keyID != p.Target { // what it writes a count that is under way may have passed
+		s.countAfter(s.late(v.now, v.lax))
 	}
+	p.meet(v, keyID)
+	p.remember(o, v)
+	p.ProvenAt = time.Time{}
 
 	if s.Migration != nil {
 		goal := s.Migration.Goal
-		d, over := s.migrate(o, p.Providers, keyID != "", now)
+		d, over := s.migrate(o, p.Providers, keyID != "", v.now)
 		if !over {
 			d.Waiting = append(d.Waiting, v.waiting()...)
-			d.Actions = append(d.Actions, v.canaries(p.Providers)...)
+			d.Actions = append(d.Actions, v.canaries()...)
 			return d
 		}
 		p.Migrated = goal.KeyID
 	}
-	if c := p.Candidate; c != nil && now.Sub(c.Since) >= time.Duration(s.Plan.Hold) {
+	if c := p.Candidate; c != nil && v.now.Sub(c.Since) >= time.Duration(s.Plan.Hold) {
 		s.promote(c.KeyID)
-		d, _ := s.migrate(o, p.Providers, true, now)
+		s.AuditAfter = v.now // nothing lasts for longer that was begun before
+		d, _ := s.migrate(o, p.Providers, true, v.now)
 		return d
 	}
-	if strays {
+	if keyID == "" || keyID != p.Target {
 		return s.unsettled(v, keyID)
 	}
-	return s.settle(o, v, keyID, now)
+	return s.settle(o, v)
 }
 
 // meet keeps the clock: it runs while all agree on something that is not the
 // target, and whatever breaks the agreement stops it. It also runs during a
 // migration, so that a change meanwhile need not be held a second time.
-func (p *OnePlugin) meet(v *view, keyID string, now time.Time) {
+func (p *OnePlugin) meet(v *view, keyID string) {
 	switch {
 	case keyID == "" || keyID == p.Target:
 		p.Candidate = nil
@@ -105,8 +106,8 @@ func (p *OnePlugin) meet(v *view, keyID string, now time.Time) {
 		for _, name := range v.expected {
 			v.note(notRotated, name, "")
 		}
-	case p.Candidate == nil || p.Candidate.KeyID != keyID || p.Candidate.Since.After(now):
-		p.Candidate = &Candidate{KeyID: keyID, Since: now}
+	case p.Candidate == nil || p.Candidate.KeyID != keyID || p.Candidate.Since.After(v.now):
+		p.Candidate = &Candidate{KeyID: keyID, Since: v.now}
 	}
 }
 
@@ -122,7 +123,7 @@ func (p *OnePlugin) remember(o Observation, v *view) {
 func (s *State) promote(keyID string) {
 	p := s.OnePlugin
 	p.Former = without(p.Seen, keyID)
-	p.Target, p.Candidate, p.ProvenAt = keyID, nil, time.Time{}
+	p.Target, p.Candidate = keyID, nil
 	s.begin(keyID, s.Plan.Resources)
 }
 
@@ -130,7 +131,7 @@ func (s *State) promote(keyID string) {
 // long they have to.
 func (s *State) unsettled(v *view, keyID string) Decision {
 	p := s.OnePlugin
-	d := Decision{Waiting: v.waiting(), Actions: v.canaries(p.Providers)}
+	d := Decision{Waiting: v.waiting(), Actions: v.canaries()}
 	if p.Candidate != nil {
 		d.Waiting = append(d.Waiting, Waiting{Reason: holding, Until: p.Candidate.Since.Add(time.Duration(s.Plan.Hold)),
 			KeyIDs: map[string][]string{keyID: slices.Clone(v.expected)}})
@@ -138,33 +139,26 @@ func (s *State) unsettled(v *view, keyID string) Decision {
 	return d
 }
 
-// settle proves what was migrated, and says when everything is at rest.
-func (s *State) settle(o Observation, v *view, keyID string, now time.Time) Decision {
-	p, d := s.OnePlugin, s.unsettled(v, keyID)
-	if p.Target == "" {
+// settle proves what was migrated, while all write under the target, and says when
+// everything is at rest.
+func (s *State) settle(o Observation, v *view) Decision {
+	p := s.OnePlugin
+	a, d := s.counted(o, v)
+	if a == nil {
 		return d
 	}
-	atRest := keyID == p.Target
-	if p.ProvenAt.IsZero() {
-		remains := func(c Count) bool {
-			if slices.Contains(p.Providers, c.Provider) {
-				return c.KeyID != p.Target
-			}
-			return slices.Contains(s.Plan.Resources, c.Resource)
+	w := a.left(func(c Count) bool {
+		if slices.Contains(p.Providers, c.Provider) {
+			return c.KeyID != p.Target
 		}
-		more, over, again := s.prove(o, remains, atRest, now)
-		if len(again) > 0 {
-			s.begin(p.Target, again)
-			more, _ = s.migrate(o, p.Providers, true, now)
-		}
-		d.Actions, d.Waiting = append(d.Actions, more.Actions...), append(d.Waiting, more.Waiting...)
-		if !over {
-			return d
-		}
-		p.ProvenAt = o.Audit.StartedAt
+		return slices.Contains(s.Plan.Resources, c.Resource)
+	})
+	if w.Objects > 0 {
+		return s.again(o, v, w, p.Target, p.Providers)
 	}
-	if atRest {
-		d.Actions = append(d.Actions, Done{KeyID: p.Target, KeyIDs: without(p.Former, v.keyIDs(p.Providers)...)})
+	if v.reshow(p.Providers, a); len(v.found) > 0 {
+		return Decision{Waiting: v.waiting(), Actions: v.canaries()}
 	}
-	return d
+	p.ProvenAt = a.StartedAt
+	return Decision{Actions: []Action{v.done(a, o, p.Target, p.Providers, p.Former, nil)}}
 }

@@ -178,7 +178,7 @@ func (w *oneWorld) round() {
 	for _, a := range w.decision.Actions {
 		switch a := a.(type) {
 		case rotation.Canary:
-			w.write(w.servers[a.Instance])
+			w.canary(w.servers[a.Instance], w.as, func(*server, string) bool { return true })
 		case rotation.RunAudit:
 			w.count()
 		}

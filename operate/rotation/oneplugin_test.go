@@ -1,6 +1,7 @@
 package rotation_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -11,12 +12,17 @@ import (
 
 const hold = 5 * time.Minute
 
+// counted is the etcd of all.
+var counted = []rotation.Etcd{{Cluster: 1, Revision: 9}}
+
 // driver is one who drives a rotation by hand.
 type driver struct {
 	t     *testing.T
 	state rotation.State
 	seen  rotation.Observation
 	now   time.Time
+	// Nothing is shown of the apiservers in unshown.
+	unshown []string
 }
 
 func newOnePlugin(t *testing.T, from string) *driver {
@@ -39,10 +45,30 @@ func (d *driver) next(after time.Duration) rotation.Decision {
 			d.seen.Instances[name] = i
 		}
 	}
+	d.show()
 	var decision rotation.Decision
 	d.state, decision = rotation.Next(d.state, d.seen, d.now)
 	require.NoError(d.t, d.state.Validate())
 	return decision
+}
+
+// show is what all apiservers show of themselves now.
+func (d *driver) show() {
+	d.seen.Shown = map[string]rotation.Shown{}
+	for name, i := range d.seen.Instances {
+		if !slices.Contains(d.unshown, name) {
+			d.seen.Shown[name] = shownOf(i, d.now, "secrets")
+		}
+	}
+}
+
+// shownOf is what an apiserver shows that writes with whatever it has.
+func shownOf(i rotation.Instance, at time.Time, resources ...string) rotation.Shown {
+	s := rotation.Shown{At: at, Process: i.Process, ConfigHash: i.ConfigHash, KeyIDs: map[string]string{}, Resources: resources, Etcds: []uint64{1}}
+	for name, p := range i.Providers {
+		s.KeyIDs[name] = p.KeyID
+	}
+	return s
 }
 
 func (d *driver) all(key string) {
@@ -58,7 +84,7 @@ func (d *driver) report(phase rotation.Phase, resources ...string) {
 }
 
 func (d *driver) audit(counts ...rotation.Count) {
-	d.seen.Audit = &rotation.Audit{StartedAt: d.now, Counts: counts}
+	d.seen.Audit = &rotation.Audit{StartedAt: d.now, Counts: counts, Etcds: counted}
 }
 
 func reasons(d rotation.Decision) []string {
@@ -117,8 +143,9 @@ func TestARotationFromItsBeginningToItsEnd(t *testing.T) {
 	require.Equal(t, keyB, d.state.OnePlugin.Migrated)
 
 	d.audit(stored("secrets", keyB, 3), rotation.Count{Resource: "others", Objects: 9}, stored("configmaps", keyA, 0))
-	require.Equal(t, []rotation.Action{rotation.Done{KeyID: keyB, KeyIDs: []string{keyA}}}, d.next(1).Actions)
-	require.Equal(t, []rotation.Action{rotation.Done{KeyID: keyB, KeyIDs: []string{keyA}}}, d.next(time.Hour).Actions)
+	done := []rotation.Action{rotation.Done{KeyID: keyB, Objects: 3, Otherwise: 9, Etcds: counted, KeyIDs: []string{keyA}}}
+	require.Equal(t, done, d.next(1).Actions)
+	require.Equal(t, done, d.next(time.Hour).Actions)
 }
 
 func TestI11AnyBreakRestartsTheClock(t *testing.T) {
@@ -283,6 +310,7 @@ func TestWhatIsNewerThanTheTargetMustNotGo(t *testing.T) {
 	d.all(keyB)
 	_, ok = d.next(1).Done()
 	require.False(t, ok, "something may be stored under C")
+	d.next(hold)
 	d.audit(stored("secrets", keyB, 3))
 	done, _ = d.next(1).Done()
 	require.Equal(t, []string{keyA}, done.KeyIDs, "C was met after B was the target")

@@ -39,7 +39,8 @@ type State struct {
 	// Migration is the one that is under way; nil between two.
 	Migration *Migration `json:"migration,omitempty"`
 	// AuditAfter is from when on an audit counts: when the latest migration was
-	// seen to have ended.
+	// seen to have ended, or when a write may have ended that an apiserver began
+	// while it was not known to be well.
 	AuditAfter time.Time `json:"auditAfter,omitzero"`
 }
 
@@ -200,13 +201,16 @@ func (s State) clone() State {
 
 // Resume is a State for one who goes on with it. Nobody saw what happened since
 // it was stored, so what has to last without a break begins anew, and what was
-// proved is proved again before anything comes of it. A [TwoPlugins] that is done
-// stays done.
-func Resume(s State, now time.Time) State {
+// proved is proved again before anything comes of it: also that of a rotation that
+// is done.
+func Resume(s State, now time.Time) State { return resume(s, now, lax{}) }
+
+func resume(s State, now time.Time, without lax) State {
 	s = s.clone()
-	if !s.AuditAfter.IsZero() {
-		s.AuditAfter = now
+	if without.resume {
+		return s
 	}
+	s.AuditAfter = s.late(now, without)
 	if p := s.OnePlugin; p != nil {
 		p.Candidate, p.ProvenAt = nil, time.Time{}
 	}
@@ -216,6 +220,8 @@ func Resume(s State, now time.Time) State {
 			t.AgreedAt, t.KeyID = time.Time{}, ""
 		case stepRemove:
 			t.Step, t.Since = stepProve, now
+		case stepDone:
+			t.reopen(now)
 		}
 	}
 	return s
@@ -223,14 +229,18 @@ func Resume(s State, now time.Time) State {
 
 // Next is the state after an observation, and what to do now. It changes
 // nothing that it is given. A State that [State.Validate] refuses comes back as
-// it is, with an empty Decision.
-func Next(s State, o Observation, now time.Time) (State, Decision) {
+// it is, with an empty Decision. Who did not call it for longer than the MaxAge of
+// the plan saw a break, and calls [Resume] before.
+func Next(s State, o Observation, now time.Time) (State, Decision) { return next(s, o, now, lax{}) }
+
+func next(s State, o Observation, now time.Time, without lax) (State, Decision) {
 	if s.Validate() != nil {
 		return s, Decision{}
 	}
 	s = s.clone()
+	v := look(s.Plan.instances(), time.Duration(s.Plan.MaxAge), o, now, without)
 	if s.TwoPlugins != nil {
-		return s, s.nextOfTwo(o, now)
+		return s, s.nextOfTwo(o, v)
 	}
-	return s, s.nextOfOne(o, now)
+	return s, s.nextOfOne(o, v)
 }

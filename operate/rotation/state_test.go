@@ -81,7 +81,8 @@ func TestAClockThatIsSetBackOnlyDelays(t *testing.T) {
 	d.next(1)
 	d.now = d.now.Add(-24 * time.Hour)
 	d.all(keyB)
-	d.next(1)
+	require.Equal(t, []string{"holding"}, reasons(d.next(1)))
+	d.next(hold)
 	d.audit(stored("secrets", keyB, 1))
 	_, done := d.next(1).Done()
 	require.True(t, done)
@@ -106,7 +107,7 @@ func TestThePlanIsShownAndFollowed(t *testing.T) {
 		return -1
 	}
 	d := newTwoPlugins(t)
-	require.Len(t, d.state.Steps(), 6)
+	require.Len(t, d.state.Steps(), 7)
 	require.Equal(t, 0, now(d.state))
 	require.Contains(t, d.state.Steps()[0].Gate, "each of a, b")
 	d.swapped()
@@ -122,7 +123,7 @@ func TestThePlanIsShownAndFollowed(t *testing.T) {
 	d.report(rotation.Succeeded, "secrets", "configmaps")
 	d.next(1)
 	require.Equal(t, 3, now(d.state))
-	d.audit()
+	d.audit(stored("secrets", keyB, 1))
 	d.next(1)
 	require.Equal(t, 4, now(d.state))
 }
@@ -142,8 +143,10 @@ func TestActionsReadAsOneLine(t *testing.T) {
 		"write one object through a with kms":             rotation.Canary{Instance: "a", Providers: []string{"kms"}},
 		"rewrite secrets under key_id x of kms (round 2)": rotation.Migrate{Goal: rotation.Goal{KeyID: "x", Round: 2}, Providers: []string{"kms"}, Resources: []string{"secrets"}},
 		"count what secrets are stored under":             rotation.RunAudit{Resources: []string{"secrets"}},
-		"finished: everything is stored under key_id x; the plugin of old may be stopped; key_id y, z may be disabled once no backup needs it": rotation.Done{
-			KeyID: "x", Providers: []string{"old"}, KeyIDs: []string{"y", "z"}},
+		"finished: 1 object under key_id x, 0 otherwise; the plugin of old may be stopped; key_id y, z may be disabled once no backup needs it": rotation.Done{
+			KeyID: "x", Objects: 1, Providers: []string{"old"}, KeyIDs: []string{"y", "z"}},
+		"finished: 2 objects under key_id x, 3 otherwise, counted in etcd cluster ab at revision 7; no key_id may be disabled, as it is not known which 3 objects stored by KMS v1 need": rotation.Done{
+			KeyID: "x", Objects: 2, Otherwise: 3, Untold: 3, Etcds: []rotation.Etcd{{Cluster: 0xab, Revision: 7}}},
 	} {
 		require.Equal(t, want, action.String())
 	}

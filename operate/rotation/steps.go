@@ -46,6 +46,7 @@ func (s State) stepsOfTwo() (all []Planned, now int) {
 		{What: "rewrite the objects of " + list(s.Plan.Resources), Gate: "every one was rewritten, or is stored that way already"},
 		{What: "count what is stored", Gate: "nothing is stored under " + from},
 		{What: "remove " + from + " from the configuration", Gate: everywhere + " has that configuration in effect"},
+		{What: "count what is stored once more", Gate: "nothing is stored under " + from + ", or it comes back"},
 		{What: fmt.Sprintf("stop the plugin of %s, and disable its key when no backup of etcd needs it", from), Gate: "atrest retire says yes"},
 	}, slices.Index(steps, t.Step)
 }

@@ -43,6 +43,9 @@ type TwoPlugins struct {
 	KeyID    string    `json:"keyID,omitempty"`
 	// Former are the hashes of the key_ids that the old provider was seen with.
 	Former []string `json:"former,omitempty"`
+	// Finished tells that it was said once that the old plugin may be stopped. No
+	// configuration is changed after that.
+	Finished bool `json:"finished,omitempty"`
 }
 
 // Step is a step of [TwoPlugins].
@@ -61,11 +64,13 @@ const (
 	stepProve Step = "prove"
 	// stepRemove takes the old provider away.
 	stepRemove Step = "remove"
-	// stepDone is the end.
+	// stepConfirm looks for it once more.
+	stepConfirm Step = "confirm"
+	// stepDone is the end. Who goes on confirms it again.
 	stepDone Step = "done"
 )
 
-var steps = []Step{stepAdd, stepSwap, stepMigrate, stepProve, stepRemove, stepDone}
+var steps = []Step{stepAdd, stepSwap, stepMigrate, stepProve, stepRemove, stepConfirm, stepDone}
 
 // NewTwoPlugins begins a rotation from the providers old to the providers new.
 func NewTwoPlugins(p Plan, old, new []string) (State, error) {
@@ -90,125 +95,241 @@ func (t *TwoPlugins) validate(migrating bool) error {
 	return errors.Join(namesOf("old provider", t.Old), namesOf("new provider", t.New))
 }
 
-func (s *State) nextOfTwo(o Observation, now time.Time) Decision {
+// reopen has a rotation that is done prove itself again.
+func (t *TwoPlugins) reopen(now time.Time) {
+	t.Step, t.Since, t.Finished = stepConfirm, now, true
+}
+
+func (s *State) nextOfTwo(o Observation, v *view) Decision {
 	t := s.TwoPlugins
-	v := look(s.Plan.instances(), time.Duration(s.Plan.MaxAge), o, now)
 	at := v.stages(s.Plan)
 	if t.Step == stepDone {
-		return t.done()
+		t.reopen(v.now)
 	}
 	t.Former = remember(t.Former, v.keyIDs(t.Old)...)
 	t.Former = remember(t.Former, o.Audit.keyIDs(t.Old)...)
-	s.fallBack(v, at, now)
-	if t.Since.IsZero() || t.Since.After(now) {
-		t.Since = now
+	s.fallBack(v, at)
+	if t.Since.IsZero() || t.Since.After(v.now) {
+		t.Since = v.now
 	}
 	for {
-		d, over := s.step(o, v, at, now)
-		if !over {
+		was := t.Step
+		d, over := s.step(o, v, at)
+		switch {
+		case over:
+			t.Step, t.Since = steps[slices.Index(steps, was)+1], v.now
+		case t.Step == was || s.Migration != nil:
 			d.Waiting = append(v.waiting(), d.Waiting...)
+			d.Actions = append(d.Actions, v.canaries()...)
 			return d
 		}
-		t.Step, t.Since = steps[slices.Index(steps, t.Step)+1], now
 		if t.Step == stepDone {
-			return t.done()
+			t.Finished = true
+			return d
 		}
 	}
 }
 
-func (t *TwoPlugins) done() Decision {
-	return Decision{Actions: []Action{Done{KeyID: t.KeyID, Providers: slices.Clone(t.Old), KeyIDs: without(t.Former, t.KeyID)}}}
+// back goes back to a step.
+func (s *State) back(to Step, now time.Time) {
+	t := s.TwoPlugins
+	t.Step, t.Since, s.Migration = to, now, nil
+	if slices.Index(steps, to) <= slices.Index(steps, stepSwap) {
+		t.AgreedAt, t.KeyID = time.Time{}, ""
+	}
 }
 
 // fallBack goes back to the step that an apiserver went back to: it may have
 // written with the old provider since. So may one with a configuration that is
-// none of the plan's.
-func (s *State) fallBack(v *view, at map[string]int, now time.Time) {
+// none of the plan's. A rotation that was finished stays where it is.
+func (s *State) fallBack(v *view, at map[string]int) {
 	t := s.TwoPlugins
-	back := func(to Step) {
-		t.Step, t.Since, t.AgreedAt, t.KeyID = to, now, time.Time{}, ""
-		s.Migration = nil
+	if t.Finished {
+		return
 	}
 	for _, to := range []struct {
-		step  Step
-		needs Stage
-	}{{stepAdd, Added}, {stepSwap, Swapped}} {
-		if slices.Index(steps, t.Step) <= slices.Index(steps, to.step) {
-			return
+		from, step Step
+		needs      Stage
+	}{{stepSwap, stepAdd, Added}, {stepMigrate, stepSwap, Swapped}, {stepConfirm, stepProve, Removed}} {
+		if slices.Index(steps, t.Step) < slices.Index(steps, to.from) {
+			break
 		}
 		for _, stage := range at {
 			if stage < to.needs.index() {
-				back(to.step)
+				s.countAfter(s.late(v.now, v.lax))
+				s.back(to.step, v.now)
 				return
 			}
 		}
 	}
-	if v.found[foreignConfig] != nil {
-		back(stepSwap)
+	if v.found[foreignConfig] != nil && slices.Index(steps, t.Step) > slices.Index(steps, stepSwap) {
+		s.back(stepSwap, v.now)
 	}
 }
 
-// step is what there is to do in the present step, or that it is over.
-func (s *State) step(o Observation, v *view, at map[string]int, now time.Time) (d Decision, over bool) {
+// step is what there is to do in the present step, or that it is over. It may have
+// gone to another.
+func (s *State) step(o Observation, v *view, at map[string]int) (d Decision, over bool) {
 	t := s.TwoPlugins
 	switch t.Step {
 	case stepAdd:
+		if !s.pushable(v, at, Added) {
+			return d, false
+		}
 		if d = v.push(s.Plan, at, Added); len(v.found) == 0 {
 			return d, v.agree(t.New) != ""
 		}
 		return d, false
 	case stepSwap:
+		if !s.pushable(v, at, Swapped) {
+			return d, false
+		}
 		if d = v.push(s.Plan, at, Swapped); len(d.Actions) > 0 {
 			t.AgreedAt, t.KeyID = time.Time{}, ""
 			return d, false
 		}
-		return s.hold(v, now)
+		return s.hold(v)
 	case stepMigrate:
 		mayStart := v.converged(t.New, time.Time{}) != ""
-		d, over = s.migrate(o, t.New, mayStart, now)
-		d.Actions = append(d.Actions, v.canaries(t.New)...)
-		return d, over
+		s.unsettle(v, false)
+		return s.migrate(o, t.New, mayStart, v.now)
 	case stepProve:
-		return s.proveGone(o, v, now)
-	default: // stepRemove
-		d = v.push(s.Plan, at, Removed)
-		return d, len(v.found) == 0
+		return s.proveGone(o, v)
+	case stepRemove:
+		return s.remove(o, v, at)
+	default: // stepConfirm
+		return s.confirm(o, v, at)
 	}
+}
+
+// pushable reports whether a configuration may be brought to a stage: nothing was
+// found that speaks against it, the new plugin has a key of its own, and each
+// apiserver was shown to write as its configuration says, if all others can read
+// that by theirs.
+func (s *State) pushable(v *view, at map[string]int, to Stage) bool {
+	t := s.TwoPlugins
+	lowest, highest := len(Stages), -1
+	for _, stage := range at {
+		lowest, highest = min(lowest, stage), max(highest, stage)
+	}
+	if lowest >= to.index() {
+		return true
+	}
+	old := v.keyIDs(t.Old)
+	for name, stage := range at {
+		switch {
+		case stage < Swapped.index() && highest < Removed.index():
+			v.show(name, t.Old, time.Time{}, v.lax.identity)
+		case stage >= Swapped.index() && lowest > Before.index():
+			v.show(name, t.New, time.Time{}, v.lax.identity)
+		}
+		for _, provider := range t.New {
+			if keyID := v.usable[name].Providers[provider].KeyID; keyID != "" && slices.Contains(old, keyID) && !v.lax.same {
+				v.note(sameKey, name, "provider "+provider+" names key_id "+keyID+", which is that of "+list(t.Old)+": nothing would be rotated")
+				v.found[sameKey].Remedy = "give the new plugin a key of its own"
+			}
+		}
+	}
+	return len(v.found) == 0
 }
 
 // hold waits until all apiservers have written under one key_id of the new
 // provider for long enough, and begins the migration.
-func (s *State) hold(v *view, now time.Time) (d Decision, over bool) {
+func (s *State) hold(v *view) (d Decision, over bool) {
 	t := s.TwoPlugins
 	keyID := v.converged(t.New, t.Since)
 	switch {
 	case keyID == "":
 		t.AgreedAt, t.KeyID = time.Time{}, ""
-		return Decision{Actions: v.canaries(t.New)}, false
-	case keyID != t.KeyID || t.AgreedAt.IsZero() || t.AgreedAt.After(now):
-		t.AgreedAt, t.KeyID = now, keyID
+		return Decision{}, false
+	case keyID != t.KeyID || t.AgreedAt.IsZero() || t.AgreedAt.After(v.now):
+		t.AgreedAt, t.KeyID = v.now, keyID
 	}
 	until := t.AgreedAt.Add(time.Duration(s.Plan.Hold))
-	if now.Before(until) {
+	if v.now.Before(until) {
 		return Decision{Waiting: []Waiting{{Reason: holding, Until: until, KeyIDs: map[string][]string{keyID: slices.Clone(v.expected)}}}}, false
 	}
 	s.begin(keyID, s.Plan.Resources)
 	return Decision{}, true
 }
 
-// proveGone is over when an audit finds nothing under the old provider while all
-// apiservers are known to write with the new one.
-func (s *State) proveGone(o Observation, v *view, now time.Time) (d Decision, over bool) {
+// proveGone is over when a count finds nothing under the old provider while all
+// apiservers were shown to write with the new one since it began.
+func (s *State) proveGone(o Observation, v *view) (d Decision, over bool) {
 	t := s.TwoPlugins
-	settled := v.converged(t.New, time.Time{}) != ""
-	d, over, again := s.prove(o, func(c Count) bool { return slices.Contains(t.Old, c.Provider) }, settled, now)
-	if len(again) > 0 {
-		t.Step, t.Since = stepMigrate, now
-		s.begin(t.KeyID, again)
-		d, _ = s.migrate(o, t.New, true, now)
+	a, w, d := s.countOld(o, v)
+	switch {
+	case a == nil:
+		return d, false
+	case w.Objects > 0:
+		if d = s.again(o, v, w, t.KeyID, t.New); s.Migration != nil {
+			t.Step, t.Since = stepMigrate, v.now
+		}
+		return d, false
 	}
-	d.Actions = append(d.Actions, v.canaries(t.New)...)
-	return d, over && settled
+	v.reshow(t.New, a)
+	return d, len(v.found) == 0
+}
+
+// countOld counts what is stored with the old provider, while all write with the
+// new one.
+func (s *State) countOld(o Observation, v *view) (*Audit, Waiting, Decision) {
+	t := s.TwoPlugins
+	keyID := v.converged(t.New, time.Time{})
+	s.unsettle(v, true)
+	if keyID == "" {
+		return nil, Waiting{}, Decision{}
+	}
+	t.KeyID = keyID
+	a, d := s.counted(o, v)
+	if a == nil {
+		return nil, Waiting{}, d
+	}
+	return a, a.left(func(c Count) bool { return slices.Contains(t.Old, c.Provider) }), d
+}
+
+// remove takes the old provider away everywhere, by a count that still holds.
+func (s *State) remove(o Observation, v *view, at map[string]int) (d Decision, over bool) {
+	t := s.TwoPlugins
+	keyID := v.converged(t.New, time.Time{})
+	s.unsettle(v, false)
+	if !s.counts(o.Audit, v) {
+		s.back(stepProve, v.now)
+		return d, false
+	}
+	if d = v.push(s.Plan, at, Removed); len(d.Actions) > 0 || keyID == "" {
+		return d, false
+	}
+	s.countAfter(v.now)
+	return d, true
+}
+
+// confirm counts once more, what was written while the old provider went. What is
+// found then has it come back, unless its plugin may have been stopped by now.
+func (s *State) confirm(o Observation, v *view, at map[string]int) (d Decision, over bool) {
+	t := s.TwoPlugins
+	for name, stage := range at {
+		if stage < Removed.index() {
+			v.note(otherConfig, name, "has the one of stage "+string(Stages[stage]))
+		}
+	}
+	a, w, d := s.countOld(o, v)
+	switch {
+	case v.lax.confirm:
+		return Decision{Actions: []Action{v.done(&Audit{}, o, t.KeyID, t.New, t.Former, t.Old)}}, true
+	case a == nil:
+		return d, false
+	case w.Objects > 0 && t.Finished:
+		w.Reason, w.Remedy = lost, "put "+list(t.Old)+" back into the configuration as a provider that is read with, its plugin and its key too, and rotate anew"
+		return Decision{Waiting: []Waiting{w}}, false
+	case w.Objects > 0:
+		s.back(stepSwap, v.now)
+		return d, false
+	}
+	if v.reshow(t.New, a); len(v.found) > 0 {
+		return d, false
+	}
+	return Decision{Actions: []Action{v.done(a, o, t.KeyID, t.New, t.Former, t.Old)}}, true
 }
 
 // stages finds out which configuration of the plan is in effect where.
@@ -232,13 +353,13 @@ func (v *view) stages(p Plan) map[string]int {
 	return at
 }
 
-// push asks for a stage wherever it is not in effect yet, but only while every
-// apiserver is known to have the one before, which fallBack sees to: no
+// push asks for a stage wherever another is in effect, but only while every
+// apiserver is known to have the one before or one after, which fallBack sees to: no
 // apiserver may write what another cannot read.
 func (v *view) push(p Plan, at map[string]int, to Stage) Decision {
 	hashes := map[string]string{}
 	for name, stage := range at {
-		if stage < to.index() {
+		if stage < to.index() || stage > to.index() && to == Swapped {
 			hashes[name] = p.Configs[name][to.index()]
 			v.note(otherConfig, name, "has the one of stage "+string(Stages[stage]))
 		}

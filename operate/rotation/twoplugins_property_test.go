@@ -106,7 +106,7 @@ func (w *twoWorld) step() {
 		require.GreaterOrEqual(w.t, w.now.Sub(w.agreedSince), hold, "I11: a migration begins before its time")
 	}
 	if done, ok := w.decision.Done(); ok {
-		require.Equal(w.t, rotation.Done{KeyID: keyB, Providers: []string{"old"}, KeyIDs: done.KeyIDs}, done)
+		require.Equal(w.t, rotation.Done{KeyID: keyB, Objects: int64(len(w.stored["secrets"])), Etcds: counted, Providers: []string{"old"}, KeyIDs: done.KeyIDs}, done)
 		require.NotContains(w.t, done.KeyIDs, keyB)
 		for _, under := range w.stored["secrets"] {
 			require.Equal(w.t, "new", under[0], "I3: something needs the old plugin")
@@ -190,7 +190,7 @@ func (w *twoWorld) round(files int) {
 	for _, a := range w.decision.Actions {
 		switch a := a.(type) {
 		case rotation.Canary:
-			w.write(w.servers[a.Instance])
+			w.canary(w.servers[a.Instance], w.as, func(s *server, provider string) bool { return reads(s.effect, provider) })
 		case rotation.RunAudit:
 			w.count()
 		}

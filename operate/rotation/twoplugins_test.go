@@ -78,10 +78,18 @@ func TestTwoPluginsFromTheBeginningToTheEnd(t *testing.T) {
 	d.has("b", 3)
 	require.Equal(t, write(rotation.Removed, map[string]string{"a": "a3"}), d.next(1).Actions)
 	d.has("a", 3)
-	decision = d.next(1)
-	require.Equal(t, rotation.Decision{Actions: []rotation.Action{rotation.Done{KeyID: keyB, Providers: []string{"old"}, KeyIDs: []string{keyA}}}}, decision)
+	require.Equal(t, []rotation.Action{rotation.RunAudit{After: d.now.Add(1), Resources: []string{"secrets"}}}, d.next(1).Actions, "it is counted once more")
+	d.audit(newSecrets(8), rotation.Count{Resource: "secrets", Objects: 2})
+	want := rotation.Decision{Actions: []rotation.Action{rotation.Done{KeyID: keyB, Objects: 8, Otherwise: 2, Etcds: counted, Providers: []string{"old"}, KeyIDs: []string{keyA}}}}
+	require.Equal(t, want, d.next(1))
+	require.Equal(t, want, d.next(time.Hour), "it stays finished")
 	delete(d.seen.Instances, "a")
-	require.Equal(t, decision, d.next(time.Hour), "it stays finished")
+	require.Equal(t, []string{"missing"}, reasons(d.next(1)), "while it is seen to be")
+}
+
+// newSecrets are so many that are stored with the new provider.
+func newSecrets(n int64) rotation.Count {
+	return rotation.Count{Resource: "secrets", Provider: "new", KeyID: keyB, Objects: n}
 }
 
 func TestI1NobodyWritesWhatAnotherCannotRead(t *testing.T) {
@@ -151,11 +159,14 @@ func TestI3I14TheOldProviderStaysUntilNothingNeedsIt(t *testing.T) {
 	require.Equal(t, rotation.Goal{KeyID: keyB, Round: 2}, d.next(hold).Actions[0].(rotation.Migrate).Goal)
 	d.report(rotation.Succeeded, "secrets")
 	d.next(1)
-	d.audit()
+	d.audit(newSecrets(1))
 	i := d.seen.Instances["b"]
 	delete(d.seen.Instances, "b")
 	require.Equal(t, []string{"missing"}, reasons(d.next(1)), "b may write with the old one, for all that is known")
 	d.seen.Instances["b"] = i
+	require.Equal(t, []string{"holding"}, reasons(d.next(1)))
+	require.IsType(t, rotation.RunAudit{}, d.next(hold).Actions[0], "which is not counted")
+	d.audit(newSecrets(1))
 	require.Equal(t, rotation.Removed, d.next(1).Actions[0].(rotation.WriteConfig).Stage)
 }
 
@@ -166,7 +177,7 @@ func TestAnApiserverThatGoesBackTakesTheRotationBack(t *testing.T) {
 			d.swapped()
 			d.report(rotation.Succeeded, "secrets")
 			d.next(1)
-			d.audit()
+			d.audit(newSecrets(1))
 			require.Equal(t, rotation.Removed, d.next(1).Actions[0].(rotation.WriteConfig).Stage)
 			d.has("b", to)
 			require.Equal(t, write(rotation.Stages[to+1], map[string]string{"b": hashes["b"][to+1]}), d.next(1).Actions)

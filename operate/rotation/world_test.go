@@ -25,6 +25,7 @@ type server struct {
 	// disk and effect are stages of its configuration.
 	disk, effect int
 	report       rotation.Instance
+	shown        rotation.Shown
 }
 
 // world is a cluster, a key that rotates, and one who drives the rotation. What
@@ -100,7 +101,7 @@ func (w *world) kill(s *server) { s.up = false }
 
 func (s *server) start() {
 	if !s.up {
-		*s = server{up: true, healthy: s.healthy, plugin: s.plugin, told: s.plugin, disk: s.disk, effect: s.disk, report: s.report}
+		*s = server{up: true, healthy: s.healthy, plugin: s.plugin, told: s.plugin, disk: s.disk, effect: s.disk, report: s.report, shown: s.shown}
 	}
 }
 
@@ -135,7 +136,7 @@ func (w *world) miss(resource string) {
 }
 
 func (w *world) count() {
-	w.audit = &rotation.Audit{StartedAt: w.now}
+	w.audit = &rotation.Audit{StartedAt: w.now, Etcds: counted}
 	for resource, objects := range w.stored {
 		for _, under := range objects {
 			w.audit.Counts = append(w.audit.Counts, rotation.Count{Resource: resource, Provider: under[0], KeyID: under[1], Objects: 1})
@@ -146,17 +147,41 @@ func (w *world) count() {
 // crash loses whatever the driver has not in its file.
 func (w *world) crash() {
 	w.migrations, w.audit = map[string]rotation.Progress{}, nil
+	for _, s := range w.servers {
+		s.shown = rotation.Shown{}
+	}
 	data, err := w.state.Encode()
 	require.NoError(w.t, err)
 	w.state, err = rotation.Decode(data)
 	require.NoError(w.t, err)
+	w.state = rotation.Resume(w.state, w.now)
+}
+
+// canary writes an object through a server, and keeps what that showed if all others
+// can read it.
+func (w *world) canary(s *server, as func(*server) [2]string, reads func(s *server, provider string) bool) {
+	under := as(s)
+	if !s.up || under[1] == "" {
+		return
+	}
+	resource := w.resources()[0]
+	w.stored[resource][0], s.wrote, s.wroteAt = under, under[1], w.now
+	for _, other := range w.servers {
+		if !other.up || !reads(other, under[0]) {
+			return
+		}
+	}
+	s.shown = rotation.Shown{At: w.now, ConfigHash: s.report.ConfigHash, KeyIDs: map[string]string{under[0]: under[1]}, Resources: []string{resource}, Etcds: []uint64{1}}
 }
 
 func (w *world) observation() rotation.Observation {
-	o := rotation.Observation{Instances: map[string]rotation.Instance{}, Audit: w.audit}
+	o := rotation.Observation{Instances: map[string]rotation.Instance{}, Audit: w.audit, Shown: map[string]rotation.Shown{}}
 	for name, s := range w.servers {
 		if !s.report.CheckedAt.IsZero() {
 			o.Instances[name] = s.report
+		}
+		if !s.shown.At.IsZero() {
+			o.Shown[name] = s.shown
 		}
 	}
 	for _, resource := range w.resources() {

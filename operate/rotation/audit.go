@@ -1,0 +1,191 @@
+package rotation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// unsettle has whatever is counted be counted again after what was found. What an
+// apiserver that is not known to be well has begun to write may end until the hold
+// is over. One that only has to be shown again wrote before it is asked, if it did.
+func (s *State) unsettle(v *view, restarted bool) {
+	for r := range v.found {
+		switch {
+		case r == unproven || r == unshown:
+			if restarted && !v.lax.restarted {
+				s.countAfter(v.now)
+			}
+		case r != notRotated && !v.lax.unseen:
+			s.countAfter(s.late(v.now, v.lax))
+		}
+	}
+}
+
+// late is until when a write may last that is under way now.
+func (s *State) late(now time.Time, without lax) time.Time {
+	if without.late {
+		return now
+	}
+	return now.Add(time.Duration(s.Plan.Hold))
+}
+
+// countAfter has a count not begin before a moment.
+func (s *State) countAfter(at time.Time) {
+	if at.After(s.AuditAfter) {
+		s.AuditAfter = at
+	}
+}
+
+// counted is the count that can be gone by, or what is to be done to get one.
+func (s *State) counted(o Observation, v *view) (*Audit, Decision) {
+	now := v.now
+	if limit := now.Add(time.Duration(s.Plan.Hold)); s.AuditAfter.After(limit) { // the clock was set back
+		s.AuditAfter = limit
+	}
+	a := o.Audit
+	switch {
+	case now.Before(s.AuditAfter):
+		return nil, Decision{Waiting: []Waiting{{Reason: holding, Until: s.AuditAfter}}}
+	case !s.counts(a, v):
+		return nil, s.count()
+	}
+	fault := v.fault(a)
+	if fault == "" {
+		return a, Decision{}
+	}
+	until := a.StartedAt.Add(time.Duration(s.Plan.RetryAfter))
+	if !now.Before(until) {
+		s.AuditAfter = now
+		return nil, s.count()
+	}
+	return nil, Decision{Waiting: []Waiting{{Reason: miscounted, Details: map[string]string{"count": fault}, Until: until}}}
+}
+
+// counts reports whether a count is one of what is stored now.
+func (s *State) counts(a *Audit, v *view) bool {
+	return a != nil && !a.StartedAt.After(v.now) && (!a.StartedAt.Before(s.AuditAfter) || v.lax.after)
+}
+
+func (s *State) count() Decision {
+	return Decision{Actions: []Action{RunAudit{After: s.AuditAfter, Resources: slices.Clone(s.Plan.Resources)}}, Waiting: []Waiting{{Reason: auditing}}}
+}
+
+// fault is why a count cannot be one of what the instances write, or empty.
+func (v *view) fault(a *Audit) string {
+	if why := a.unsound(); why != "" && !v.lax.sound {
+		return why
+	}
+	for _, name := range v.expected {
+		s := v.shown[name]
+		for _, cluster := range s.Etcds {
+			if !v.lax.etcds && !slices.ContainsFunc(a.Etcds, func(e Etcd) bool { return e.Cluster == cluster }) {
+				return fmt.Sprintf("it is not of etcd cluster %x, in which something was found that %s wrote", cluster, name)
+			}
+		}
+		for _, resource := range s.Resources {
+			if !v.lax.counted && !slices.ContainsFunc(a.Counts, func(c Count) bool { return c.Resource == resource && c.Objects > 0 && has(s.KeyIDs, c.Provider) }) {
+				return fmt.Sprintf("it has none of %s stored with %s, of which one was found that %s wrote", resource, list(slices.Sorted(maps.Keys(s.KeyIDs))), name)
+			}
+		}
+	}
+	return ""
+}
+
+// unsound is why a count cannot be one of anything, or empty.
+func (a *Audit) unsound() string {
+	var all int64
+	for _, c := range a.Counts {
+		if all += c.Objects; c.Objects < 0 || all < 0 {
+			return "it has less objects than none"
+		}
+	}
+	if all == 0 {
+		return "it has no object at all"
+	}
+	return ""
+}
+
+// with is how many objects are stored with a provider.
+func (a *Audit) with(provider string) (n int64) {
+	for _, c := range a.Counts {
+		if c.Provider == provider {
+			n += c.Objects
+		}
+	}
+	return n
+}
+
+// left is what a count has of what should not be, without objects if that is
+// nothing.
+func (a *Audit) left(remains func(Count) bool) Waiting {
+	w := Waiting{Reason: left, Details: map[string]string{}}
+	for _, c := range a.Counts {
+		if c.Objects > 0 && remains(c) {
+			w.Objects += c.Objects
+			w.Details[c.Resource] += c.under()
+		}
+	}
+	return w
+}
+
+func (c Count) under() string {
+	switch {
+	case c.Provider == "":
+		return fmt.Sprintf("[%d under no KMS provider]", c.Objects)
+	case c.KeyID == "":
+		return fmt.Sprintf("[%d under provider %s, which does not tell its key]", c.Objects, c.Provider)
+	}
+	return fmt.Sprintf("[%d under provider %s, key_id %s]", c.Objects, c.Provider, c.KeyID)
+}
+
+// keyIDs are all that something is stored under with the providers.
+func (a *Audit) keyIDs(providers []string) []string {
+	var all []string
+	if a != nil {
+		for _, c := range a.Counts {
+			if slices.Contains(providers, c.Provider) {
+				all = append(all, c.KeyID)
+			}
+		}
+	}
+	return all
+}
+
+// done is what a count and what all tell now come to: keyID is written under with the
+// providers, and former are the key_ids that were. Those gone are providers that are
+// in no configuration.
+func (v *view) done(a *Audit, o Observation, keyID string, providers, former, gone []string) Done {
+	d := Done{KeyID: keyID, Etcds: slices.Clone(a.Etcds), Providers: slices.Clone(gone)}
+	needed := []string{keyID}
+	for _, c := range a.Counts {
+		if c.KeyID == keyID && slices.Contains(providers, c.Provider) {
+			d.Objects += c.Objects
+			continue
+		}
+		d.Otherwise += c.Objects
+		if c.Objects > 0 && c.Provider != "" && c.KeyID == "" && !v.lax.untold {
+			d.Untold += c.Objects
+		}
+		if c.Objects > 0 && (!v.lax.elsewhere || slices.Contains(providers, c.Provider)) {
+			needed = append(needed, c.KeyID)
+		}
+	}
+	for _, i := range o.Instances {
+		for name, p := range i.Providers { // a metric outlives its provider
+			if !slices.Contains(gone, name) && (!v.lax.elsewhere || slices.Contains(providers, name)) {
+				needed = append(needed, p.KeyID, p.WroteKeyID)
+			}
+		}
+	}
+	if d.Untold == 0 {
+		d.KeyIDs = without(former, needed...)
+	}
+	return d
+}
+
+func has[V any](m map[string]V, k string) bool {
+	_, found := m[k]
+	return found
+}
