@@ -59,7 +59,7 @@ func (f *Fleet) Write(ctx context.Context, instance string, resource schema.Grou
 		stored, err = m.change(ctx, kubeapi.Request{Method: http.MethodPost, Path: w.in(at), Body: object})
 	}
 	if w.Version = stored; err != nil {
-		return Written{}, fmt.Errorf("canary %s through apiserver %s: %w", w, instance, forbidden(err, canaryRights))
+		return Written{}, fmt.Errorf("canary %s through apiserver %s: %w", w, instance, undecrypted(forbidden(err, canaryRights)))
 	}
 	return w, nil
 }

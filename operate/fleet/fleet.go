@@ -69,6 +69,9 @@ func New(members []Member, clk clock.PassiveClock, options ...Option) (*Fleet, e
 	for _, o := range options {
 		o(f)
 	}
+	if f.metrics <= 0 {
+		return nil, fmt.Errorf("the time for all metrics of an apiserver is %s: give it more", f.metrics)
+	}
 	at := map[string]string{}
 	for _, m := range members {
 		added, err := newMember(m, f.metrics)

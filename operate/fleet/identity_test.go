@@ -97,6 +97,9 @@ func TestMetricsHaveATimeOfTheirOwn(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, problems(t, f)["a"], "no answer from "+host+" within 30ms")
 
+	_, err = fleet.New([]fleet.Member{{Name: "a", Config: s.config()}}, clocktesting.NewFakePassiveClock(start), fleet.MetricsTimeout(0))
+	require.EqualError(t, err, "the time for all metrics of an apiserver is 0s: give it more")
+
 	close(release)
 	f, _ = newFleet(t, s)
 	require.Equal(t, rotation.Instance{CheckedAt: start, Server: "sha256:7", ConfigHash: "sha256:1", Providers: map[string]rotation.Provider{}}, f.Observe(t.Context())["a"])

@@ -60,6 +60,17 @@ func TestThereAreNoOthersWhereEveryLeaseIsThatOfAMember(t *testing.T) {
 	require.Equal(t, url.Values{"labelSelector": {"kubernetes.io/service-name=kubernetes"}}.Encode(), one.queries[slicesPath])
 }
 
+// As many Leases as endpoints, or nothing known of endpoints: then the members may
+// be behind other addresses.
+func TestLeasesAreEnoughWhereNoEndpointIsLeftOver(t *testing.T) {
+	for name, slices := range map[string]reply{"as many": items(endpointSlice("10.0.0.9")), "forbidden": {403, "no"}, "none": items()} {
+		t.Run(name, func(t *testing.T) {
+			f, _ := newFleet(t, on(t, "one", map[string]reply{leasesPath: items(lease("one", 0)), slicesPath: slices}))
+			require.Empty(t, others(t, f))
+		})
+	}
+}
+
 func TestAnApiserverThatIsNotNamedIsFoundByItsLease(t *testing.T) {
 	leases := items(lease("two", 50*time.Minute), lease("one", 0), lease("zero", 0), lease("ended", 61*time.Minute),
 		`{"metadata":{"name":"apiserver-?"},"spec":{}}`)

@@ -78,14 +78,21 @@ func (f *Fleet) Read(ctx context.Context, instance string, r schema.GroupVersion
 
 // remedy says what to do about an object that an apiserver does not get at.
 func (w Written) remedy(verb string, err error) error {
-	var answer apierrors.APIStatus
-	switch {
-	case apierrors.IsNotFound(err):
+	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%w: if it is there, this apiserver keeps it in another etcd: compare --etcd-servers, --etcd-servers-overrides and --etcd-prefix of the apiservers", err)
-	case errors.As(err, &answer) && answer.Status().Code == http.StatusInternalServerError:
-		return fmt.Errorf("%w: it answers so when it cannot decrypt: see to the KMS plugin of this apiserver: is it up, does it have the same key as the others, and may it decrypt?", err)
 	}
-	return forbidden(err, fmt.Sprintf("the user needs the verb %s for %s", verb, w.Resource))
+	return undecrypted(forbidden(err, fmt.Sprintf("the user needs the verb %s for %s", verb, w.Resource)))
+}
+
+// undecrypted adds what to do to an answer that an apiserver gives when it can
+// encrypt or decrypt no object.
+func undecrypted(err error) error {
+	var answer apierrors.APIStatus
+	if errors.As(err, &answer) && answer.Status().Code == http.StatusInternalServerError {
+		return fmt.Errorf("%w: it answers so when it cannot encrypt or decrypt: see to the KMS plugin of this apiserver: "+
+			"is it up, does it have the same key as the others, and may it decrypt?", err)
+	}
+	return err
 }
 
 // in is where the objects of its kind are, path where it is.

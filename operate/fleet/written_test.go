@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -59,8 +60,8 @@ func TestWhyAnObjectIsNotReadOrTouched(t *testing.T) {
 		reason      metav1.StatusReason
 		read, touch string
 	}{
-		{http.StatusInternalServerError, metav1.StatusReasonInternalError, "it answers so when it cannot decrypt: see to the KMS plugin of this apiserver", "see to the KMS plugin of this apiserver"},
-		{http.StatusInternalServerError, "StorageReadError", "it answers so when it cannot decrypt", "it answers so when it cannot decrypt"},
+		{http.StatusInternalServerError, metav1.StatusReasonInternalError, "it answers so when it cannot encrypt or decrypt: see to the KMS plugin of this apiserver", "see to the KMS plugin of this apiserver"},
+		{http.StatusInternalServerError, "StorageReadError", "it answers so when it cannot encrypt or decrypt", "it answers so when it cannot encrypt or decrypt"},
 		{http.StatusForbidden, metav1.StatusReasonForbidden, "the user needs the verb get for secrets", "the user needs the verb patch for secrets"},
 		{http.StatusNotFound, metav1.StatusReasonNotFound, "if it is there, this apiserver keeps it in another etcd", "if it is there, this apiserver keeps it in another etcd"},
 	} {
@@ -70,6 +71,8 @@ func TestWhyAnObjectIsNotReadOrTouched(t *testing.T) {
 		require.ErrorContains(t, err, "rewriting "+object)
 		require.ErrorContains(t, err, c.touch)
 		require.Zero(t, got)
+		_, err = f.Write(t.Context(), "a", secrets)
+		require.Equal(t, c.code == http.StatusInternalServerError, strings.Contains(err.Error(), "see to the KMS plugin of this apiserver"), err)
 	}
 	require.ErrorContains(t, f.Read(t.Context(), "z", secretsV1, w), `reading an object through apiserver "z": there is no such apiserver`)
 	_, err := f.Touch(t.Context(), "z", secretsV1, "", "x")
