@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 
-	"github.com/kube-atrest/atrest/operate/proof"
+	"github.com/kube-atrest/atrest/operate/audit"
 )
 
 // etcdSource is an etcd that was opened.
 type etcdSource interface {
-	proof.Etcd
+	audit.Store
 	Close()
 }
 
