@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -23,6 +24,7 @@ type auditCommand struct {
 	decrypt  bool
 	strict   bool
 	keyIDs   bool
+	anywhere bool
 	resource string
 }
 
@@ -59,12 +61,19 @@ The resource of an object is read off its etcd key. Kubernetes' own resources
 are known; PREFIX/GROUP/RESOURCE/... is a custom resource; anything else is taken
 for a resource of the core group, with a warning, unless --map says what it is.
 
+Only what is below --prefix is counted. With --everywhere the whole keyspace is
+walked, and what begins with k8s:enc: counts below any other prefix too, such as
+that of OpenShift's own apiservers. With --etcd-servers-overrides each etcd is
+walked, whatever it is to hold.
+
 Exit codes:
   0  counted, and nothing below was found
   1  there are unknown prefixes, undecodable objects or objects that did not
      open; or, with --config, objects that it cannot read, or plaintext of
      resources that it encrypts; with --strict also what is only outdated
-  2  not counted: wrong flags, or etcd, the snapshot or FILE cannot be read`
+  2  not counted: wrong flags, etcd, the snapshot or FILE cannot be read, or
+     nothing at all is stored there; with --strict, the key_id that is written
+     under now is not known`
 
 func newAudit(s streams) *cobra.Command {
 	a := &auditCommand{streams: s}
@@ -89,6 +98,7 @@ func newAudit(s streams) *cobra.Command {
 	flags.BoolVar(&a.decrypt, "decrypt", false, "open each object with the keys and plugins of --config")
 	flags.BoolVar(&a.strict, "strict", false, "exit with 1 for what is readable but not under the key that is written with")
 	flags.BoolVar(&a.keyIDs, "key-ids", false, "show key_ids themselves beside their hashes")
+	flags.BoolVar(&a.anywhere, "everywhere", false, "walk the whole keyspace, and count what is encrypted below other prefixes too")
 	flags.StringVar(&a.resource, "resource", "", "walk this resource alone, such as secrets or deployments.apps")
 	return command
 }
@@ -101,17 +111,17 @@ func (a *auditCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := audit.Options{Layout: layout, KeyIDs: a.keyIDs, Rate: a.walk.rate, MaxListed: a.walk.list}
-	if a.resource != "" {
-		o.Within = layout.Path(schema.ParseGroupResource(a.resource))
-	}
 	var c *config.Configuration
 	if a.config != "" {
 		if c, err = readAny(a.config, a.in); err != nil {
 			return err
 		}
-		o.Names = audit.NamesIn(c)
 	}
+	o, err := a.options(layout, c)
+	if err != nil {
+		return err
+	}
+	a.warnOfNames(layout, c)
 	if a.decrypt {
 		opener, err := audit.NewOpener(c)
 		if err != nil {
@@ -126,10 +136,28 @@ func (a *auditCommand) run(ctx context.Context) error {
 	}
 	defer from.Close()
 	report, err := a.streams.walk(ctx, from, o)
+	if err == nil {
+		err = a.streams.something(ctx, from, report, o)
+	}
 	if err != nil {
 		return err
 	}
-	return a.conclude(from, report, a.findings(ctx, report, c))
+	findings, undated := a.findings(ctx, report, c)
+	return a.conclude(from, report, findings, undated)
+}
+
+// options are those of the walk, but for how objects are opened.
+func (a *auditCommand) options(layout audit.Layout, c *config.Configuration) (audit.Options, error) {
+	o := audit.Options{Layout: layout, KeyIDs: a.keyIDs, Everywhere: a.anywhere, Rate: a.walk.rate, MaxListed: a.walk.list}
+	if c != nil {
+		o.Names = audit.NamesIn(c)
+	}
+	if a.resource == "" {
+		return o, nil
+	}
+	r := schema.ParseGroupResource(a.resource)
+	o.Within = layout.Paths(r)
+	return o, named(layout, c, r)
 }
 
 func (a *auditCommand) check() error {
@@ -138,6 +166,8 @@ func (a *auditCommand) check() error {
 		return usagef("flag --decrypt needs --config, whose keys and plugins it opens with")
 	case a.strict && a.config == "":
 		return usagef("flag --strict needs --config, which says what is outdated")
+	case a.anywhere && a.resource != "":
+		return usagef("flags --everywhere and --resource: it is the one or the other")
 	case a.walk.list < 1:
 		return usagef("flag --list is %d: list at least 1", a.walk.list)
 	}
@@ -153,28 +183,32 @@ func (s streams) walk(ctx context.Context, from audit.Source, o audit.Options) (
 	return report, err
 }
 
-func (a *auditCommand) findings(ctx context.Context, report *audit.Report, c *config.Configuration) []audit.Finding {
+// findings are those of a report. undated says why it is not known of all objects
+// whether they are outdated, or is nil.
+func (a *auditCommand) findings(ctx context.Context, report *audit.Report, c *config.Configuration) (found []audit.Finding, undated error) {
 	if c == nil {
-		return report.Broken()
+		return report.Broken(), nil
 	}
-	var current map[string]string
+	var keyIDs map[string]string
+	why := errors.New("no plugin was asked: add --decrypt, with which they are")
 	if a.decrypt {
-		var err error
-		if current, err = preflight.KeyIDs(ctx, c, preflight.Options{}); err != nil {
-			a.warn("which key_id is the current one is not known, so none is outdated: %v", err)
-		}
+		keyIDs, why = preflight.KeyIDs(ctx, c, preflight.Options{})
 	}
-	return report.Against(c, func(provider string) string { return current[provider] })
+	current := func(provider string) string { return keyIDs[provider] }
+	if names := report.Undated(c, current); names != nil {
+		undated = fmt.Errorf("which key_id is the current one is not known of %s, so none is outdated: %w", quoted(names), why)
+	}
+	return report.Against(c, current), undated
 }
 
-func (a *auditCommand) conclude(from source, report *audit.Report, findings []audit.Finding) error {
+func (a *auditCommand) conclude(from source, report *audit.Report, findings []audit.Finding, undated error) error {
 	view := struct {
 		Source string `json:"source"`
 		*audit.Report
 		Findings []audit.Finding `json:"findings"`
 	}{from.String(), report, append([]audit.Finding{}, findings...)}
 	err := a.output.write(a.out, view, func(w io.Writer) error {
-		fmt.Fprintf(w, "%s, revision %d, %s: %d objects, %s\n\n", from, report.Revision, report.Prefix, report.Objects, size(report.Bytes))
+		printWalked(w, from.String(), report)
 		if err := printReport(w, report); err != nil {
 			return err
 		}
@@ -192,8 +226,13 @@ func (a *auditCommand) conclude(from source, report *audit.Report, findings []au
 			bad++
 		}
 	}
-	if bad > 0 {
+	switch {
+	case bad > 0:
 		return badf("bad findings: %d of %d", bad, len(findings))
+	case undated != nil && a.strict:
+		return undated
+	case undated != nil && a.decrypt:
+		a.warn("%v", undated)
 	}
 	return nil
 }

@@ -37,7 +37,8 @@ const checkHelp = `Tell whether an encryption configuration will work, before an
    apiserver with this file could read each of them. Each is opened, in memory.
    With --offline those under KMS are judged by the name of the provider alone.
 
-Warnings are about what works and is seldom meant. They go to standard error and
+Warnings are about what works and is seldom meant, such as the name of a resource
+that Kubernetes does not have, by which nothing is encrypted. They go to standard error and
 change nothing, unless --strict.
 
 FILE may be -, standard input.
@@ -45,7 +46,8 @@ FILE may be -, standard input.
 Exit codes:
   0  usable
   1  not usable: as the last line says
-  2  not checked: wrong flags, or FILE, etcd or the snapshot cannot be read`
+  2  not checked: wrong flags, FILE, etcd or the snapshot cannot be read, or
+     nothing at all is stored there`
 
 func newCheck(s streams) *cobra.Command {
 	c := &checkCommand{streams: s}
@@ -109,7 +111,7 @@ func (c *checkCommand) run(ctx context.Context, path string) error {
 		return err
 	}
 	if file != nil {
-		found.describe(file)
+		found.describe(file, layout)
 		if !c.offline {
 			found.askPlugins(ctx, file)
 		}
@@ -122,8 +124,9 @@ func (c *checkCommand) run(ctx context.Context, path string) error {
 	return c.conclude(found)
 }
 
-func (f *checked) describe(file *config.Configuration) {
+func (f *checked) describe(file *config.Configuration, layout audit.Layout) {
 	f.Hash = file.Hash()
+	f.Warnings = wrongNames(layout, file)
 	for _, w := range file.Warnings() {
 		f.Warnings = append(f.Warnings, w.String())
 	}
@@ -195,7 +198,11 @@ func (c *checkCommand) readObjects(ctx context.Context, file *config.Configurati
 	if c.offline {
 		o.Open = opener.OpenLocal
 	}
-	if found.Objects, err = c.streams.walk(ctx, from, o); err != nil {
+	found.Objects, err = c.streams.walk(ctx, from, o)
+	if err == nil {
+		err = c.streams.something(ctx, from, found.Objects, o)
+	}
+	if err != nil {
 		return err
 	}
 	found.judge(found.Objects.Against(file, nil))

@@ -83,6 +83,9 @@ func (d *decryptCommand) run(ctx context.Context, args []string) error {
 	resource, _ := layout.Resource(d.key)
 	if d.resource != "" {
 		resource = schema.ParseGroupResource(d.resource)
+		if err := named(layout, c, resource); err != nil {
+			return err
+		}
 	}
 	opener, err := audit.NewOpener(c)
 	if err != nil {
@@ -127,7 +130,8 @@ func (d *decryptCommand) read(ctx context.Context, args []string) ([]byte, error
 			return nil, err
 		}
 		defer from.Close()
-		return from.Get(ctx, d.key)
+		found, err := from.Find(ctx, d.key)
+		return found.Value, err
 	}
 	value, err := readLimited(args[0], d.in, maxStored)
 	switch {

@@ -50,7 +50,7 @@ func (b *bar) on(done, total int64) {
 func barText(done, total int64, took time.Duration) string {
 	rate := float64(done) / max(took.Seconds(), 0.001)
 	left := time.Duration(float64(max(total-done, 0)) / max(rate, 0.001) * float64(time.Second)).Round(time.Second)
-	return fmt.Sprintf("%s  %d of %d objects, %.0f/s, %s left", drawnPart(done, total), done, total, rate, left)
+	return fmt.Sprintf("%s  %d of %s, %.0f/s, %s left", drawnPart(done, total), done, counted(int(total), "object"), rate, left)
 }
 
 // drawnPart is the bar itself.

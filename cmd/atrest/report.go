@@ -8,6 +8,20 @@ import (
 	"github.com/kube-atrest/atrest/operate/audit"
 )
 
+// printWalked prints what was walked, and what it holds elsewhere.
+func printWalked(w io.Writer, from string, r *audit.Report) {
+	fmt.Fprintf(w, "%s, revision %d, %s: %s, %s\n", printable(from), r.Revision, printable(r.Prefix), counted(int(r.Objects), "object"), size(r.Bytes))
+	for _, part := range r.Parts {
+		fmt.Fprintf(w, "  %s, revision %d: %s\n", printable(part.Place), part.Revision, counted(int(part.Objects), "key"))
+	}
+	for _, e := range r.Elsewhere {
+		if e.Encrypted > 0 {
+			fmt.Fprintf(w, "  below %s: %s encrypted, of %s\n", printable(e.Prefix), counted(int(e.Encrypted), "object"), counted(int(e.Keys), "key"))
+		}
+	}
+	fmt.Fprintln(w)
+}
+
 // printReport prints the counts of an audit.
 func printReport(w io.Writer, r *audit.Report) error {
 	head := []string{"RESOURCE", "OBJECTS", "STORED AS", "NAME", "KEY_ID", "DEK", "DEKS", "SIZE"}
@@ -18,7 +32,7 @@ func printReport(w io.Writer, r *audit.Report) error {
 	for _, resource := range r.Resources {
 		name := resource.Name
 		for _, c := range resource.Forms {
-			row := []string{name, fmt.Sprint(c.Objects), string(c.Kind), orDash(c.Name), keyID(c.Form), orDash(string(c.DEKSource)), deks(c), size(c.Bytes)}
+			row := []string{name, fmt.Sprint(c.Objects), storedAs(c.Form), orDash(c.Name), keyID(c.Form), orDash(string(c.DEKSource)), deks(c), size(c.Bytes)}
 			if r.Opened {
 				row = append(row, opened(c))
 			}
@@ -27,6 +41,11 @@ func printReport(w io.Writer, r *audit.Report) error {
 		}
 	}
 	return printTable(w, rows)
+}
+
+// storedAs is the kind, and of what is damaged that which it begins as.
+func storedAs(f audit.Form) string {
+	return audit.Form{Kind: f.Kind, Begins: f.Begins}.String()
 }
 
 func keyID(f audit.Form) string {

@@ -32,11 +32,14 @@ key_id, so that the version of the KEK behind it may be disabled. Nothing is
 changed, not even when the answer is yes.
 
 It may not go for as long as one of these is so:
-  - an object in etcd is stored under it
+  - an object in etcd is stored under it, below whatever prefix
   - an object in a backup is, named by --snapshot as often as there are backups
   - an apiserver writes with it, or its plugin names that key_id, or it has that
     provider in its configuration
-  - an apiserver does not answer, because nobody knows then
+  - an apiserver does not answer, because nobody knows then, or a plugin of one
+    named no key_id yet
+  - an object does not tell which key it needs: it begins with k8s:enc: and cannot
+    be read, or for a key_id it is stored with KMS v1, which stores none
 
 A key_id is named as it is, or by its hash as in kube-apiserver's metrics,
 sha256:... What is both a provider and a key_id needs --provider or --key-id, and
@@ -47,14 +50,15 @@ All apiservers are asked before etcd is walked, and again after, at
 kube-apiserver that is not of this project tells of a provider for three minutes
 after it is gone from its configuration, and nothing at all of KMS v1.
 
-KMS v1 stores no key_id, so which objects of it need one is not known. A warning
-says so if there are any.
+The whole keyspace of every etcd is walked, as another apiserver may keep objects
+below another --prefix, or in an etcd of their own, which
+--etcd-servers-overrides names as to kube-apiserver.
 
 Exit codes:
   0  yes: nothing that was looked at needs it. Other backups count too
   1  no: every reason is listed
-  2  no answer: wrong flags, nothing knows the name, or the kubeconfig, etcd or
-     a snapshot cannot be read`
+  2  no answer: wrong flags, nothing knows the name, the kubeconfig, etcd or a
+     snapshot cannot be read, or nothing at all is stored below --prefix`
 
 func newRetire(s streams) *cobra.Command {
 	r := &retireCommand{streams: s}
@@ -92,7 +96,7 @@ func (r *retireCommand) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	found, err := r.gather(ctx, apiservers, audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list})
+	found, err := r.gather(ctx, apiservers, audit.Options{Layout: layout, Everywhere: true, Rate: r.walk.rate, MaxListed: r.walk.list})
 	if err != nil {
 		return err
 	}
@@ -182,7 +186,10 @@ func (r *retireCommand) conclude(what retire.Subject, answer retire.Answer) erro
 }
 
 func printAnswer(w io.Writer, a retire.Answer, what retire.Subject) error {
-	fmt.Fprintln(w, a.Etcd)
+	fmt.Fprintln(w, printable(a.Etcd.String()))
+	for _, part := range a.Etcd.Parts {
+		fmt.Fprintf(w, "  %s, revision %d: %s\n", printable(part.Place), part.Revision, counted(int(part.Objects), "key"))
+	}
 	for _, backup := range a.Snapshots {
 		fmt.Fprintln(w, printable(backup.String()))
 	}

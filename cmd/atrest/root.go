@@ -87,6 +87,7 @@ func (s streams) problem(text string) { fmt.Fprintf(s.err, "problem: %s\n", prin
 
 // run is the whole command: args in, exit code out.
 func run(ctx context.Context, args []string, s streams) int {
+	s.in = interruptible{ctx, s.in}
 	root := newRoot(s)
 	root.SetArgs(args)
 	root.SetIn(s.in)
@@ -101,6 +102,31 @@ func run(ctx context.Context, args []string, s streams) int {
 		fmt.Fprintf(s.err, "run '%s --help' to see how it is used\n", command.CommandPath())
 	}
 	return exitCode(err)
+}
+
+// interruptible is a reader on which a signal ends the wait for what may never
+// come. The read itself goes on then, until the process ends.
+type interruptible struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+func (r interruptible) Read(p []byte) (int, error) {
+	type result struct {
+		n   int
+		err error
+	}
+	done, buffer := make(chan result, 1), make([]byte, len(p))
+	go func() {
+		n, err := r.in.Read(buffer)
+		done <- result{n, err}
+	}()
+	select {
+	case got := <-done:
+		return copy(p, buffer[:got.n]), got.err
+	case <-r.ctx.Done():
+		return 0, errors.New("interrupted")
+	}
 }
 
 func exitCode(err error) int {

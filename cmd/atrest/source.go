@@ -23,6 +23,7 @@ type sourceFlags struct {
 	snapshot          string
 	prefix            string
 	paths             []string
+	overrides         []string
 
 	flags *pflag.FlagSet
 }
@@ -37,6 +38,8 @@ func (s *sourceFlags) add(flags *pflag.FlagSet, key string) {
 func (s *sourceFlags) addEtcd(flags *pflag.FlagSet, key string) {
 	s.flags = flags
 	flags.StringSliceVar(&s.endpoints, "endpoints", nil, "etcd's endpoints, as for etcdctl, by commas (default "+etcd.DefaultEndpoint+")")
+	flags.StringSliceVar(&s.overrides, "etcd-servers-overrides", nil,
+		"GROUP/RESOURCE#SERVERS, as kube-apiserver has it: resources that an etcd of their own holds, with its servers by ';'; by commas, or repeatable")
 	flags.StringVar(&s.cacert, "cacert", "", "file with the CA that etcd's certificate is checked with")
 	flags.StringVar(&s.cert, "cert", "", "file with the client certificate for etcd")
 	flags.StringVar(&s.key, key, "", "file with the key of the client certificate")
@@ -52,28 +55,33 @@ func (s *sourceFlags) addSwitch(flags *pflag.FlagSet) {
 
 // wanted reports whether the command is to look at stored objects.
 func (s *sourceFlags) wanted() bool {
-	return s.etcd || s.flags.Changed("endpoints") || s.snapshot != ""
+	return s.etcd || s.flags.Changed("endpoints") || len(s.overrides) > 0 || s.snapshot != ""
 }
 
 // source is a store that was opened.
 type source interface {
-	audit.Source
-	Get(ctx context.Context, key string) ([]byte, error)
+	audit.Store
 	Close()
-	String() string
 }
 
 // open opens the snapshot if one is named, else etcd. Mistakes in the flags are
 // usage errors.
 func (s *sourceFlags) open(ctx context.Context) (source, error) {
 	if s.snapshot != "" {
-		if s.etcd || s.flags.Changed("endpoints") {
-			return nil, usagef("flags --snapshot and --etcd or --endpoints: name one place")
+		if s.etcd || s.flags.Changed("endpoints") || len(s.overrides) > 0 {
+			return nil, usagef("flags --snapshot and --etcd, --endpoints or --etcd-servers-overrides: name one place")
 		}
 		return snapshot.Open(ctx, s.snapshot)
 	}
+	if len(s.overrides) > 0 {
+		return s.openSeveral()
+	}
+	return s.dial(s.endpointList())
+}
+
+func (s *sourceFlags) dial(endpoints []string) (*etcd.Store, error) {
 	return etcd.Dial(etcd.Options{
-		Endpoints: s.endpointList(),
+		Endpoints: endpoints,
 		CAFile:    orEnv(s.cacert, "ETCDCTL_CACERT"),
 		CertFile:  orEnv(s.cert, "ETCDCTL_CERT"),
 		KeyFile:   orEnv(s.key, "ETCDCTL_KEY"),

@@ -159,7 +159,8 @@ func (t *tally) report() *Report {
 
 func byForm(a, b Count) int {
 	return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Name, b.Name),
-		strings.Compare(a.KeyIDHash, b.KeyIDHash), strings.Compare(string(a.DEKSource), string(b.DEKSource)))
+		strings.Compare(a.KeyIDHash, b.KeyIDHash), strings.Compare(string(a.DEKSource), string(b.DEKSource)),
+		strings.Compare(string(a.Begins), string(b.Begins)))
 }
 
 // where is the etcd key of an object, and the etcd if that one is not to have it.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 )
 
@@ -30,14 +29,28 @@ type Looked struct {
 	Place    string `json:"place"`
 	Revision int64  `json:"revision"`
 	Objects  int64  `json:"objects"`
+	// Cluster is the id of the etcd cluster, 0 for a snapshot. Parts are the
+	// etcds, if there were several, and Elsewhere the other prefixes in them.
+	Cluster   uint64            `json:"cluster,omitempty,string"`
+	Parts     []audit.Part      `json:"parts,omitempty"`
+	Elsewhere []audit.Elsewhere `json:"elsewhere,omitempty"`
 }
 
 // String is one line.
 func (l Looked) String() string {
-	return fmt.Sprintf("%s, revision %d: %s", l.Place, l.Revision, objects(l.Objects))
+	text := fmt.Sprintf("%s, revision %d: %s", l.Place, l.Revision, objects(l.Objects))
+	for _, e := range l.Elsewhere {
+		if e.Encrypted > 0 {
+			text += fmt.Sprintf(", %d of them below %s", e.Encrypted, e.Prefix)
+		}
+	}
+	return text
 }
 
-func (s Stock) looked() Looked { return Looked{s.Place, s.Report.Revision, s.Report.Objects} }
+func (s Stock) looked() Looked {
+	r := s.Report
+	return Looked{s.Place, r.Revision, r.Objects, r.Cluster, r.Parts, r.Elsewhere}
+}
 
 // Answer says whether it may go, and lists most etcd keys of each resource that
 // keeps it from going.
@@ -45,7 +58,7 @@ func (e Evidence) Answer(what Subject, most int) Answer {
 	a := Answer{
 		Provider: what.Provider, KeyID: what.KeyID,
 		Reasons: append([]Reason{}, e.against(what, most)...), Warnings: e.doubts(what),
-		Etcd: e.Etcd.looked(), Snapshots: []Looked{}, Apiservers: slices.Sorted(maps.Keys(e.Apiservers[0])),
+		Etcd: e.Etcd.looked(), Snapshots: []Looked{}, Apiservers: e.apiservers(),
 	}
 	for _, backup := range e.Snapshots {
 		a.Snapshots = append(a.Snapshots, backup.looked())
@@ -80,7 +93,7 @@ func (e Evidence) doubts(r Subject) []string {
 		texts = append(texts, fmt.Sprintf("nothing that was looked at knows %s: see that it is spelled right", r))
 	}
 	for _, stock := range e.stocks() {
-		texts = append(texts, stock.doubts(r)...)
+		texts = append(texts, stock.doubts()...)
 	}
 	after := e.Apiservers[1]
 	for _, apiserver := range slices.Sorted(maps.Keys(after)) {
@@ -93,19 +106,18 @@ func (e Evidence) doubts(r Subject) []string {
 	return texts
 }
 
-func (s Stock) doubts(r Subject) []string {
-	byKind := map[config.Kind]int64{}
+// doubts are about what nothing can open and no apiserver encrypted.
+func (s Stock) doubts() []string {
+	n := int64(0)
 	for _, resource := range s.Report.Resources {
 		for _, c := range resource.Forms {
-			byKind[c.Kind] += c.Objects
+			if c.Kind == audit.Undecodable && !isKMS(audit.Form{Kind: c.Begins}) && resource.Name != audit.Rest {
+				n += c.Objects
+			}
 		}
 	}
-	var texts []string
-	if n := byKind[config.KMSv1]; n > 0 && r.KeyID != "" {
-		texts = append(texts, fmt.Sprintf("%s: %s stored with KMS v1, which names no key_id: whether they need this one is not known", s.Place, objects(n)))
+	if n == 0 {
+		return nil
 	}
-	if n := byKind[audit.Unknown] + byKind[audit.Undecodable]; n > 0 {
-		texts = append(texts, fmt.Sprintf("%s: %s that nothing can open: see them with atrest audit", s.Place, objects(n)))
-	}
-	return texts
+	return []string{fmt.Sprintf("%s: %s that nothing can open: see them with atrest audit", s.Place, objects(n))}
 }

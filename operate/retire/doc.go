@@ -2,7 +2,8 @@
 // nothing that is stored, in etcd or in a backup that is kept, and no apiserver
 // needs it any longer.
 //
-// Counts and what apiservers tell go in as [Evidence], and an [Answer] comes
-// out. An apiserver that does not tell is a reason against it, and what nobody
-// can know is a warning. Nobody is asked here, and nothing is changed.
+// Counts of the whole keyspace and what apiservers tell go in as [Evidence], and an
+// [Answer] comes out. What is not known is a reason against it: an apiserver that
+// does not tell or was not asked, an object that does not say which key it
+// needs. Nobody is asked here, and nothing is changed.
 package retire

@@ -17,6 +17,8 @@ type Evidence struct {
 	// Apiservers are as they were before etcd was walked, and after. Before,
 	// because what is written with a key while one walks may not be seen.
 	Apiservers [2]map[string]rotation.Instance
+	// Unnamed are apiservers that the cluster has and that are not among those.
+	Unnamed []string
 }
 
 // Stock is what is stored in one place. It was made by [NewStock].
@@ -25,8 +27,13 @@ type Stock struct {
 	Report *audit.Report
 }
 
-// NewStock refuses a report without any object, which would clear everything.
+// NewStock refuses a report without any object, which would clear everything,
+// and one of less than the whole keyspace: what another apiserver keeps beside
+// these may need it too.
 func NewStock(place string, report *audit.Report) (Stock, error) {
+	if !report.Everywhere {
+		return Stock{}, fmt.Errorf("%s: what is stored below %s is not all: count the whole keyspace", place, report.Prefix)
+	}
 	if err := report.NotEmpty(); err != nil {
 		return Stock{}, fmt.Errorf("%s: %w", place, err)
 	}

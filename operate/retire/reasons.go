@@ -1,17 +1,19 @@
 package retire
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 // Reason is why it may not go.
 type Reason struct {
-	// Kind is objects, backup, apiserver or "no answer".
+	// Kind is objects, backup, apiserver, "no answer" or "not named".
 	Kind    string `json:"reason"`
 	Where   string `json:"where"`
 	Message string `json:"message"`
@@ -29,61 +31,115 @@ type Dependent struct {
 
 // against are all reasons why r may not go.
 func (e Evidence) against(r Subject, most int) []Reason {
-	reasons := e.Etcd.against(r, most, Reason{Kind: "objects", Message: "stored under it: have them rewritten first, with atrest migrate"})
+	reasons := e.Etcd.against(r, most, Reason{Kind: "objects"})
 	for _, backup := range e.Snapshots {
-		reasons = append(reasons, backup.against(r, most, Reason{Kind: "backup", Message: "stored under it: it may go when this backup is no longer kept"})...)
+		reasons = append(reasons, backup.against(r, most, Reason{Kind: "backup", Message: "it may go when this backup is no longer kept"})...)
 	}
-	for _, name := range slices.Sorted(maps.Keys(e.Apiservers[0])) {
+	return append(reasons, e.againstBy(r)...)
+}
+
+// againstBy are the reasons that apiservers give, and that nobody gives for them.
+func (e Evidence) againstBy(r Subject) []Reason {
+	var reasons []Reason
+	names := e.apiservers()
+	if len(names) == 0 {
+		reasons = append(reasons, Reason{Kind: "no answer", Where: "apiservers", Message: "none was asked, so nobody knows what they write with: name each"})
+	}
+	for _, name := range names {
 		var said []string
 		for _, seen := range e.Apiservers {
-			for _, because := range r.usedBy(name, seen[name]) {
+			for _, because := range r.usedBy(name, seen) {
 				if !slices.Contains(said, because.Message) {
 					said, reasons = append(said, because.Message), append(reasons, because)
 				}
 			}
 		}
 	}
+	for _, name := range slices.Sorted(slices.Values(e.Unnamed)) {
+		reasons = append(reasons, Reason{Kind: "not named", Where: "apiserver " + name,
+			Message: "is one of the cluster's and was not asked, so nobody knows what it writes with: name it among the apiservers"})
+	}
 	return reasons
 }
 
-// against are the reasons in one place, which are like one.
+// apiservers are those that were asked, at either time.
+func (e Evidence) apiservers() []string {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(e.Apiservers[0])), maps.Keys(e.Apiservers[1]))
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// need is why objects keep something from going, and what to do about it.
+type need struct{ why, remedy string }
+
+// The needs, in the order in which they are told.
+var (
+	underIt = need{"stored under it", "have them rewritten first, with atrest migrate"}
+	underV1 = need{"stored with KMS v1, which names no key_id, so that they may need this one",
+		"have them rewritten first, with atrest migrate, under a provider of KMS v2"}
+	broken = need{"that cannot be read, and may have been stored under it", "see them with atrest audit, and restore or delete them first"}
+	merged = need{fmt.Sprintf("possibly stored under it: more than %d resources and ways to store them are not told apart", audit.MaxRows),
+		"have everything rewritten first, with atrest migrate"}
+	needs = []need{underIt, underV1, broken, merged}
+)
+
+// needOf is whether objects of a resource that are stored in a form need r.
+func (r Subject) needOf(resource string, f audit.Form) (n need, ok bool) {
+	switch {
+	case r.opens(f):
+		return underIt, true
+	case resource == audit.Rest && (isKMS(f) || f.Kind == audit.Undecodable):
+		return merged, true
+	case f.Kind == config.KMSv1 && r.KeyID != "":
+		return underV1, true
+	case f.Kind == audit.Unknown, f.Kind == audit.Undecodable && isKMS(audit.Form{Kind: f.Begins}):
+		return broken, true
+	}
+	return need{}, false
+}
+
+// against are the reasons in one place, which are like one: with its message for
+// the remedy, if it has one.
 func (s Stock) against(r Subject, most int, like Reason) []Reason {
-	because, apart := like, like
-	because.Where, apart.Where = s.Place, s.Place
-	for _, resource := range s.Report.Resources {
-		d := Dependent{Resource: resource.Name}
-		for _, c := range resource.Forms {
-			switch {
-			case r.opens(c.Form):
-				d.Objects += c.Objects
-				d.Keys = append(d.Keys, c.Keys...)
-			case resource.Name == audit.Rest && isKMS(c.Form):
-				apart.Objects += c.Objects
+	var reasons []Reason
+	for _, n := range needs {
+		because := like
+		because.Where = s.Place
+		for _, resource := range s.Report.Resources {
+			if d := r.dependent(resource, n, most); d.Objects > 0 {
+				because.Objects += d.Objects
+				because.Resources = append(because.Resources, d)
 			}
 		}
-		if d.Objects > 0 {
-			slices.Sort(d.Keys)
-			d.Keys = d.Keys[:min(len(d.Keys), most)]
-			because.Objects += d.Objects
-			because.Resources = append(because.Resources, d)
+		if because.Objects > 0 {
+			because.Message = fmt.Sprintf("%s %s: %s", objects(because.Objects), n.why, cmp.Or(like.Message, n.remedy))
+			reasons = append(reasons, because)
 		}
-	}
-	var reasons []Reason
-	if because.Objects > 0 {
-		because.Message = objects(because.Objects) + " " + like.Message
-		reasons = append(reasons, because)
-	}
-	if apart.Objects > 0 {
-		apart.Message = fmt.Sprintf("%s possibly stored under it: more than %d resources and ways to store them are not told apart: have everything rewritten first, with atrest migrate",
-			objects(apart.Objects), audit.MaxRows)
-		reasons = append(reasons, apart)
 	}
 	return reasons
 }
 
-// usedBy are the reasons that an apiserver gives.
-func (r Subject) usedBy(apiserver string, i rotation.Instance) []Reason {
+// dependent are the objects of a resource that have one need.
+func (r Subject) dependent(resource audit.Resource, n need, most int) Dependent {
+	d := Dependent{Resource: resource.Name}
+	for _, c := range resource.Forms {
+		if found, ok := r.needOf(resource.Name, c.Form); ok && found == n {
+			d.Objects += c.Objects
+			d.Keys = append(d.Keys, c.Keys...)
+		}
+	}
+	slices.Sort(d.Keys)
+	d.Keys = d.Keys[:min(len(d.Keys), most)]
+	return d
+}
+
+// usedBy are the reasons that an apiserver gives as it was seen at one time.
+func (r Subject) usedBy(apiserver string, seen map[string]rotation.Instance) []Reason {
 	where := "apiserver " + apiserver
+	i, asked := seen[apiserver]
+	if !asked {
+		i.Problem = "it was asked only once, and has to be before the objects are counted and after"
+	}
 	if i.Problem != "" {
 		return []Reason{{Kind: "no answer", Where: where, Message: "nobody knows what it writes with: " + i.Problem}}
 	}
@@ -107,6 +163,9 @@ func (r Subject) usedAs(name string, p rotation.Provider) string {
 		return "has it in its configuration: take it out first"
 	case r.Provider != "":
 		return ""
+	case p.KeyID == "" && p.WroteKeyID != r.KeyID:
+		return fmt.Sprintf("the plugin of provider %q has named no key_id, as none of KMS v1 does, so which it uses is not known: "+
+			"wait until it names one, or take the provider out of the configuration, first", name)
 	case p.KeyID == r.KeyID && p.WroteKeyID == r.KeyID:
 		return fmt.Sprintf("the plugin of provider %q names it, and the latest write was under it: rotate it first", name)
 	case p.KeyID == r.KeyID:

@@ -37,7 +37,9 @@ func TestHowAnApiserverUsesWhatIsToGo(t *testing.T) {
 		"it is sick, and names it":        {keyID, rotation.Provider{Problem: "sealed", KeyID: keyOld}, `the plugin of provider "kms" names it: `},
 		"it went on to the next key_id":   {keyID, rotation.Provider{Healthy: true, KeyID: keyNew, WroteKeyID: keyNew}, ""},
 		"the key_id of another provider":  {Subject{Provider: "other"}, rotation.Provider{Healthy: true, KeyID: keyOld, WroteKeyID: keyOld}, ""},
-		"it knows no key_id":              {keyID, rotation.Provider{Healthy: true}, ""},
+		"it knows no key_id":              {keyID, rotation.Provider{Healthy: true}, `the plugin of provider "kms" has named no key_id, as none of KMS v1 does, so which it uses is not known: `},
+		"it never came up":                {keyID, rotation.Provider{Problem: "sealed"}, `the plugin of provider "kms" has named no key_id`},
+		"it wrote under it and forgot":    {keyID, rotation.Provider{WroteKeyID: keyOld}, `the latest write with provider "kms" was under it`},
 		"a provider that is remembered":   {provider, remembered(t), ""},
 		"a key_id that is remembered too": {keyID, remembered(t), ""},
 	} {
@@ -94,17 +96,69 @@ func TestObjectsThatMayNotGo(t *testing.T) {
 		{Name: "pods", Forms: []audit.Count{count(audit.Plaintext, "", "", "/e")}},
 	}}}
 	like := Reason{Kind: "objects", Message: "left"}
-	require.Equal(t, []Reason{{Kind: "objects", Where: "here", Message: "6 objects left", Objects: 6,
+	require.Equal(t, []Reason{{Kind: "objects", Where: "here", Message: "6 objects stored under it: left", Objects: 6,
 		Resources: []Dependent{{"secrets", 6, []string{"/a", "/b"}}}}}, s.against(Subject{Provider: "kms"}, 2, like))
-	require.Equal(t, []Reason{{Kind: "objects", Where: "here", Message: "4 objects left", Objects: 4,
-		Resources: []Dependent{{"secrets", 4, []string{"/b", "/d"}}}}}, s.against(Subject{KeyID: keyOld}, 2, like))
+	require.Equal(t, []Reason{
+		{Kind: "objects", Where: "here", Message: "4 objects stored under it: left", Objects: 4, Resources: []Dependent{{"secrets", 4, []string{"/b", "/d"}}}},
+		{Kind: "objects", Where: "here", Message: "2 objects stored with KMS v1, which names no key_id, so that they may need this one: left", Objects: 2,
+			Resources: []Dependent{{"secrets", 2, []string{"/c"}}}},
+	}, s.against(Subject{KeyID: keyOld}, 2, like))
 	require.Empty(t, s.against(Subject{Provider: "third"}, 2, like))
+	own := s.against(Subject{KeyID: keyOld}, 2, Reason{Kind: "objects"})
+	require.Contains(t, own[0].Message, "have them rewritten first, with atrest migrate")
+	require.Contains(t, own[1].Message, "under a provider of KMS v2")
+}
 
-	s.Report.Resources = append(s.Report.Resources, audit.Resource{Name: audit.Rest, Forms: []audit.Count{
-		count(config.KMSv2, "", "", "/f"), count(config.AESGCM, "", "", "/g")}})
-	apart := s.against(Subject{Provider: "third"}, 2, like)
-	require.Len(t, apart, 1)
-	require.Contains(t, apart[0].Message, "2 objects possibly stored under it: more than 4096 resources and ways to store them are not told apart: ")
+// What a key may be needed for is a reason as much as what it is needed for.
+func TestWhatIsNotKnownIsAReason(t *testing.T) {
+	const broken, merged = "2 objects that cannot be read, and may have been stored under it: see them", "2 objects possibly stored under it: more than 4096 resources"
+	for name, c := range map[string]struct {
+		resource string
+		form     audit.Form
+		want     string
+	}{
+		"a form of tomorrow":          {"secrets", audit.Form{Kind: audit.Unknown}, broken},
+		"damaged, of KMS v1":          {"secrets", audit.Form{Kind: audit.Undecodable, Begins: config.KMSv1}, broken},
+		"damaged, of KMS v2":          {"secrets", audit.Form{Kind: audit.Undecodable, Begins: config.KMSv2}, broken},
+		"damaged, of a key":           {"secrets", audit.Form{Kind: audit.Undecodable, Begins: config.AESGCM}, ""},
+		"nothing of Kubernetes":       {"secrets", audit.Form{Kind: audit.Undecodable}, ""},
+		"KMS, not told apart":         {audit.Rest, audit.Form{Kind: config.KMSv2}, merged},
+		"KMS v1, not told apart":      {audit.Rest, audit.Form{Kind: config.KMSv1}, merged},
+		"damaged, and not told apart": {audit.Rest, audit.Form{Kind: audit.Undecodable}, merged},
+		"a key, not told apart":       {audit.Rest, audit.Form{Kind: config.AESGCM}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := Stock{"here", &audit.Report{Resources: []audit.Resource{{Name: c.resource, Forms: []audit.Count{{Form: c.form, Objects: 2}}}}}}
+			for _, what := range []Subject{{Provider: "third"}, {KeyID: keyOld}} {
+				got := s.against(what, 2, Reason{Kind: "objects"})
+				if c.want == "" {
+					require.Empty(t, got)
+					continue
+				}
+				require.Len(t, got, 1)
+				require.Contains(t, got[0].Message, c.want)
+			}
+		})
+	}
+}
+
+func TestAnApiserverThatWasNotAskedTwiceIsAReason(t *testing.T) {
+	seen, none := map[string]rotation.Instance{"a": {}}, map[string]rotation.Instance{}
+	reasons := func(unnamed []string, seen ...map[string]rotation.Instance) (all []string) {
+		e := Evidence{Etcd: Stock{"etcd", &audit.Report{}}, Unnamed: unnamed}
+		copy(e.Apiservers[:], seen)
+		for _, r := range e.against(Subject{Provider: "kms"}, 1) {
+			all = append(all, r.Kind+", "+r.Where+": "+r.Message)
+		}
+		return all
+	}
+	const once = "no answer, apiserver a: nobody knows what it writes with: it was asked only once, and has to be before the objects are counted and after"
+	require.Empty(t, reasons(nil, seen, seen))
+	require.Equal(t, []string{once}, reasons(nil, seen, none))
+	require.Equal(t, []string{once}, reasons(nil, none, seen))
+	require.Equal(t, []string{"no answer, apiservers: none was asked, so nobody knows what they write with: name each"}, reasons(nil, none, none))
+	const unnamed = "is one of the cluster's and was not asked, so nobody knows what it writes with: name it among the apiservers"
+	require.Equal(t, []string{"not named, apiserver b: " + unnamed, "not named, apiserver c: " + unnamed}, reasons([]string{"c", "b"}, seen, seen))
 }
 
 func TestNamesAreListedUpToAFew(t *testing.T) {
@@ -176,24 +230,30 @@ func TestApiserversAreAskedBeforeTheCountAndAfter(t *testing.T) {
 }
 
 func TestAnEmptyPlaceClearsNothing(t *testing.T) {
-	_, err := NewStock("etcd at x", &audit.Report{Prefix: "/registry/"})
+	_, err := NewStock("etcd at x", &audit.Report{Prefix: "/registry/", Everywhere: true})
 	require.ErrorContains(t, err, "etcd at x: nothing at all is stored below /registry/")
+	_, err = NewStock("etcd at x", &audit.Report{Prefix: "/registry/", Objects: 1})
+	require.ErrorContains(t, err, "etcd at x: what is stored below /registry/ is not all: count the whole keyspace")
+	_, err = NewStock("etcd at x", &audit.Report{Prefix: "/registry/", Everywhere: true, Objects: 1})
+	require.NoError(t, err)
 }
 
 func TestAnAnswerIsYesWithoutAReason(t *testing.T) {
-	free := Stock{"etcd", &audit.Report{Revision: 7, Objects: 3, Resources: []audit.Resource{{Name: "secrets", Forms: []audit.Count{
-		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: keyNew}, Objects: 1}, {Form: audit.Form{Kind: config.KMSv1, Name: "one"}, Objects: 1},
-		{Form: audit.Form{Kind: audit.Unknown}, Objects: 1}}}}}}
+	free := Stock{"etcd", &audit.Report{Revision: 7, Cluster: 5, Objects: 2, Resources: []audit.Resource{{Name: "secrets", Forms: []audit.Count{
+		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: keyNew}, Objects: 1},
+		{Form: audit.Form{Kind: audit.Undecodable}, Objects: 1}}}},
+		Elsewhere: []audit.Elsewhere{{Prefix: "/openshift.io", Keys: 9, Encrypted: 1}, {Prefix: "/other", Keys: 1}}}}
 	seen := map[string]rotation.Instance{"a": {}}
 	e := Evidence{Etcd: free, Apiservers: [2]map[string]rotation.Instance{seen, seen}}
 	yes := e.Answer(Subject{KeyID: keyOld}, 1)
 	require.True(t, yes.MayGo)
 	require.Equal(t, []Reason{}, yes.Reasons)
 	require.Contains(t, yes.Advice[0], "may be disabled")
-	require.Equal(t, Looked{"etcd", 7, 3}, yes.Etcd)
+	require.Equal(t, Looked{Place: "etcd", Revision: 7, Objects: 2, Cluster: 5, Elsewhere: free.Report.Elsewhere}, yes.Etcd)
+	require.Equal(t, "etcd, revision 7: 2 objects, 1 of them below /openshift.io", yes.Etcd.String())
 	require.Equal(t, []string{"a"}, yes.Apiservers)
-	require.Len(t, yes.Warnings, 3)
-	for i, text := range []string{"nothing that was looked at knows key_id " + keyOld, "1 object stored with KMS v1", "1 object that nothing can open"} {
+	require.Len(t, yes.Warnings, 2)
+	for i, text := range []string{"nothing that was looked at knows key_id " + keyOld, "1 object that nothing can open"} {
 		require.Contains(t, yes.Warnings[i], text)
 	}
 
@@ -249,7 +309,9 @@ func TestEveryBackupThatNeedsItIsAReason(t *testing.T) {
 		return Stock{place, &audit.Report{Resources: []audit.Resource{{Name: "secrets", Forms: []audit.Count{
 			{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: keyOld}, Objects: 1}}}}}}
 	}
-	e := Evidence{Etcd: Stock{"etcd", &audit.Report{}}, Snapshots: []Stock{needs("monday"), {"tuesday", &audit.Report{}}, needs("wednesday")}}
+	seen := map[string]rotation.Instance{"a": {}}
+	e := Evidence{Etcd: Stock{"etcd", &audit.Report{}}, Snapshots: []Stock{needs("monday"), {"tuesday", &audit.Report{}}, needs("wednesday")},
+		Apiservers: [2]map[string]rotation.Instance{seen, seen}}
 	a := e.Answer(Subject{KeyID: keyOld}, 1)
 	require.Len(t, a.Reasons, 2)
 	require.Equal(t, "monday", a.Reasons[0].Where)
@@ -268,14 +330,4 @@ func TestEveryProviderThatIsNotHealthyAndInUseIsADoubt(t *testing.T) {
 		`apiserver a finds provider "two" not healthy: away`,
 		`apiserver b finds provider "one" not healthy: denied`,
 	}, e.doubts(Subject{Provider: "kms"}))
-}
-
-// KMS v1 names no key_id, and its values do name their provider.
-func TestWhatIsStoredWithKMSv1IsADoubtAboutAKeyIDAlone(t *testing.T) {
-	s := Stock{"etcd", &audit.Report{Resources: []audit.Resource{{Name: "secrets", Forms: []audit.Count{
-		{Form: audit.Form{Kind: config.KMSv1, Name: "one"}, Objects: 2}, {Form: audit.Form{Kind: audit.Plaintext}, Objects: 3}}}}}}
-	require.Empty(t, s.doubts(Subject{Provider: "kms"}))
-	texts := s.doubts(Subject{KeyID: keyOld})
-	require.Len(t, texts, 1)
-	require.Contains(t, texts[0], "etcd: 2 objects stored with KMS v1")
 }
