@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -62,7 +63,6 @@ func (r *stages) hooked(t *testing.T, path, write string) {
 func TestWhatAHookLeftHalfIsToldAndWrittenAgain(t *testing.T) {
 	for name, write := range map[string]string{
 		"it was cut off":     "head -c 100 >$path; exit 1",
-		"it began alone":     ": >$path; exit 1",
 		"it says it is done": "head -c 100 >$path",
 	} {
 		r, path := newStages(t)
@@ -73,6 +73,35 @@ func TestWhatAHookLeftHalfIsToldAndWrittenAgain(t *testing.T) {
 		r.hooked(t, path, "cat >$path")
 		require.NoError(t, r.to(t, 1), name)
 		require.Equal(t, r.hashes["cp-1"][1], hashOf(t, path))
+	}
+}
+
+// It may be a program that cannot read, and the file somebody else's.
+func TestAnEmptyFileIsNotWrittenOver(t *testing.T) {
+	r, path := newStages(t)
+	r.hooked(t, path, ": >$path")
+	require.ErrorContains(t, r.to(t, 1), "the write left the file neither as it was nor as it was to be")
+	r.hooked(t, path, "cat >$path")
+	require.ErrorContains(t, r.to(t, 1), "so put it back as it was: it is in "+r.copies.path(rotation.Added, "cp-1"))
+	require.Empty(t, read(t, path))
+}
+
+// A program can see whether it was given all of a file.
+func TestAHookIsToldTheHashOfWhatItWrites(t *testing.T) {
+	r, path := newStages(t)
+	r.hooked(t, path, `cat >$path.new && echo "$ATREST_SHA256  $path.new" | sha256sum -c --status && mv $path.new $path`)
+	require.NoError(t, r.to(t, 1))
+	require.Equal(t, r.hashes["cp-1"][1], hashOf(t, path))
+}
+
+func TestOfAnEndlessFileOnlySoMuchIsRead(t *testing.T) {
+	r, path := newStages(t)
+	require.NoError(t, os.WriteFile(path, make([]byte, config.MaxSize+10), 0o600))
+	for range 2 {
+		file, err := r.files.Read(t.Context(), "cp-1")
+		require.NoError(t, err)
+		require.Len(t, file, config.MaxSize+1)
+		r.hooked(t, path, "exit 3")
 	}
 }
 
