@@ -159,3 +159,32 @@ func TestAFileThatCannotBeReadAfterAWriteIsTold(t *testing.T) {
 	require.ErrorContains(t, err, "what the write left cannot be read: ")
 	require.ErrorContains(t, err, "see that the file is as in "+r.copies.path(rotation.Added, "cp-1"))
 }
+
+// documented is the hook that the docs show, with this file on the far end, and
+// what stands for ssh.
+func documented(t *testing.T, file, ssh string) HookedFiles {
+	t.Helper()
+	_, rest, found := strings.Cut(read(t, "../../docs/atrest.md"), "```sh\n#!/bin/sh\nset -eu\nfile=/etc/kubernetes/encryption.yaml\n")
+	require.True(t, found)
+	rest, _, _ = strings.Cut(rest, "```")
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "ssh"), []byte("#!/bin/sh\n"+ssh+"\n"), 0o700))
+	hook := "#!/bin/sh\nset -eu\nPATH=" + folder + ":$PATH\nfile=" + file + "\n" + rest
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "hook"), []byte(hook), 0o700))
+	return HookedFiles{Program: filepath.Join(folder, "hook"), Err: io.Discard}
+}
+
+func TestTheHookInTheDocsReplacesAFileAsAWhole(t *testing.T) {
+	r, path := newStages(t)
+	r.files = documented(t, path, `[ "$1" = cp-1 ] && sh -c "$2"`)
+	require.NoError(t, r.to(t, 1))
+	require.Equal(t, r.hashes["cp-1"][1], hashOf(t, path))
+	is, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o640), is.Mode())
+
+	was := read(t, path)
+	r.files = documented(t, path, `case $2 in *sha256sum*) head -c 100;; esac | sh -c "$2"`)
+	require.ErrorContains(t, r.to(t, 2), "hook write cp-1: exit status 1", "the connection broke")
+	require.Equal(t, was, read(t, path))
+}
