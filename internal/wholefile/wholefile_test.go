@@ -73,6 +73,8 @@ func TestAFileOfAMountedVolumeIsRefused(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(filepath.Join(volume, "..data")))
 	require.NoError(t, CanExchange(filepath.Join(volume, "..2026_11_21", "encryption.yaml"), ""), "two dots alone are no volume")
+	require.NoError(t, os.Mkdir(filepath.Join(volume, "..data"), 0o700))
+	require.NoError(t, CanExchange(filepath.Join(volume, "..2026_11_21", "encryption.yaml"), ""), "nor is a folder of that name")
 }
 
 func TestAFileThatCanBeExchangedIsNotTouchedByTheQuestion(t *testing.T) {

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/hashed"
 )
 
 // HookedFiles are files that a program reads and writes: PROGRAM read NAME gives
 // the file on standard output, PROGRAM write NAME takes it from standard input.
-// It has to replace the file in one step, as it may be ended at any time.
+// It has to replace the file in one step, as it may be ended at any time, and can
+// see by ATREST_SHA256 in its environment whether it was given all of it.
 type HookedFiles struct {
 	Program string
 	// Timeout is for how long one call may take; [DefaultHookTimeout] if it is 0.
@@ -39,52 +41,56 @@ func (h HookedFiles) Check(ctx context.Context, apiserver string) error {
 // Read keeps a byte more than a configuration may have at most.
 func (h HookedFiles) Read(ctx context.Context, apiserver string) ([]byte, error) {
 	out := limited{left: config.MaxSize + 1}
-	err := h.run(ctx, nil, &out, "read", apiserver)
-	return out.Bytes(), err
+	err := h.run(ctx, "read", apiserver, func(c *exec.Cmd) { c.Stdout = &out })
+	return out.kept.Bytes(), err
 }
 
-// Write gives the program the new content.
+// Write gives the program the new content, and its hash.
 func (h HookedFiles) Write(ctx context.Context, apiserver string, content []byte) error {
-	return h.run(ctx, bytes.NewReader(content), io.Discard, "write", apiserver)
+	return h.run(ctx, "write", apiserver, func(c *exec.Cmd) {
+		c.Stdin = bytes.NewReader(content)
+		c.Env = append(os.Environ(), "ATREST_SHA256="+strings.TrimPrefix(hashed.Name(content), "sha256:"))
+	})
 }
 
 // hookGrace is for how long a program that is no longer wanted may finish what
 // it writes.
 const hookGrace = 3 * time.Second
 
-func (h HookedFiles) run(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
+func (h HookedFiles) run(ctx context.Context, what, apiserver string, prepare func(*exec.Cmd)) error {
 	timeout := h.Timeout
 	if timeout == 0 {
 		timeout = DefaultHookTimeout
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it took longer than %s: give it more by --hook-timeout", timeout))
 	defer cancel()
-	command := exec.CommandContext(ctx, h.Program, args...)
-	command.Stdin, command.Stdout, command.Stderr = in, out, h.Err
+	command := exec.CommandContext(ctx, h.Program, what, apiserver)
+	command.Stderr = h.Err
+	prepare(command)
 	// Killed at once it might leave half a file, and what it started may hold its
 	// output open for ever.
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.WaitDelay = hookGrace
-	err := command.Run()
-	called := h.Program + " " + strings.Join(args, " ")
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("%s: %w: %w", called, err, context.Cause(ctx))
-	case err != nil:
-		return fmt.Errorf("%s: %w: see what it says above", called, err)
+	switch err := command.Run(); {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s %s %s: %w: %w", h.Program, what, apiserver, err, context.Cause(ctx))
+	default:
+		return fmt.Errorf("%s %s %s: %w: see what it says above", h.Program, what, apiserver, err)
 	}
-	return nil
 }
 
-// limited keeps so many bytes of what is written to it.
+// limited keeps so many bytes of what is written to it. The buffer is no part of
+// its type, as one would read past the limit by ReadFrom.
 type limited struct {
-	bytes.Buffer
+	kept bytes.Buffer
 	left int
 }
 
 func (l *limited) Write(p []byte) (int, error) {
 	keep := p[:min(len(p), l.left)]
 	l.left -= len(keep)
-	l.Buffer.Write(keep)
+	l.kept.Write(keep)
 	return len(p), nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -62,7 +63,6 @@ func (r *stages) hooked(t *testing.T, path, write string) {
 func TestWhatAHookLeftHalfIsToldAndWrittenAgain(t *testing.T) {
 	for name, write := range map[string]string{
 		"it was cut off":     "head -c 100 >$path; exit 1",
-		"it began alone":     ": >$path; exit 1",
 		"it says it is done": "head -c 100 >$path",
 	} {
 		r, path := newStages(t)
@@ -73,6 +73,35 @@ func TestWhatAHookLeftHalfIsToldAndWrittenAgain(t *testing.T) {
 		r.hooked(t, path, "cat >$path")
 		require.NoError(t, r.to(t, 1), name)
 		require.Equal(t, r.hashes["cp-1"][1], hashOf(t, path))
+	}
+}
+
+// It may be a program that cannot read, and the file somebody else's.
+func TestAnEmptyFileIsNotWrittenOver(t *testing.T) {
+	r, path := newStages(t)
+	r.hooked(t, path, ": >$path")
+	require.ErrorContains(t, r.to(t, 1), "the write left the file neither as it was nor as it was to be")
+	r.hooked(t, path, "cat >$path")
+	require.ErrorContains(t, r.to(t, 1), "so put it back as it was: it is in "+r.copies.path(rotation.Added, "cp-1"))
+	require.Empty(t, read(t, path))
+}
+
+// A program can see whether it was given all of a file.
+func TestAHookIsToldTheHashOfWhatItWrites(t *testing.T) {
+	r, path := newStages(t)
+	r.hooked(t, path, `cat >$path.new && echo "$ATREST_SHA256  $path.new" | sha256sum -c --status && mv $path.new $path`)
+	require.NoError(t, r.to(t, 1))
+	require.Equal(t, r.hashes["cp-1"][1], hashOf(t, path))
+}
+
+func TestOfAnEndlessFileOnlySoMuchIsRead(t *testing.T) {
+	r, path := newStages(t)
+	require.NoError(t, os.WriteFile(path, make([]byte, config.MaxSize+10), 0o600))
+	for range 2 {
+		file, err := r.files.Read(t.Context(), "cp-1")
+		require.NoError(t, err)
+		require.Len(t, file, config.MaxSize+1)
+		r.hooked(t, path, "exit 3")
 	}
 }
 
@@ -129,4 +158,33 @@ func TestAFileThatCannotBeReadAfterAWriteIsTold(t *testing.T) {
 	err := r.to(t, 1)
 	require.ErrorContains(t, err, "what the write left cannot be read: ")
 	require.ErrorContains(t, err, "see that the file is as in "+r.copies.path(rotation.Added, "cp-1"))
+}
+
+// documented is the hook that the docs show, with this file on the far end, and
+// what stands for ssh.
+func documented(t *testing.T, file, ssh string) HookedFiles {
+	t.Helper()
+	_, rest, found := strings.Cut(read(t, "../../docs/atrest.md"), "```sh\n#!/bin/sh\nset -eu\nfile=/etc/kubernetes/encryption.yaml\n")
+	require.True(t, found)
+	rest, _, _ = strings.Cut(rest, "```")
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "ssh"), []byte("#!/bin/sh\n"+ssh+"\n"), 0o700))
+	hook := "#!/bin/sh\nset -eu\nPATH=" + folder + ":$PATH\nfile=" + file + "\n" + rest
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "hook"), []byte(hook), 0o700))
+	return HookedFiles{Program: filepath.Join(folder, "hook"), Err: io.Discard}
+}
+
+func TestTheHookInTheDocsReplacesAFileAsAWhole(t *testing.T) {
+	r, path := newStages(t)
+	r.files = documented(t, path, `[ "$1" = cp-1 ] && sh -c "$2"`)
+	require.NoError(t, r.to(t, 1))
+	require.Equal(t, r.hashes["cp-1"][1], hashOf(t, path))
+	is, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o640), is.Mode())
+
+	was := read(t, path)
+	r.files = documented(t, path, `case $2 in *sha256sum*) head -c 100;; esac | sh -c "$2"`)
+	require.ErrorContains(t, r.to(t, 2), "hook write cp-1: exit status 1", "the connection broke")
+	require.Equal(t, was, read(t, path))
 }

@@ -121,6 +121,10 @@ func TestAFileThatWasNotPlannedIsNotWritten(t *testing.T) {
 	r, path := newStages(t)
 	r.changes = func(string) []edit.Replacement { return toNew("elsewhere") }
 	require.ErrorContains(t, r.to(t, 1), "give --endpoint and --plugin-timeout as at the beginning")
+	r.changes = func(string) []edit.Replacement {
+		return []edit.Replacement{{Old: "absent", New: edit.Plugin{Name: "new", Endpoint: "unix:///new.sock"}}}
+	}
+	require.ErrorContains(t, r.to(t, 1), `there is no KMS provider "absent"`)
 	require.Equal(t, encryption, read(t, path))
 }
 
