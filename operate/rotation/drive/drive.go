@@ -134,6 +134,9 @@ type driver struct {
 	shown     map[string]rotation.Shown
 	// countAfter is from when on a count that failed may be tried again.
 	countAfter time.Time
+	// looked is when the apiservers were observed last, by the wall clock: the other
+	// one stands still while a machine sleeps.
+	looked time.Time
 }
 
 // turn observes, decides, stores and acts, once.
@@ -147,15 +150,36 @@ func (d *driver) turn(ctx context.Context) (Turn, error) {
 	if ctx.Err() != nil { // what was observed may be the end of the context alone
 		return Turn{}, context.Cause(ctx)
 	}
-	state, decision := rotation.Next(d.state, o, d.options.Clock.Now())
+	now := d.options.Clock.Now()
+	state, decision := rotation.Next(d.watched(now), o, now)
 	if err := d.save(state); err != nil {
 		return Turn{}, err
 	}
 	d.abandon()
 	for _, a := range decision.Actions {
+		if d.overdue() { // what is left is asked for again
+			break
+		}
 		problems = append(problems, d.act(ctx, a)...)
 	}
 	return Turn{State: d.state, Decision: decision, Problems: problems}, nil
+}
+
+// watched is the state for one who looks now, which is resumed after a break in
+// which nobody did.
+func (d *driver) watched(now time.Time) rotation.State {
+	s, wall := d.state, now.Round(0)
+	if !d.looked.IsZero() && wall.Sub(d.looked) > time.Duration(s.Plan.MaxAge) {
+		s = rotation.Resume(s, now)
+	}
+	d.looked = wall
+	return s
+}
+
+// overdue reports whether it is time to look at the apiservers again before anything
+// more is done.
+func (d *driver) overdue() bool {
+	return d.options.Clock.Now().Round(0).Sub(d.looked) > time.Duration(d.state.Plan.MaxAge)/2
 }
 
 // save stores a state that is not stored yet.

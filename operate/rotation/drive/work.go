@@ -52,6 +52,9 @@ func (j job) end() {
 func (d *driver) writeConfigs(ctx context.Context, a rotation.WriteConfig) []error {
 	var problems []error
 	for _, instance := range slices.Sorted(maps.Keys(a.Hashes)) {
+		if d.overdue() {
+			break
+		}
 		err := d.bounded(ctx, func(ctx context.Context) error {
 			return d.world.WriteConfig(ctx, instance, a.Stage, a.Hashes[instance])
 		})
@@ -67,8 +70,9 @@ func (d *driver) writeConfigs(ctx context.Context, a rotation.WriteConfig) []err
 func (d *driver) show(ctx context.Context, a rotation.Canary) error {
 	delete(d.shown, a.Instance)
 	return d.bounded(ctx, func(ctx context.Context) error {
+		at := d.options.Clock.Now()
 		shown, err := d.world.Canary(ctx, a)
-		if err == nil {
+		if shown.At = at; err == nil {
 			d.shown[a.Instance] = shown
 		}
 		return err
@@ -148,17 +152,22 @@ func (d *driver) abandon() {
 // counting is an audit.
 type counting struct {
 	job
+	began time.Time
 	audit rotation.Audit
 	err   error
 }
 
-// count begins an audit, unless one is under way.
+// count begins an audit, unless one is under way that will count.
 func (d *driver) count(ctx context.Context, a rotation.RunAudit) {
 	now := d.options.Clock.Now()
+	if c := d.counting; c != nil && c.began.Before(a.After) {
+		c.end()
+		d.counting = nil
+	}
 	if d.counting != nil || now.Before(d.countAfter) {
 		return
 	}
-	c := &counting{}
+	c := &counting{began: now}
 	c.job = d.begin(ctx, func(ctx context.Context) {
 		c.audit, c.err = d.world.Audit(ctx, a.Resources)
 		c.audit.StartedAt = now
