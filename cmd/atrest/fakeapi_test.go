@@ -31,6 +31,7 @@ import (
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/providers"
 )
 
@@ -45,6 +46,7 @@ var served = map[string][]string{
 type apiserver struct {
 	*httptest.Server
 	w    *world
+	id   string
 	file string // path of its configuration
 
 	mu        sync.Mutex
@@ -61,7 +63,7 @@ type apiserver struct {
 }
 
 // api NAME start CONFIG|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates
-// KEY|migrator works|ignores|fails|lies| counts|awaits N: an apiserver, to which the
+// KEY|migrator works|ignores|fails|lies| counts|unlisted|awaits N: an apiserver, to which the
 // context NAME of $KUBECONFIG leads. The first one is that of the current context.
 // "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
@@ -91,6 +93,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"migrator": func() { a.migrator = rest[0] },
 		"counts":   func() { a.patches = 0 },
 		"away":     func() { go a.Close() },
+		"unlisted": func() { w.list(a.id, false) },
 	}[verb]
 	if !ok {
 		ts.Fatalf("api cannot %s", verb)
@@ -101,7 +104,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func (w *world) startAPI(ts *testscript.TestScript, name, file string) error {
-	a := &apiserver{w: w, file: file, migration: map[string]map[string]any{}}
+	a := &apiserver{w: w, id: "apiserver-" + name, file: file, migration: map[string]map[string]any{}}
 	if err := a.follow(w.t.Context()); err != nil {
 		return err
 	}
@@ -111,6 +114,7 @@ func (w *world) startAPI(ts *testscript.TestScript, name, file string) error {
 		a.inUse.Close()
 	})
 	w.apis[name] = a
+	w.list(a.id, true)
 	path := filepath.Join(ts.Getenv("WORK"), "kubeconfig")
 	ts.Setenv("KUBECONFIG", path)
 	kubeconfig, err := clientcmd.LoadFromFile(path)
@@ -163,7 +167,7 @@ func (a *apiserver) follow(ctx context.Context) error {
 }
 
 func (a *apiserver) status() healthz.Status {
-	s := healthz.Status{ConfigFile: a.file, ConfigHash: a.inUse.Configuration().Hash(), Providers: a.inUse.Health()}
+	s := healthz.Status{ConfigFile: a.file, APIServerIDHash: hashed.ID(a.id), ConfigHash: a.inUse.Configuration().Hash(), Providers: a.inUse.Health()}
 	return s.Told(time.Now())
 }
 
@@ -184,6 +188,10 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, a.status())
 	case path[0] == "apis" && len(path) > 1 && path[1] == "storagemigration.k8s.io":
 		a.migrations(w, r, path[2:])
+	case r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases":
+		answer(w, http.StatusOK, a.w.leases())
+	case r.URL.Path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
+		answer(w, http.StatusCreated, map[string]any{"status": map[string]any{"allowed": true}})
 	case r.URL.Path == "/api":
 		answer(w, http.StatusOK, metav1.APIVersions{Versions: []string{"v1"}})
 	case path[0] == "apis" && len(path) == 1:
@@ -197,6 +205,25 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no "+r.URL.Path)
 	}
+}
+
+// list has an apiserver be one that the cluster knows of by its Lease, or not.
+func (w *world) list(id string, there bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.listed[id] = true; !there {
+		delete(w.listed, id)
+	}
+}
+
+func (w *world) leases() map[string]any {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	items := []any{}
+	for _, id := range slices.Sorted(maps.Keys(w.listed)) {
+		items = append(items, map[string]any{"metadata": map[string]any{"name": id, "labels": map[string]string{"kubernetes.io/hostname": strings.TrimPrefix(id, "apiserver-")}}})
+	}
+	return map[string]any{"items": items}
 }
 
 func groups() (list metav1.APIGroupList) {

@@ -132,7 +132,7 @@ func (m *migrateCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	from, err := m.source.openEtcd(ctx)
+	from, err := m.source.open(ctx)
 	if err != nil {
 		return err
 	}

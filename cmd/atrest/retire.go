@@ -12,6 +12,7 @@ import (
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/audit/snapshot"
 	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/retire"
 )
 
@@ -140,7 +141,9 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 		return retire.Evidence{}, err
 	}
 	defer from.Close()
-	return retire.Gather(ctx, apiservers.Observe, func(ctx context.Context) (etcd retire.Stock, snapshots []retire.Stock, err error) {
+	defer r.clean(ctx, apiservers)
+	prover := &proof.Prover{Fleet: apiservers, Etcd: from, Layout: o.Layout}
+	return retire.Gather(ctx, prover, r.fleet.without, func(ctx context.Context) (etcd retire.Stock, snapshots []retire.Stock, err error) {
 		if etcd, err = r.count(ctx, from, o); err != nil {
 			return etcd, nil, err
 		}

@@ -167,7 +167,7 @@ func (r *rotate) run(ctx context.Context, kind rollout.Kind) error {
 		}
 		defer folder.Release()
 	}
-	from, err := r.source.openEtcd(ctx)
+	from, err := r.source.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (r *rotate) replacements() ([]rollout.Replaced, error) {
 }
 
 // store is what is stored.
-func (r *rotate) store(from etcdSource, folder *rollout.Folder) (*reencrypt.Store, error) {
+func (r *rotate) store(from source, folder *rollout.Folder) (*reencrypt.Store, error) {
 	layout, err := r.source.layout()
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -67,7 +68,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GODEBUG", os.Getenv("GODEBUG")) // fips140=only is for the command too
 			env.Setenv("DEKSOURCE", string(dekSource))
-			env.Values[worldKey] = &world{t: t, plugins: map[string]*faultplugin.Plugin{}, apis: map[string]*apiserver{}}
+			env.Values[worldKey] = &world{t: t, plugins: map[string]*faultplugin.Plugin{}, apis: map[string]*apiserver{}, listed: map[string]bool{}}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -90,6 +91,9 @@ type world struct {
 	// override has the Secrets, as with --etcd-servers-overrides, if it is there.
 	override *etcdtest.Server
 	apis     map[string]*apiserver
+
+	mu     sync.Mutex
+	listed map[string]bool // the IDs of the apiservers that have a Lease
 }
 
 const worldKey = "world"

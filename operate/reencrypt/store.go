@@ -71,6 +71,19 @@ func (s *Store) Count(ctx context.Context, resources []schema.GroupResource) (*a
 	return report, all.NotEmpty()
 }
 
+// CountEverything counts the whole keyspace, under whatever prefix, as there may be
+// objects of other apiservers. There is an error if nothing at all is stored below
+// the prefix of these.
+func (s *Store) CountEverything(ctx context.Context) (*audit.Report, error) {
+	o := s.Audit
+	o.Everywhere = true
+	report, err := s.Walk(ctx, s.From, o)
+	if err != nil {
+		return nil, err
+	}
+	return report, report.NotEmpty()
+}
+
 func (s *Store) countEach(ctx context.Context, resources []schema.GroupResource) (*audit.Report, error) {
 	if len(resources) == 0 {
 		return s.look(ctx, "", nil)

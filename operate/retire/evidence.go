@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -19,6 +21,8 @@ type Evidence struct {
 	Apiservers [2]map[string]rotation.Instance
 	// Unnamed are apiservers that the cluster has and that are not among those.
 	Unnamed []string
+	// Unshown is, of those of which it was not shown that they store in Etcd, why.
+	Unshown map[string]string
 }
 
 // Stock is what is stored in one place. It was made by [NewStock].
@@ -40,16 +44,30 @@ func NewStock(place string, report *audit.Report) (Stock, error) {
 	return Stock{place, report}, nil
 }
 
-// Gather asks all apiservers, has everything counted, and asks them again.
-func Gather(ctx context.Context, observe func(context.Context) map[string]rotation.Instance,
+// Gather asks all apiservers, has each show that it stores in the etcd of the prover,
+// has everything counted, and asks them again. What is shown are canaries, which the
+// caller removes. without are apiservers that are known to exist and are not asked.
+func Gather(ctx context.Context, prover *proof.Prover, without []string,
 	count func(context.Context) (etcd Stock, snapshots []Stock, err error)) (Evidence, error) {
-	var e Evidence
+	e := Evidence{Unshown: map[string]string{}}
+	e.Apiservers[0] = prover.Fleet.Observe(ctx)
+	for _, name := range prover.Fleet.Names() {
+		if _, err := prover.Show(ctx, name, fleet.Canaries()[0], func(audit.Form) bool { return false }); err != nil {
+			e.Unshown[name] = err.Error()
+		}
+	}
 	var err error
-	e.Apiservers[0] = observe(ctx)
 	if e.Etcd, e.Snapshots, err = count(ctx); err != nil {
 		return Evidence{}, err
 	}
-	e.Apiservers[1] = observe(ctx)
+	e.Apiservers[1] = prover.Fleet.Observe(ctx)
+	unnamed, err := proof.Unnamed(ctx, prover.Fleet, without)
+	if err != nil {
+		return Evidence{}, err
+	}
+	for _, other := range unnamed {
+		e.Unnamed = append(e.Unnamed, other.Name)
+	}
 	return e, ctx.Err()
 }
 

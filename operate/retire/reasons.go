@@ -55,6 +55,10 @@ func (e Evidence) againstBy(r Subject) []Reason {
 			}
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(e.Unshown)) {
+		reasons = append(reasons, Reason{Kind: "no answer", Where: "apiserver " + name,
+			Message: "nobody knows whether it stores in what was counted: " + e.Unshown[name]})
+	}
 	for _, name := range slices.Sorted(slices.Values(e.Unnamed)) {
 		reasons = append(reasons, Reason{Kind: "not named", Where: "apiserver " + name,
 			Message: "is one of the cluster's and was not asked, so nobody knows what it writes with: name it among the apiservers"})

@@ -9,10 +9,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/observe"
 )
@@ -202,31 +205,68 @@ func TestWhatIsBothHasToBeSaid(t *testing.T) {
 	require.ErrorContains(t, err, `nothing knows "nobody": there are the KMS providers kms and the key_ids `+keyID)
 }
 
+// apiservers are asked in turn. Each stores in the etcd, but for those of lost.
+type apiservers struct {
+	order  []string
+	others []fleet.Other
+	lost   error
+}
+
+func (a *apiservers) Names() []string                               { return []string{"a"} }
+func (a *apiservers) Others(context.Context) ([]fleet.Other, error) { return a.others, nil }
+func (a *apiservers) Observe(context.Context) map[string]rotation.Instance {
+	a.order = append(a.order, "ask")
+	return map[string]rotation.Instance{"a": {Process: fmt.Sprint(len(a.order))}}
+}
+func (a *apiservers) Write(_ context.Context, _ string, r schema.GroupResource) (fleet.Written, error) {
+	a.order = append(a.order, "write")
+	return fleet.Written{Resource: r, Namespace: "ns", Name: "canary", Version: 3}, a.lost
+}
+func (a *apiservers) Touch(context.Context, string, schema.GroupVersionResource, string, string) (fleet.Written, error) {
+	panic("a canary is written")
+}
+func (a *apiservers) Read(context.Context, string, schema.GroupVersionResource, fleet.Written) error {
+	return nil
+}
+
+// place is an etcd that has the canaries.
+type place struct{ audit.Store }
+
+func (place) Find(context.Context, string) (audit.Entry, error) {
+	return audit.Entry{ModRevision: 3, Value: []byte("{}")}, nil
+}
+
 func TestApiserversAreAskedBeforeTheCountAndAfter(t *testing.T) {
-	var order []string
-	observe := func(context.Context) map[string]rotation.Instance {
-		order = append(order, "ask")
-		return map[string]rotation.Instance{"a": {Process: fmt.Sprint(len(order))}}
-	}
 	broken := errors.New("etcd is away")
+	all := &apiservers{}
+	prover := &proof.Prover{Fleet: all, Etcd: place{}, Layout: audit.NewLayout("", nil)}
 	var err error
 	count := func(context.Context) (Stock, []Stock, error) {
-		order = append(order, "count")
+		all.order = append(all.order, "count")
 		return Stock{Place: "etcd"}, nil, err
 	}
-	e, got := Gather(t.Context(), observe, count)
+	e, got := Gather(t.Context(), prover, nil, count)
 	require.NoError(t, got)
-	require.Equal(t, []string{"ask", "count", "ask"}, order)
+	require.Equal(t, []string{"ask", "write", "count", "ask"}, all.order)
 	require.Equal(t, "1", e.Apiservers[0]["a"].Process)
-	require.Equal(t, "3", e.Apiservers[1]["a"].Process)
+	require.Equal(t, "4", e.Apiservers[1]["a"].Process)
+	require.Empty(t, e.Unshown)
 	err = broken
-	_, got = Gather(t.Context(), observe, count)
+	_, got = Gather(t.Context(), prover, nil, count)
 	require.ErrorIs(t, got, broken)
 	ended, end := context.WithCancel(t.Context())
 	end()
 	err = nil
-	_, got = Gather(ended, observe, count)
+	_, got = Gather(ended, prover, nil, count)
 	require.ErrorIs(t, got, context.Canceled, "what was observed may be the end of the context alone")
+
+	all.others, all.lost = []fleet.Other{{Name: "b"}, {Name: "c"}}, errors.New("the etcd is another")
+	e, got = Gather(t.Context(), prover, []string{"b"}, count)
+	require.NoError(t, got)
+	answer := e.Answer(Subject{Provider: "kms"}, 1)
+	require.False(t, answer.MayGo)
+	require.Contains(t, fmt.Sprint(answer.Reasons), "nobody knows whether it stores in what was counted: the etcd is another")
+	require.Contains(t, fmt.Sprint(answer.Reasons), "{not named apiserver c is one of the cluster's")
 }
 
 func TestAnEmptyPlaceClearsNothing(t *testing.T) {

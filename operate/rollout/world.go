@@ -104,7 +104,7 @@ func outside(goal rotation.Goal, providers []string) func(audit.Form) bool {
 // resource that is served no more, is newer than the plan, or is stored where
 // nobody would look for it.
 func (w *world) Audit(ctx context.Context, resources []string) (rotation.Audit, error) {
-	report, err := w.store.Count(ctx, nil)
+	report, err := w.store.CountEverything(ctx)
 	if err != nil {
 		return rotation.Audit{}, err
 	}
