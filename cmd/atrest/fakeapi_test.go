@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,9 +46,10 @@ var served = map[string][]string{
 // follows its configuration file and its plugins at once, at the next request.
 type apiserver struct {
 	*httptest.Server
-	w    *world
-	id   string
-	file string // path of its configuration
+	w      *world
+	id     string
+	file   string // path of its configuration
+	prefix string // in etcd
 
 	mu        sync.Mutex
 	inUse     *providers.Transformers
@@ -62,15 +64,15 @@ type apiserver struct {
 	patches   int
 }
 
-// api NAME start CONFIG|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates
-// KEY|migrator works|ignores|fails|lies| counts|unlisted|awaits N: an apiserver, to which the
+// api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates
+// KEY|migrator works|ignores|fails|lies| counts|listed|unlisted|awaits N: an apiserver, to which the
 // context NAME of $KUBECONFIG leads. The first one is that of the current context.
 // "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
-	name, verb, rest := args[0], args[1], append(args[2:], "")
+	name, verb, rest := args[0], args[1], append(args[2:], "", "")
 	if verb == "start" {
-		ts.Check(w.startAPI(ts, name, ts.MkAbs(rest[0])))
+		ts.Check(w.startAPI(ts, name, ts.MkAbs(rest[0]), rest[1]))
 		return
 	}
 	a, ok := w.apis[name]
@@ -93,6 +95,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"migrator": func() { a.migrator = rest[0] },
 		"counts":   func() { a.patches = 0 },
 		"away":     func() { go a.Close() },
+		"listed":   func() { w.list(a.id, true) },
 		"unlisted": func() { w.list(a.id, false) },
 	}[verb]
 	if !ok {
@@ -103,8 +106,8 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 	change()
 }
 
-func (w *world) startAPI(ts *testscript.TestScript, name, file string) error {
-	a := &apiserver{w: w, id: "apiserver-" + name, file: file, migration: map[string]map[string]any{}}
+func (w *world) startAPI(ts *testscript.TestScript, name, file, prefix string) error {
+	a := &apiserver{w: w, id: "apiserver-" + name, file: file, prefix: cmp.Or(prefix, "/registry"), migration: map[string]map[string]any{}}
 	if err := a.follow(w.t.Context()); err != nil {
 		return err
 	}
@@ -199,9 +202,9 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case served[strings.Join(path[1:], "/")] != nil:
 		answer(w, http.StatusOK, resources(strings.Join(path[1:], "/")))
 	case path[0] == "api":
-		a.objects(w, r, path[2:], "/registry/")
+		a.objects(w, r, path[2:], a.prefix+"/")
 	case path[0] == "apis" && len(path) > 2:
-		a.objects(w, r, path[3:], "/registry/"+path[1]+"/")
+		a.objects(w, r, path[3:], a.prefix+"/"+path[1]+"/")
 	default:
 		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no "+r.URL.Path)
 	}

@@ -141,9 +141,9 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 		return retire.Evidence{}, err
 	}
 	defer from.Close()
-	defer r.clean(ctx, apiservers)
 	prover := &proof.Prover{Fleet: apiservers, Etcd: from, Layout: o.Layout}
 	return retire.Gather(ctx, prover, r.fleet.without, func(ctx context.Context) (etcd retire.Stock, snapshots []retire.Stock, err error) {
+		r.clean(ctx, apiservers) // what was written to be shown is not to be counted
 		if etcd, err = r.count(ctx, from, o); err != nil {
 			return etcd, nil, err
 		}

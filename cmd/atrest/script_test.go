@@ -142,7 +142,7 @@ func (w *world) storeOf(key string) *etcdtest.Server {
 	return w.etcd
 }
 
-// etcdCommand is etcd start|other|override|put|seal|delete|compacts|refuses|save: a store in
+// etcdCommand is etcd start|other|override|put|seal|seal-main|delete|compacts|refuses|save: a store in
 // memory, whose endpoint is in $ETCD.
 func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
@@ -170,6 +170,8 @@ func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	case "seal": // CONFIG RESOURCE KEY PLAINTEXT
 		w.storeOf(args[3]).Store(args[3], sealed(ts, args[1], args[2], args[3], args[4]))
+	case "seal-main": // the same, whatever has the override
+		w.etcd.Store(args[3], sealed(ts, args[1], args[2], args[3], args[4]))
 	case "delete":
 		w.etcd.Delete(args[1])
 	case "compacts": // as soon as the first page was read

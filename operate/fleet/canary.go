@@ -74,6 +74,9 @@ func (f *Fleet) stamp() string {
 // removed by a call with a context that goes on: the caller whose own has ended
 // gives another, with a timeout.
 func (f *Fleet) Clean(ctx context.Context) error {
+	if f.writes.Load() == 0 { // of none that this Fleet wrote
+		return nil
+	}
 	var left [][]string
 	for resource := range canaries {
 		for _, m := range f.members {

@@ -20,6 +20,8 @@ type Reason struct {
 	// Objects is how many need it, and Resources which.
 	Objects   int64       `json:"objects,omitempty"`
 	Resources []Dependent `json:"resources,omitempty"`
+
+	provider string // of an apiserver
 }
 
 // Dependent is the objects of one resource that need it.
@@ -46,11 +48,12 @@ func (e Evidence) againstBy(r Subject) []Reason {
 		reasons = append(reasons, Reason{Kind: "no answer", Where: "apiservers", Message: "none was asked, so nobody knows what they write with: name each"})
 	}
 	for _, name := range names {
-		var said []string
-		for _, seen := range e.Apiservers {
+		told := map[string]bool{}
+		for _, seen := range slices.Backward(e.Apiservers[:]) { // of a provider, what is so now
 			for _, because := range r.usedBy(name, seen) {
-				if !slices.Contains(said, because.Message) {
-					said, reasons = append(said, because.Message), append(reasons, because)
+				key := cmp.Or(because.provider, because.Message)
+				if !told[key] {
+					told[key], reasons = true, append(reasons, because)
 				}
 			}
 		}
@@ -150,7 +153,7 @@ func (r Subject) usedBy(apiserver string, seen map[string]rotation.Instance) []R
 	var reasons []Reason
 	for _, name := range slices.Sorted(maps.Keys(i.Providers)) {
 		if because := r.usedAs(name, i.Providers[name]); because != "" {
-			reasons = append(reasons, Reason{Kind: "apiserver", Where: where, Message: because})
+			reasons = append(reasons, Reason{Kind: "apiserver", Where: where, Message: because, provider: name})
 		}
 	}
 	return reasons

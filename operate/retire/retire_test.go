@@ -84,7 +84,7 @@ func TestApiserversCountBeforeAndAfterTheWalk(t *testing.T) {
 	require.Equal(t, []string{inUse}, reasons(free, uses))
 	require.Equal(t, []string{unknown}, reasons(away, free))
 	require.Equal(t, []string{unknown}, reasons(free, away))
-	require.Equal(t, []string{inUse, unknown}, reasons(uses, away))
+	require.Equal(t, []string{unknown, inUse}, reasons(uses, away))
 }
 
 func TestObjectsThatMayNotGo(t *testing.T) {
@@ -243,7 +243,7 @@ func TestApiserversAreAskedBeforeTheCountAndAfter(t *testing.T) {
 	var err error
 	count := func(context.Context) (Stock, []Stock, error) {
 		all.order = append(all.order, "count")
-		return Stock{Place: "etcd"}, nil, err
+		return Stock{Place: "etcd", Report: &audit.Report{}}, nil, err
 	}
 	e, got := Gather(t.Context(), prover, nil, count)
 	require.NoError(t, got)
