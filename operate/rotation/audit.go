@@ -7,17 +7,15 @@ import (
 	"time"
 )
 
-// unsettle has whatever is counted be counted again after what was found. What an
-// apiserver that is not known to be well has begun to write may end until the hold
-// is over. One that only has to be shown again wrote before it is asked, if it did.
-func (s *State) unsettle(v *view, restarted bool) {
+// unsettle has whatever is counted be counted again after what was found: once all
+// has ended that an apiserver may have begun which is not known to be well, or was
+// started anew. expected is a start of which the file is the reason.
+func (s *State) unsettle(v *view, expected bool) {
 	for r := range v.found {
 		switch {
-		case r == unproven || r == unshown:
-			if restarted && !v.lax.restarted {
-				s.countAfter(v.now)
-			}
-		case r != notRotated && !v.lax.unseen:
+		case r == notRotated, v.lax.unseen:
+		case (r == unproven || r == unshown) && (expected || v.lax.restarted):
+		default:
 			s.countAfter(s.late(v.now, v.lax))
 		}
 	}
@@ -65,7 +63,7 @@ func (s *State) counted(o Observation, v *view) (*Audit, Decision) {
 
 // counts reports whether a count is one of what is stored now.
 func (s *State) counts(a *Audit, v *view) bool {
-	return a != nil && !a.StartedAt.After(v.now) && (!a.StartedAt.Before(s.AuditAfter) || v.lax.after)
+	return a != nil && !a.StartedAt.After(v.now) && (a.StartedAt.After(s.AuditAfter) || v.lax.after)
 }
 
 func (s *State) count() Decision {

@@ -146,9 +146,9 @@ func (v *view) doubt(s Shown, i Instance, providers []string, since time.Time) s
 	switch {
 	case s.At.IsZero():
 		return "nothing that it wrote was found in etcd yet"
-	case (s.Process != i.Process || s.ConfigHash != i.ConfigHash) && !v.lax.bound:
-		return "it was started or configured anew since something that it wrote was found in etcd"
-	case s.At.Before(since) || s.At.After(v.now):
+	case v.changed(s) != "" && !v.lax.bound:
+		return v.changed(s) + " was started or configured anew since something was found in etcd that it wrote"
+	case !s.At.After(since) || s.At.After(v.now):
 		return "what it wrote has to be found in etcd once more"
 	case len(s.KeyIDs) > 0 && (len(s.Resources) == 0 || len(s.Etcds) == 0):
 		return "it is not said of which resource and in which etcd something was found that it wrote"
@@ -166,10 +166,25 @@ func (v *view) doubt(s Shown, i Instance, providers []string, since time.Time) s
 	return ""
 }
 
+// changed is an instance that is not the one that it was when something was shown, or
+// empty.
+func (v *view) changed(s Shown) string {
+	now := Identities(v.usable)
+	for _, name := range v.expected {
+		if running, usable := now[name]; usable && s.Identities[name] != running {
+			return name
+		}
+	}
+	return ""
+}
+
 // reshow notes the instances that were not shown since a count began, or of which
-// nothing was, though the count has what could have been.
+// nothing was, though the count has what could have been, or that do not answer.
 func (v *view) reshow(providers []string, a *Audit) {
 	for _, name := range v.expected {
+		if why := v.usable[name].Problem; why != "" && !v.lax.answered {
+			v.note(stale, name, why)
+		}
 		v.show(name, providers, a.StartedAt, v.lax.since)
 		for _, provider := range v.shown[name].Nothing {
 			if !v.lax.nothing && slices.Contains(providers, provider) && a.with(provider) > 0 {

@@ -40,7 +40,7 @@ func converge(instances map[string]rotation.Instance) rotation.Convergence {
 func showing(instances map[string]rotation.Instance) rotation.Observation {
 	o := rotation.Observation{Instances: instances, Shown: map[string]rotation.Shown{}}
 	for name, i := range instances {
-		o.Shown[name] = shownOf(i, start, "secrets")
+		o.Shown[name] = shownOf(i, start, instances)
 	}
 	return o
 }
@@ -116,7 +116,7 @@ func TestAProviderThatIsOnlyReadHasNoVote(t *testing.T) {
 
 func TestWritesBeforeTheMomentThatCountsProveNothing(t *testing.T) {
 	all := three(func(map[string]rotation.Instance) {})
-	expected := rotation.Expected{Instances: []string{"a", "b", "c"}, Providers: []string{"kms"}, MaxAge: time.Minute, WroteSince: start}
+	expected := rotation.Expected{Instances: []string{"a", "b", "c"}, Providers: []string{"kms"}, MaxAge: time.Minute, WroteSince: start.Add(-1)}
 	require.Equal(t, keyB, rotation.Converge(expected, showing(all), start).KeyID)
 	expected.WroteSince = start.Add(1)
 	c := rotation.Converge(expected, showing(all), start)
@@ -128,8 +128,8 @@ func TestWritesBeforeTheMomentThatCountsProveNothing(t *testing.T) {
 func TestWhatWasNotShownIsSaid(t *testing.T) {
 	for why, change := range map[string]func(*rotation.Shown){
 		"nothing that it wrote was found in etcd yet":                                                func(s *rotation.Shown) { *s = rotation.Shown{} },
-		"it was started or configured anew since something that it wrote was found in etcd":          func(s *rotation.Shown) { s.Process = "another" },
-		"it was started or configured anew since something that it wrote was found in etcd ":         func(s *rotation.Shown) { s.ConfigHash = "another" },
+		"b was started or configured anew since something was found in etcd that it wrote":           func(s *rotation.Shown) { s.Identities = map[string]string{"a": " ", "b": "another ", "c": " "} },
+		"c was started or configured anew since something was found in etcd that it wrote":           func(s *rotation.Shown) { s.Identities = map[string]string{"a": " ", "b": " ", "c": " another"} },
 		"what it wrote has to be found in etcd once more":                                            func(s *rotation.Shown) { s.At = start.Add(1) },
 		"it is not said of which resource and in which etcd something was found that it wrote":       func(s *rotation.Shown) { s.Etcds = nil },
 		"it is not said of which resource and in which etcd something was found that it wrote ":      func(s *rotation.Shown) { s.Resources = nil },
@@ -151,7 +151,7 @@ func TestNothingToShowIsNoReasonToWait(t *testing.T) {
 	all := three(func(map[string]rotation.Instance) {})
 	all["b"] = with(all["b"], func(p *rotation.Provider) { p.WroteKeyID = "" })
 	o := showing(all)
-	o.Shown["b"] = rotation.Shown{At: start, Nothing: []string{"kms"}}
+	o.Shown["b"] = rotation.Shown{At: start, Identities: rotation.Identities(all), Nothing: []string{"kms"}}
 	c := rotation.Converge(rotation.Expected{Instances: []string{"a", "b", "c"}, Providers: []string{"kms"}, MaxAge: time.Minute}, o, start)
 	require.Equal(t, rotation.Convergence{KeyID: keyB}, c)
 }

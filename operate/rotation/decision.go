@@ -84,7 +84,7 @@ type Goal struct {
 	Round int `json:"round"`
 }
 
-// RunAudit asks for an [Audit] that did not start before After.
+// RunAudit asks for an [Audit] that starts later than After.
 type RunAudit struct {
 	After     time.Time `json:"after"`
 	Resources []string  `json:"resources"`

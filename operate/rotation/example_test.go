@@ -26,11 +26,12 @@ func ExampleNext() {
 		return rotation.Instance{CheckedAt: now, ConfigHash: "sha256:5e", Providers: map[string]rotation.Provider{
 			"vault": {Healthy: true, KeyID: b, WroteKeyID: keyID, WroteAt: now}}}
 	}
-	shown := rotation.Shown{ConfigHash: "sha256:5e", KeyIDs: map[string]string{"vault": b}, Resources: []string{"secrets"}, Etcds: []uint64{7}}
+	shown := rotation.Shown{KeyIDs: map[string]string{"vault": b}, Resources: []string{"secrets"}, Etcds: []uint64{7}}
 	for _, second := range []string{envelope.HashKeyID("key-1"), b, b} {
 		var d rotation.Decision
-		shown.At = now
-		state, d = rotation.Next(state, rotation.Observation{Instances: map[string]rotation.Instance{"cp-1": writes(b), "cp-2": writes(second)},
+		instances := map[string]rotation.Instance{"cp-1": writes(b), "cp-2": writes(second)}
+		shown.At, shown.Identities = now, rotation.Identities(instances)
+		state, d = rotation.Next(state, rotation.Observation{Instances: instances,
 			Shown: map[string]rotation.Shown{"cp-1": shown, "cp-2": shown}}, now)
 		for _, action := range d.Actions {
 			fmt.Printf("do %T\n", action)

@@ -10,6 +10,8 @@ type lax struct {
 	shown bool
 	// bound: what was shown of another process or configuration is not shown.
 	bound bool
+	// answered: nothing is final while one does not answer, however lately it did.
+	answered bool
 	// since: each was shown again since the count began that is relied upon.
 	since bool
 	// nothing: an apiserver of which nothing could be shown is in the way once there
@@ -25,7 +27,7 @@ type lax struct {
 	// late: nor one that began so soon after that time that a write which was under
 	// way then may have ended since.
 	late bool
-	// restarted: nor one that began before an apiserver had to be shown again.
+	// restarted: nor one that began before an apiserver was started anew.
 	restarted bool
 	// sound: nor one of nothing, or of less.
 	sound bool

@@ -103,9 +103,11 @@ func oneStateOf(s rotation.State) oneState {
 func (w one) observation() rotation.Observation {
 	o := rotation.Observation{Instances: map[string]rotation.Instance{}, Shown: map[string]rotation.Shown{}}
 	for i, s := range w.servers {
-		o.Shown[string(rune('0'+i))] = shownToBe("h", "kms", s.wrote.hash())
 		o.Instances[string(rune('0'+i))] = rotation.Instance{CheckedAt: ago(s.reportAge), ConfigHash: "h", Providers: map[string]rotation.Provider{
 			"kms": {Healthy: true, KeyID: s.told.hash(), WroteKeyID: s.wrote.hash()}}}
+	}
+	for i, s := range w.servers {
+		o.Shown[string(rune('0'+i))] = shownToBe(o.Instances, "kms", s.wrote.hash())
 	}
 	o.Migrations, o.Audit = driverKnows(w.migrating, w.audited, w.rotation.state(),
 		rotation.Count{Resource: "secrets", Provider: "kms", KeyID: w.auditSaw.hash(), Objects: 1})

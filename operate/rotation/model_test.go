@@ -139,7 +139,7 @@ var (
 		if s.TwoPlugins != nil {
 			provider = "new"
 		}
-		o.Audit = &rotation.Audit{StartedAt: s.AuditAfter, Etcds: counted, Counts: []rotation.Count{{Resource: "secrets", Provider: provider, KeyID: keyB, Objects: 1}}}
+		o.Audit = &rotation.Audit{StartedAt: s.AuditAfter.Add(1), Etcds: counted, Counts: []rotation.Count{{Resource: "secrets", Provider: provider, KeyID: keyB, Objects: 1}}}
 	})
 	// noMissing goes by those that answer.
 	noMissing = believing(func(s *rotation.State, o *rotation.Observation) {
@@ -172,6 +172,6 @@ func auditAge(s rotation.State) int8 {
 }
 
 // shownToBe is an apiserver of which everything is shown at any time.
-func shownToBe(config, provider, keyID string) rotation.Shown {
-	return rotation.Shown{At: modelNow, ConfigHash: config, KeyIDs: map[string]string{provider: keyID}, Resources: []string{"secrets"}, Etcds: []uint64{1}}
+func shownToBe(all map[string]rotation.Instance, provider, keyID string) rotation.Shown {
+	return rotation.Shown{At: modelNow, Identities: rotation.Identities(all), KeyIDs: map[string]string{provider: keyID}, Resources: []string{"secrets"}, Etcds: []uint64{1}}
 }

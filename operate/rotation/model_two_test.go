@@ -90,13 +90,15 @@ func (w two) observation() rotation.Observation {
 			}
 			providers["new"] = p
 		}
-		switch hash := hashOf(name)[s.effect]; {
-		case s.effect < 2:
-			o.Shown[name] = shownToBe(hash, "old", keyA)
-		case s.wroteNew:
-			o.Shown[name] = shownToBe(hash, "new", keyB)
-		}
 		o.Instances[name] = rotation.Instance{CheckedAt: ago(s.reportAge), ConfigHash: hashOf(name)[s.effect], Providers: providers}
+	}
+	for i, s := range w.servers {
+		switch name := string(rune('0' + i)); {
+		case s.effect < 2:
+			o.Shown[name] = shownToBe(o.Instances, "old", keyA)
+		case s.wroteNew:
+			o.Shown[name] = shownToBe(o.Instances, "new", keyB)
+		}
 	}
 	saw := rotation.Count{Resource: "secrets", Provider: "old", KeyID: keyA, Objects: 1}
 	if w.auditSaw {
@@ -282,7 +284,9 @@ func TestTheModelOfTwoPluginsCatchesABrokenMachine(t *testing.T) {
 			for name, i := range o.Instances {
 				if i.ConfigHash == hashOf(name)[0] {
 					i.ConfigHash = hashOf(name)[1]
-					o.Shown[name] = shownToBe(i.ConfigHash, "old", keyA)
+					for _, shown := range o.Shown {
+						shown.Identities[name] = " " + i.ConfigHash
+					}
 					i.Providers["new"] = rotation.Provider{Healthy: true, KeyID: keyB}
 					o.Instances[name] = i
 				}

@@ -43,6 +43,16 @@ type Instance struct {
 	Providers map[string]Provider `json:"providers,omitempty"`
 }
 
+// Identities tell instances from those that they were, by name: one with another
+// process, or another configuration in effect, has another.
+func Identities(instances map[string]Instance) map[string]string {
+	all := map[string]string{}
+	for name, i := range instances {
+		all[name] = i.Process + " " + i.ConfigHash
+	}
+	return all
+}
+
 // Provider is what an apiserver told of one of its KMS providers.
 type Provider struct {
 	// Healthy tells that nothing is known to be wrong with the plugin; Problem
@@ -66,12 +76,11 @@ type Provider struct {
 // Shown is what objects proved of an apiserver: they were written through it, read
 // through every other one, and found in etcd with the version that the write made.
 type Shown struct {
-	// At is when the write began.
-	At time.Time `json:"at"`
-	// Process and ConfigHash are those of the [Instance], which had them before the
-	// write and after it. It says nothing of another process or configuration.
-	Process    string `json:"process,omitempty"`
-	ConfigHash string `json:"configHash"`
+	// At is when the write began, and Identities are what the [Identities] of all were
+	// just before: of the one that wrote and of those that read. It says nothing of
+	// others.
+	At         time.Time         `json:"at"`
+	Identities map[string]string `json:"identities,omitempty"`
 	// KeyIDs are the hashes of the key_ids that the objects were found under in
 	// etcd, by the name of the provider; empty ones of KMS v1, which stores none.
 	KeyIDs map[string]string `json:"keyIDs,omitempty"`

@@ -64,7 +64,7 @@ func (s *State) nextOfOne(o Observation, v *view) Decision {
 	p := s.OnePlugin
 	v.stages(s.Plan) // a configuration that changes meanwhile changes what is written with
 	keyID := v.converged(p.Providers, time.Time{})
-	s.unsettle(v, true)
+	s.unsettle(v, false)
 	if keyID != "" && keyID != p.Target { // what it writes a count that is under way may have passed
 		s.countAfter(s.late(v.now, v.lax))
 	}

@@ -57,14 +57,14 @@ func (d *driver) show() {
 	d.seen.Shown = map[string]rotation.Shown{}
 	for name, i := range d.seen.Instances {
 		if !slices.Contains(d.unshown, name) {
-			d.seen.Shown[name] = shownOf(i, d.now, "secrets")
+			d.seen.Shown[name] = shownOf(i, d.now, d.seen.Instances)
 		}
 	}
 }
 
 // shownOf is what an apiserver shows that writes with whatever it has.
-func shownOf(i rotation.Instance, at time.Time, resources ...string) rotation.Shown {
-	s := rotation.Shown{At: at, Process: i.Process, ConfigHash: i.ConfigHash, KeyIDs: map[string]string{}, Resources: resources, Etcds: []uint64{1}}
+func shownOf(i rotation.Instance, at time.Time, all map[string]rotation.Instance) rotation.Shown {
+	s := rotation.Shown{At: at, Identities: rotation.Identities(all), KeyIDs: map[string]string{}, Resources: []string{"secrets"}, Etcds: []uint64{1}}
 	for name, p := range i.Providers {
 		s.KeyIDs[name] = p.KeyID
 	}
@@ -84,6 +84,7 @@ func (d *driver) report(phase rotation.Phase, resources ...string) {
 }
 
 func (d *driver) audit(counts ...rotation.Count) {
+	d.now = d.now.Add(1)
 	d.seen.Audit = &rotation.Audit{StartedAt: d.now, Counts: counts, Etcds: counted}
 }
 

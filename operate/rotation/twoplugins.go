@@ -276,7 +276,7 @@ func (s *State) proveGone(o Observation, v *view) (d Decision, over bool) {
 func (s *State) countOld(o Observation, v *view) (*Audit, Waiting, Decision) {
 	t := s.TwoPlugins
 	keyID := v.converged(t.New, time.Time{})
-	s.unsettle(v, true)
+	s.unsettle(v, false)
 	if keyID == "" {
 		return nil, Waiting{}, Decision{}
 	}
@@ -288,11 +288,12 @@ func (s *State) countOld(o Observation, v *view) (*Audit, Waiting, Decision) {
 	return a, a.left(func(c Count) bool { return slices.Contains(t.Old, c.Provider) }), d
 }
 
-// remove takes the old provider away everywhere, by a count that still holds.
+// remove takes the old provider away everywhere, by a count that still holds. The
+// next one begins when nothing can be under way any more that was begun with it.
 func (s *State) remove(o Observation, v *view, at map[string]int) (d Decision, over bool) {
 	t := s.TwoPlugins
 	keyID := v.converged(t.New, time.Time{})
-	s.unsettle(v, false)
+	s.unsettle(v, true)
 	if !s.counts(o.Audit, v) {
 		s.back(stepProve, v.now)
 		return d, false
@@ -300,7 +301,7 @@ func (s *State) remove(o Observation, v *view, at map[string]int) (d Decision, o
 	if d = v.push(s.Plan, at, Removed); len(d.Actions) > 0 || keyID == "" {
 		return d, false
 	}
-	s.countAfter(v.now)
+	s.countAfter(s.late(v.now, v.lax))
 	return d, true
 }
 

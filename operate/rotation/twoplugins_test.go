@@ -78,7 +78,8 @@ func TestTwoPluginsFromTheBeginningToTheEnd(t *testing.T) {
 	d.has("b", 3)
 	require.Equal(t, write(rotation.Removed, map[string]string{"a": "a3"}), d.next(1).Actions)
 	d.has("a", 3)
-	require.Equal(t, []rotation.Action{rotation.RunAudit{After: d.now.Add(1), Resources: []string{"secrets"}}}, d.next(1).Actions, "it is counted once more")
+	require.Equal(t, []string{"holding"}, reasons(d.next(1)))
+	require.Equal(t, []rotation.Action{rotation.RunAudit{After: d.now.Add(hold), Resources: []string{"secrets"}}}, d.next(hold).Actions, "it is counted once more")
 	d.audit(newSecrets(8), rotation.Count{Resource: "secrets", Objects: 2})
 	want := rotation.Decision{Actions: []rotation.Action{rotation.Done{KeyID: keyB, Objects: 8, Otherwise: 2, Etcds: counted, Providers: []string{"old"}, KeyIDs: []string{keyA}}}}
 	require.Equal(t, want, d.next(1))
@@ -195,6 +196,9 @@ func TestANewRotationFindsOutHowFarTheLastOneGot(t *testing.T) {
 	d := newTwoPlugins(t)
 	d.has("a", 2)
 	d.has("b", 2)
-	d.state.TwoPlugins.Since = time.Time{}
+	require.Equal(t, []string{"unproven", "unshown"}, reasons(d.next(0)), "nobody knows since when")
+	d.now = d.now.Add(1)
+	d.has("a", 2)
+	d.has("b", 2)
 	require.Equal(t, []string{"holding"}, reasons(d.next(0)))
 }

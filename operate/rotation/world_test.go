@@ -171,7 +171,7 @@ func (w *world) canary(s *server, as func(*server) [2]string, reads func(s *serv
 			return
 		}
 	}
-	s.shown = rotation.Shown{At: w.now, ConfigHash: s.report.ConfigHash, KeyIDs: map[string]string{under[0]: under[1]}, Resources: []string{resource}, Etcds: []uint64{1}}
+	s.shown = rotation.Shown{At: w.now, Identities: rotation.Identities(w.observation().Instances), KeyIDs: map[string]string{under[0]: under[1]}, Resources: []string{resource}, Etcds: []uint64{1}}
 }
 
 func (w *world) observation() rotation.Observation {

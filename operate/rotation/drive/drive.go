@@ -132,6 +132,7 @@ type driver struct {
 	counting  *counting  // one that was not looked at yet
 	audit     *rotation.Audit
 	shown     map[string]rotation.Shown
+	running   map[string]string // when the apiservers were observed last
 	// countAfter is from when on a count that failed may be tried again.
 	countAfter time.Time
 	// looked is when the apiservers were observed last, by the wall clock: the other
@@ -147,6 +148,7 @@ func (d *driver) turn(ctx context.Context) (Turn, error) {
 	}
 	o := rotation.Observation{Migrations: d.rewriting.reports(), Audit: d.audit, Shown: maps.Clone(d.shown)}
 	o.Instances = d.world.Observe(ctx)
+	d.running = rotation.Identities(o.Instances)
 	if ctx.Err() != nil { // what was observed may be the end of the context alone
 		return Turn{}, context.Cause(ctx)
 	}

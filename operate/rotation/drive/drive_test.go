@@ -96,7 +96,6 @@ func (c *cluster) Canary(ctx context.Context, a rotation.Canary) (rotation.Shown
 			i.Providers[name] = p
 			shown.KeyIDs[name] = p.KeyID
 		}
-		shown.ConfigHash = i.ConfigHash
 	})
 	return shown, c.called(ctx, "Canary")
 }

@@ -72,7 +72,7 @@ func (d *driver) show(ctx context.Context, a rotation.Canary) error {
 	return d.bounded(ctx, func(ctx context.Context) error {
 		at := d.options.Clock.Now()
 		shown, err := d.world.Canary(ctx, a)
-		if shown.At = at; err == nil {
+		if shown.At, shown.Identities = at, d.running; err == nil {
 			d.shown[a.Instance] = shown
 		}
 		return err
@@ -160,7 +160,7 @@ type counting struct {
 // count begins an audit, unless one is under way that will count.
 func (d *driver) count(ctx context.Context, a rotation.RunAudit) {
 	now := d.options.Clock.Now()
-	if c := d.counting; c != nil && c.began.Before(a.After) {
+	if c := d.counting; c != nil && !c.began.After(a.After) {
 		c.end()
 		d.counting = nil
 	}

@@ -1,0 +1,555 @@
+package rotation_test
+
+import (
+	"flag"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+// liar is a world with two apiservers that go from the plugin old to the plugin new,
+// in which something is not as it is told. What the driver asks for is done at once.
+type liar struct {
+	servers [2]lyingServer
+	// objects are what two objects are stored under. The first is counted.
+	objects [2]form
+	// counted is what the last count saw, and when it began; shown says when.
+	counted    bool
+	countAge   int8
+	saw        [2]form
+	migrating  bool
+	migrated   bool
+	looked     int8 // minutes since the driver did
+	lies       int8 // how many may yet be told
+	done       bool
+	state      int32
+	brokenLate bool // a plugin broke after the count began
+}
+
+// lyingServer is an apiserver: the stage in effect there, and the one it told of
+// when it was seen last.
+type lyingServer struct {
+	effect, told   int8
+	unseen, wrote  bool
+	reportAge      int8
+	late           form
+	lateAge        int8
+	born, toldBorn int8
+	// What was shown to run, of it and of the other.
+	ran               [2]running
+	shown, nothing    bool
+	shownAs, shownAge int8
+	broken            bool // its new plugin encrypts, and does not decrypt
+}
+
+type running struct{ told, born int8 }
+
+// form is how an object is stored.
+type form int8
+
+const (
+	absent form = iota
+	underOld
+	underNew
+	underOther // with another provider, whose key is that of old
+	underV1    // and with one that does not tell so
+)
+
+// lie is how a world is not as it is told.
+type lie struct {
+	// What is so from the beginning.
+	wrongEtcd, brokenPlugin, otherCount, secondPrefix, nothingThere, nothingShown, unnamed, sameKey bool
+	second                                                                                          form
+	// What may happen, at most once or as often as may be told.
+	unseen, restart, breaks, restores, putBack, crash bool
+	lies                                              int8
+	// quiet is a world in which nobody writes but what is needed for the lie: it is
+	// smaller by far.
+	quiet bool
+	// strict is a world in which nothing can go wrong between a count and the removal
+	// of the old provider that cannot be seen; ends is one from which an end can be
+	// reached whatever happened.
+	strict, ends bool
+}
+
+// memory is of all states of rotations, which are too large to compare.
+type memory struct {
+	ids    map[string]int32
+	states []rotation.State
+}
+
+const oldest = 5
+
+// keep is the number of a state, all of whose times are some minutes earlier then.
+func (m *memory) keep(s rotation.State, minutes int8) int32 {
+	shift := func(at time.Time) time.Time {
+		if at.IsZero() {
+			return at
+		}
+		if at = at.Add(-time.Duration(minutes) * time.Minute); at.Before(ago(oldest)) {
+			return ago(oldest)
+		}
+		return at
+	}
+	t := *s.TwoPlugins
+	t.Since, t.AgreedAt, s.AuditAfter, s.Round = shift(t.Since), shift(t.AgreedAt), shift(s.AuditAfter), 1
+	s.TwoPlugins = &t
+	if s.Migration != nil {
+		s.Migration = modelMigration(s.Migration.Goal.KeyID, false, false, 0)
+	}
+	data, err := s.Encode()
+	if err != nil {
+		panic(err)
+	}
+	id, known := m.ids[string(data)]
+	if !known {
+		id = int32(len(m.states))
+		m.ids[string(data)], m.states = id, append(m.states, s)
+	}
+	return id
+}
+
+func (w liar) writes(i int) form {
+	if w.servers[i].effect >= 2 {
+		return underNew
+	}
+	return underOld
+}
+
+func (w liar) reads(i int, f form) bool {
+	s := w.servers[i]
+	return f == underOld && s.effect < 3 || f == underNew && s.effect > 0 && !s.broken
+}
+
+func countOf(resource string, f form) rotation.Count {
+	c := rotation.Count{Resource: resource, Objects: 1}
+	switch f {
+	case underOld:
+		c.Provider, c.KeyID = "old", keyA
+	case underNew:
+		c.Provider, c.KeyID = "new", keyB
+	case underOther:
+		c.Provider, c.KeyID = "other", keyA
+	case underV1:
+		c.Provider = "v1"
+	}
+	return c
+}
+
+func (w liar) observation(k lie, s rotation.State) rotation.Observation {
+	o := rotation.Observation{Instances: map[string]rotation.Instance{}, Shown: map[string]rotation.Shown{}}
+	for i, server := range w.servers {
+		name := string(rune('0' + i))
+		o.Instances[name] = server.instance(k, name)
+		if server.shown {
+			o.Shown[name] = server.showing(k)
+		}
+	}
+	if k.unnamed {
+		o.Instances["x"] = rotation.Instance{Problem: "has a Lease, and nobody named it"}
+	}
+	if s.Migration != nil && w.migrating {
+		p := rotation.Progress{Goal: s.Migration.Goal, Resource: "secrets", Phase: rotation.Running}
+		if w.migrated {
+			p.Phase = rotation.Succeeded
+		}
+		o.Migrations = []rotation.Progress{p}
+	}
+	if w.counted {
+		o.Audit = w.audit(k)
+	}
+	return o
+}
+
+func (s lyingServer) instance(k lie, name string) rotation.Instance {
+	i := rotation.Instance{CheckedAt: ago(s.reportAge), Process: process(s.toldBorn), ConfigHash: hashOf(name)[s.told], Providers: map[string]rotation.Provider{}}
+	if s.unseen {
+		i.Problem = "connection refused"
+	}
+	if s.told < 3 {
+		i.Providers["old"] = rotation.Provider{Healthy: true, KeyID: keyA}
+	}
+	if s.told > 0 {
+		p := rotation.Provider{Healthy: true, KeyID: k.newKey()}
+		if s.wrote {
+			p.WroteKeyID, p.WroteAt = p.KeyID, modelNow
+		}
+		i.Providers["new"] = p
+	}
+	if k.second == underOther {
+		i.Providers["other"] = rotation.Provider{Healthy: true, KeyID: keyA}
+	}
+	return i
+}
+
+func process(born int8) string { return string(rune('a' + born)) }
+
+func (k lie) newKey() string {
+	if k.sameKey {
+		return keyA
+	}
+	return keyB
+}
+
+func (s lyingServer) showing(k lie) rotation.Shown {
+	shown := rotation.Shown{At: ago(s.shownAge), Identities: map[string]string{}}
+	for i, ran := range s.ran {
+		name := string(rune('0' + i))
+		shown.Identities[name] = process(ran.born) + " " + hashOf(name)[ran.told]
+	}
+	provider, keyID := "old", keyA
+	if s.shownAs >= 2 {
+		provider, keyID = "new", k.newKey()
+	}
+	if s.nothing {
+		shown.Nothing = []string{provider}
+		return shown
+	}
+	shown.KeyIDs, shown.Resources, shown.Etcds = map[string]string{provider: keyID}, []string{"secrets"}, []uint64{1}
+	if k.secondPrefix {
+		shown.Resources = append(shown.Resources, "configmaps")
+	}
+	return shown
+}
+
+// audit is what the last count found: the canaries at least.
+func (w liar) audit(k lie) *rotation.Audit {
+	a := &rotation.Audit{StartedAt: ago(w.countAge), Etcds: counted}
+	switch {
+	case k.nothingThere:
+	case k.wrongEtcd, k.otherCount:
+		a.Etcds, a.Counts = []rotation.Etcd{{Cluster: 2}}, []rotation.Count{countOf("secrets", underNew)}
+	default:
+		a.Counts = []rotation.Count{countOf("secrets", underNew), countOf("secrets", w.saw[0])}
+		if w.saw[1] != absent && !k.secondPrefix {
+			a.Counts = append(a.Counts, countOf("configmaps", w.saw[1]))
+		}
+	}
+	return a
+}
+
+// player is a machine in a world that lies.
+type player struct {
+	lie
+	*memory
+	next   machine
+	resume func(rotation.State, time.Time) rotation.State
+}
+
+// think is a turn of the driver, which carries out at once what it decides.
+func (p player) think(w liar) (to liar, wrong string) {
+	before := p.states[w.state]
+	if w.looked > modelMaxAge {
+		before = p.resume(before, modelNow)
+	}
+	s, d := p.next(before, w.observation(p.lie, before), modelNow)
+	to = w
+	to.looked, to.done = 0, false
+	if s.Migration == nil || before.Migration == nil || s.Round != before.Round {
+		to.migrating, to.migrated = false, false
+	}
+	for _, a := range d.Actions {
+		switch a := a.(type) {
+		case rotation.WriteConfig:
+			wrong += w.change(p.lie, a.Stage)
+			for i := range to.servers {
+				if server := &to.servers[i]; a.Hashes[string(rune('0'+i))] != "" && !server.unseen {
+					server.effect = int8(slices.Index(rotation.Stages[:], a.Stage))
+					server.told = server.effect
+				}
+			}
+		case rotation.Canary:
+			to.canary(p.lie, int(a.Instance[0]-'0'))
+		case rotation.RunAudit:
+			if ago(0).After(a.After) {
+				to.counted, to.countAge, to.saw, to.brokenLate = true, 0, w.objects, false
+			}
+		case rotation.Migrate:
+			if to.migrating = true; p.breaks && p.restart && (w.servers[0].broken || w.servers[1].broken) || p.brokenPlugin {
+				wrong += "objects are rewritten that another apiserver cannot read"
+			}
+		case rotation.Done:
+			to.done = true
+			wrong += w.needs(p.lie, a)
+		}
+	}
+	to.state = p.keep(s, 0)
+	return to, wrong
+}
+
+// change is what is wrong with a change of files.
+func (w liar) change(k lie, to rotation.Stage) string {
+	broken := w.servers[0].broken || w.servers[1].broken
+	switch {
+	case k.wrongEtcd:
+		return "a file is changed, and nobody knows whose etcd it is"
+	case k.sameKey && to == rotation.Swapped:
+		return "nothing is rotated"
+	case to == rotation.Removed && k.strict && w.objects[0] == underOld:
+		return "the object needs the provider that is removed"
+	case to == rotation.Removed && k.breaks && broken && !w.brokenLate:
+		return "a provider is removed though one could not read before the count what the others write"
+	}
+	return ""
+}
+
+func (w *liar) canary(k lie, i int) {
+	s, other := &w.servers[i], 1-i
+	s.shown = false
+	if s.unseen || k.wrongEtcd {
+		return
+	}
+	s.wrote = s.wrote || s.effect >= 2
+	if s.nothing = k.nothingThere || k.nothingShown && i == 1; !s.nothing && (w.servers[other].unseen || !w.reads(other, w.writes(i))) {
+		return
+	}
+	s.shown, s.shownAge, s.shownAs = true, 0, s.effect
+	for i, server := range w.servers {
+		s.ran[i] = running{server.told, server.toldBorn}
+	}
+}
+
+// needs says who still needs what may go.
+func (w liar) needs(k lie, done rotation.Done) string {
+	if slices.Contains(done.KeyIDs, keyA) && w.objects[1] > underNew {
+		return "an object of another provider needs the key that may go"
+	}
+	if w.objects[0] == underOld || w.objects[1] == underOld {
+		return "an object needs the plugin that may be stopped"
+	}
+	for _, s := range w.servers {
+		if s.effect < 3 || s.late == underOld {
+			return "an apiserver needs the plugin that may be stopped"
+		}
+		if s.broken && k.nothingShown {
+			return "nobody saw that an apiserver reads what is written now"
+		}
+	}
+	if k.unnamed {
+		return "an apiserver that nobody named needs the plugin that may be stopped"
+	}
+	return ""
+}
+
+// moves is everything that can happen.
+func (p player) moves(w liar) []move[liar] {
+	var all []move[liar]
+	add := func(name string, to liar, wrong string) {
+		if to != w || wrong != "" {
+			all = append(all, move[liar]{name, to, wrong})
+		}
+	}
+	to, wrong := p.think(w)
+	add("the driver takes a turn", to, wrong)
+	add("a minute goes by", p.tick(w), "")
+	for i, name := range []string{"the first ", "the second "} {
+		for _, happens := range p.happenings(w.servers[i]) {
+			to := w
+			happens.do(&to, i)
+			add(name+happens.name, to, "")
+		}
+	}
+	if w.migrating && !w.migrated {
+		to := w
+		to.migrated = true
+		add("the migration misses it", to, "")
+	}
+	if p.unnamed {
+		to := w
+		to.objects[0] = underOld
+		add("one that nobody named writes", to, "")
+	}
+	if p.restores && w.lies > 0 && slices.Contains([]rotation.Step{"prove", "remove"}, p.states[w.state].TwoPlugins.Step) {
+		to := w
+		to.lies, to.objects[0] = w.lies-1, underOld
+		add("the object comes back as it was", to, "")
+	}
+	if p.crash {
+		add("the driver crashes", w.restarted(p, p.resume(p.states[w.state], modelNow)), "")
+	}
+	if p.putBack {
+		add("a finished state is put back", w.restarted(p, p.resume(finished(), modelNow)), "")
+	}
+	return all
+}
+
+type happening struct {
+	name string
+	do   func(*liar, int)
+}
+
+// happenings are what can happen to an apiserver.
+func (p player) happenings(s lyingServer) []happening {
+	var all []happening
+	if !p.quiet || s.unseen {
+		all = append(all, happening{"writes", func(w *liar, i int) {
+			w.objects[0] = w.writes(i)
+			w.servers[i].wrote = w.servers[i].effect >= 2
+		}})
+	}
+	if !s.unseen {
+		all = append(all, happening{"migrates", func(w *liar, i int) {
+			if w.migrating && !w.migrated {
+				w.objects[0], w.servers[i].wrote, w.migrated = w.writes(i), w.servers[i].effect >= 2, true
+			}
+		}})
+	}
+	told := func(name string, do func(*liar, int)) {
+		all = append(all, happening{name, func(w *liar, i int) {
+			if w.lies > 0 {
+				w.lies--
+				do(w, i)
+			}
+		}})
+	}
+	if s.late != absent {
+		all = append(all, happening{"ends a write", func(w *liar, i int) {
+			w.objects[0], w.servers[i].late, w.servers[i].lateAge = w.servers[i].late, absent, 0
+		}})
+	}
+	switch {
+	case p.unseen && !s.unseen:
+		told("is cut off", func(w *liar, i int) { w.servers[i].unseen = true })
+	case s.unseen:
+		all = append(all, happening{"has its first file again", func(w *liar, i int) { w.servers[i].effect, w.servers[i].wrote, w.servers[i].born = 0, false, 1 }},
+			happening{"begins a write", func(w *liar, i int) { w.servers[i].late, w.servers[i].lateAge = w.writes(i), 0 }},
+			happening{"has its file back, and is seen", func(w *liar, i int) {
+				s := &w.servers[i]
+				s.effect, s.toldBorn, s.unseen, s.reportAge = s.told, s.born, false, 0
+			}})
+	}
+	switch {
+	case p.restart && p.breaks:
+		told("starts anew with another plugin", func(w *liar, i int) {
+			w.servers[i].born, w.servers[i].toldBorn, w.servers[i].wrote, w.servers[i].broken = 1, 1, false, true
+		})
+	case p.restart:
+		told("starts anew, and writes as before on its way", func(w *liar, i int) {
+			w.servers[i].born, w.servers[i].toldBorn, w.servers[i].wrote, w.objects[0] = 1, 1, false, underOld
+		})
+	case p.breaks:
+		told("has a plugin that decrypts no more", func(w *liar, i int) { w.servers[i].broken, w.brokenLate = true, w.counted })
+	}
+	return all
+}
+
+// restarted is the world with another driver, which has nothing but a state.
+func (w liar) restarted(p player, s rotation.State) liar {
+	w.counted, w.migrating, w.migrated, w.looked, w.brokenLate = false, false, false, 0, false
+	w.countAge, w.saw = 0, [2]form{}
+	for i := range w.servers {
+		w.servers[i].shown, w.servers[i].nothing, w.servers[i].shownAge, w.servers[i].shownAs, w.servers[i].ran = false, false, 0, 0, [2]running{}
+	}
+	w.state = p.keep(s, 0)
+	return w
+}
+
+func (p player) tick(w liar) liar {
+	to := w
+	for i := range to.servers {
+		s := &to.servers[i]
+		if s.late != absent {
+			if s.lateAge++; s.lateAge == modelHold {
+				return w
+			}
+		}
+		if s.unseen {
+			s.reportAge = min(s.reportAge+1, modelMaxAge+1)
+		}
+		if s.shown {
+			s.shownAge = min(s.shownAge+1, oldest)
+		}
+	}
+	if to.counted {
+		to.countAge = min(to.countAge+1, oldest)
+	}
+	to.looked, to.done = min(to.looked+1, modelMaxAge+1), false
+	to.state = p.keep(p.states[w.state], 1)
+	return to
+}
+
+func modelTwo() rotation.State { return twoState{}.state() }
+
+func finished() rotation.State {
+	s := modelTwo()
+	s.AuditAfter = ago(oldest)
+	s.TwoPlugins.Step, s.TwoPlugins.KeyID, s.TwoPlugins.Former = "done", keyB, []string{keyA}
+	return s
+}
+
+func (k lie) play(guard string) *search[liar] {
+	next, resume := rotation.Without(guard)
+	p := player{lie: k, memory: &memory{ids: map[string]int32{}}, next: next, resume: resume}
+	w := liar{objects: [2]form{underOld, k.second}, lies: k.lies, state: p.keep(modelTwo(), 0)}
+	w.servers[1].broken = k.brokenPlugin || k.nothingShown
+	return explore(w, p.moves)
+}
+
+// lies are the ways in which the world is not as it is told.
+var lies = map[string]lie{
+	"none of them":                                      {crash: true, ends: true},
+	"an etcd of another cluster":                        {wrongEtcd: true},
+	"a count of another cluster":                        {otherCount: true},
+	"a second prefix that is not counted":               {secondPrefix: true, second: underOld},
+	"a plugin that encrypts and does not decrypt":       {brokenPlugin: true},
+	"a plugin that decrypts no more":                    {breaks: true, lies: 1},
+	"a plugin that decrypts no more after a start":      {breaks: true, restart: true, lies: 1},
+	"an apiserver through which nothing can be written": {nothingShown: true},
+	"an etcd in which nothing is":                       {nothingThere: true},
+	"an apiserver that nobody named":                    {unnamed: true},
+	"an apiserver that is unseen and writes on":         {unseen: true, lies: 1, ends: true, quiet: true},
+	"an apiserver that writes as before on its start":   {restart: true, lies: 1, strict: true, ends: true},
+	"an object that comes back":                         {restores: true, lies: 1, ends: true},
+	"a finished state that is put back":                 {putBack: true},
+	"another provider with the same key":                {second: underOther, ends: true},
+	"a provider that does not tell its key":             {second: underV1, ends: true},
+	"a new plugin with the key of the old one":          {sameKey: true},
+}
+
+// worse are more of them at once, or in a world that does not keep quiet.
+var worse = map[string]lie{
+	"an apiserver that is unseen in a busy world":   {unseen: true, lies: 1, ends: true},
+	"a finished state that is put back, and unseen": {putBack: true, lies: 1, unseen: true},
+	"an object that comes back, twice, and a crash": {restores: true, lies: 2, crash: true, ends: true},
+}
+
+var long = flag.Bool("long", false, "also search what takes minutes")
+
+func TestNothingMayGoThatIsNeededWhateverTheLie(t *testing.T) {
+	all := maps.Clone(lies)
+	if *long {
+		maps.Copy(all, worse)
+	}
+	for name, k := range all {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			found := k.play("")
+			require.Empty(t, found.wrong)
+			if k.ends {
+				requireSound(t, found, func(w liar) bool { return w.done })
+			}
+			t.Logf("%d states", len(found.edges))
+		})
+	}
+}
+
+// Each guard is there because something would go wrong without.
+func TestEveryGuardIsNeeded(t *testing.T) {
+	for _, guard := range rotation.Guards() {
+		t.Run(guard, func(t *testing.T) {
+			var names []string
+			for name, k := range lies {
+				if k.play(guard).wrong != "" {
+					names = append(names, name)
+				}
+			}
+			t.Log(names)
+			require.NotEmpty(t, names, "nothing goes wrong without it")
+		})
+	}
+}
