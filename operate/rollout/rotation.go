@@ -65,7 +65,7 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if begun && !(r.Kind.owns(s) && slices.Equal(slices.Sorted(maps.Keys(s.Plan.Configs)), slices.Sorted(slices.Values(r.Apiservers)))) {
 		return nil, fmt.Errorf("folder %s %w", r.Folder.Path, ErrAnother)
 	}
-	found, err := r.survey(ctx, r.Kind.providers())
+	found, err := r.survey(ctx, r.Kind.providers(), s.Plan.Configs)
 	if err != nil {
 		return nil, err
 	}

@@ -23,14 +23,19 @@ type configurations struct {
 	canaries map[string]schema.GroupResource
 }
 
-// survey reads the configuration file of every apiserver.
-func (r *Rotation) survey(ctx context.Context, providers []string) (configurations, error) {
+// survey reads the configuration file of every apiserver. Of a rotation that has
+// begun, with the hashes of its plan, a write may have been cut off: what it was
+// to leave counts then, as it is written again.
+func (r *Rotation) survey(ctx context.Context, providers []string, plan map[string][]string) (configurations, error) {
 	found := configurations{files: map[string][]byte{}, parsed: map[string]*config.Configuration{}, canaries: map[string]schema.GroupResource{}}
 	resources := map[string]bool{}
 	for _, apiserver := range r.Apiservers {
 		file, err := r.Files.Read(ctx, apiserver)
 		if err != nil {
 			return found, fmt.Errorf("configuration of %s: %w", apiserver, err)
+		}
+		if whole := r.Folder.copies().whole(apiserver, plan[apiserver], file); whole != nil {
+			file = whole
 		}
 		c, err := config.Parse(file, config.Options{KMSv1: true, Reload: true, File: "configuration of " + apiserver})
 		if err != nil {
