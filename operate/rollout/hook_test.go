@@ -71,6 +71,7 @@ func TestWhatAHookLeftHalfIsToldAndWrittenAgain(t *testing.T) {
 		err := r.to(t, 1)
 		require.ErrorContains(t, err, "the write left the file neither as it was nor as it was to be: put "+r.copies.path(rotation.Added, "cp-1")+" in its place", name)
 		require.Equal(t, r.hashes["cp-1"][1], hashOf(t, r.copies.path(rotation.Added, "cp-1")))
+		require.ErrorContains(t, r.to(t, 1), "the write left the file neither as it was nor as it was to be", "%s again", name)
 		r.hooked(t, path, "cat >$path")
 		require.NoError(t, r.to(t, 1), name)
 		require.Equal(t, r.hashes["cp-1"][1], hashOf(t, path))

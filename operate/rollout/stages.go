@@ -35,7 +35,7 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 	switch {
 	case at < 0:
 		if whole := r.copies.whole(apiserver, known, file); whole != nil && hashed.Name(whole) == hash {
-			return r.write(ctx, apiserver, to, file, whole)
+			return r.write(ctx, apiserver, to, nil, whole) // half of it is as bad as before
 		}
 		return fmt.Errorf("the file has hash %s, which is none of this rotation's, and stays as it is: somebody changed it, "+
 			"so put it back as it was%s", hashed.Name(file), r.copies.latest(apiserver, known))
