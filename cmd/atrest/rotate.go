@@ -233,7 +233,7 @@ func (r *rotate) store(from source, folder *rollout.Folder) (*reencrypt.Store, e
 
 func (r *rotate) carryOut(ctx context.Context, prepared *rollout.Prepared, store *reencrypt.Store) error {
 	teller := newTeller(r.err)
-	done, err := prepared.Drive(ctx, store, teller, drive.Options{Clock: clock.RealClock{}, Interval: r.interval, ActionTimeout: max(r.hookTimeout, actionTimeout), Tell: teller.turn})
+	done, err := prepared.Drive(ctx, store, teller, drive.Options{Clock: clock.RealClock{}, Interval: r.interval, ActionTimeout: max(3*r.hookTimeout, actionTimeout), Tell: teller.turn})
 	switch {
 	case ctx.Err() != nil:
 		return notFinished(ctx)
@@ -249,6 +249,8 @@ func (r *rotate) carryOut(ctx context.Context, prepared *rollout.Prepared, store
 }
 
 const (
+	// actionTimeout bounds a write of a file or a canary; of a file by a program,
+	// which reads it, writes it and reads it again, three calls of that do.
 	actionTimeout = 30 * time.Second
 	// cleanTimeout bounds the removal of the canaries, also after Ctrl-C.
 	cleanTimeout = 10 * time.Second

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -133,6 +134,20 @@ func TestAnAttributeThatDiffersIsNoticed(t *testing.T) {
 	require.NoError(t, sameAttributes(next, old))
 	with(t, old, "user.note", []byte("else"))
 	require.ErrorContains(t, sameAttributes(next, old), "is not kept")
+}
+
+func TestWhatIsTheSameAlreadyKeepsNothingElseBack(t *testing.T) {
+	folder := t.TempDir()
+	old, next := filepath.Join(folder, "old"), filepath.Join(folder, "next")
+	for _, path := range []string{old, next} {
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+		for i := range 20 {
+			with(t, path, fmt.Sprintf("user.%d", i), []byte("same"))
+		}
+	}
+	with(t, old, "user.note", []byte("kept"))
+	require.NoError(t, keepAttributes(next, old))
+	require.NoError(t, sameAttributes(next, old))
 }
 
 func TestAFrozenFileIsRefused(t *testing.T) {

@@ -20,14 +20,10 @@ func create(folder string) (*os.File, error) {
 		return nil, err
 	}
 	file, err := os.CreateTemp(folder, prefix+"*")
-	if err != nil {
-		return nil, err
+	if err == nil {
+		lock(file)
 	}
-	if _, err := lock(file); err != nil {
-		discard(file)
-		return nil, err
-	}
-	return file, nil
+	return file, err
 }
 
 // discard closes and removes what was not renamed.
@@ -64,8 +60,8 @@ func removeUnlocked(path string) error {
 		return err
 	}
 	defer file.Close()
-	if free, err := lock(file); err != nil || !free {
-		return err
+	if !lock(file) {
+		return nil
 	}
 	return os.Remove(path)
 }

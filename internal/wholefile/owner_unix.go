@@ -26,11 +26,9 @@ func giveTo(file *os.File, like fs.FileInfo) error {
 func hasOtherNames(is fs.FileInfo) bool { return is.Sys().(*syscall.Stat_t).Nlink > 1 }
 
 // lock takes the lock of a file until it is closed, and reports whether it was
-// free. The system takes it from a process that dies.
-func lock(file *os.File) (free bool, err error) {
-	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return false, nil
-	}
-	return err == nil, err
+// free. The system takes it from a process that dies. Where there are no locks it
+// is free: who finds his file removed has an error and begins again, and nobody
+// may leave keys behind.
+func lock(file *os.File) (free bool) {
+	return !errors.Is(syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }

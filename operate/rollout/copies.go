@@ -48,3 +48,19 @@ func (c copies) latest(apiserver string, hashes []string) string {
 	}
 	return ""
 }
+
+// whole is the file that a write was to leave which was cut off, of a rotation
+// whose files have these hashes; nothing if the file is none that was begun so. An
+// empty one may be what a broken program reads of any file.
+func (c copies) whole(apiserver string, hashes []string, file []byte) []byte {
+	if len(file) == 0 || slices.Contains(hashes, hashed.Name(file)) {
+		return nil
+	}
+	for i, stage := range slices.Backward(rotation.Stages[:]) {
+		copied := c.read(stage, apiserver)
+		if i < len(hashes) && hashed.Name(copied) == hashes[i] && bytes.HasPrefix(copied, file) {
+			return copied
+		}
+	}
+	return nil
+}

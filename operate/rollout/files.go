@@ -2,8 +2,10 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -42,10 +44,10 @@ func (f LocalFiles) Check(_ context.Context, apiserver string) error {
 // Read reads a byte more than a configuration may have at most.
 func (f LocalFiles) Read(_ context.Context, apiserver string) ([]byte, error) {
 	content, err := readFile(f.at(apiserver))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, f.reach())
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %s", err, f.reach())
 	}
-	return content, nil
+	return content, err
 }
 
 func readFile(path string) ([]byte, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -70,10 +71,43 @@ func TestWhatAHookLeftHalfIsToldAndWrittenAgain(t *testing.T) {
 		err := r.to(t, 1)
 		require.ErrorContains(t, err, "the write left the file neither as it was nor as it was to be: put "+r.copies.path(rotation.Added, "cp-1")+" in its place", name)
 		require.Equal(t, r.hashes["cp-1"][1], hashOf(t, r.copies.path(rotation.Added, "cp-1")))
+		require.ErrorContains(t, r.to(t, 1), "the write left the file neither as it was nor as it was to be", "%s again", name)
 		r.hooked(t, path, "cat >$path")
 		require.NoError(t, r.to(t, 1), name)
 		require.Equal(t, r.hashes["cp-1"][1], hashOf(t, path))
 	}
+}
+
+// The process that saw it may be gone.
+func TestARotationGoesOnFromAFileThatWasLeftHalf(t *testing.T) {
+	r := newRotation(t, exchanging, encryption)
+	p, err := r.Prepare(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, r.Folder.save(p.State))
+	next := fileOf(t, "cp-1", rotation.Added)
+	half := string(next[:100])
+	r.Files = inMemory{"cp-1": half, "cp-2": encryption}
+	_, err = r.Prepare(t.Context())
+	require.ErrorContains(t, err, "configuration of cp-1", "it may be anybody's")
+	require.NoError(t, r.Folder.copies().keep(rotation.Added, "cp-1", next))
+	again, err := r.Prepare(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, p.State, again.State)
+	require.Equal(t, half, r.Files.(inMemory)["cp-1"], "it is written by its turn alone")
+}
+
+func TestOnlyTheBeginningOfAFileOfThisRotationIsLeftHalf(t *testing.T) {
+	kept, file := copies(t.TempDir()), fileOf(t, "cp-1", rotation.Added)
+	hashes, err := plannedHashes([]byte(encryption), toNew("cp-1"))
+	require.NoError(t, err)
+	require.NoError(t, kept.keep(rotation.Added, "cp-1", file))
+	require.Equal(t, file, kept.whole("cp-1", hashes, file[:1]))
+	require.Nil(t, kept.whole("cp-1", hashes, nil), "nothing at all")
+	require.Nil(t, kept.whole("cp-1", hashes, []byte("theirs")))
+	require.Nil(t, kept.whole("cp-1", append([]string{hashed.Name(file[:100])}, hashes[1:]...), file[:100]), "of a stage that later ones begin with")
+	require.Nil(t, kept.whole("cp-2", hashes, file[:100]), "of another apiserver")
+	require.Nil(t, kept.whole("cp-1", hashes[:1], file[:100]), "of a rotation without stages")
+	require.Nil(t, kept.whole("cp-1", []string{"a", "b", "c", "d"}, file[:100]), "of another rotation")
 }
 
 // It may be a program that cannot read, and the file somebody else's.

@@ -81,7 +81,7 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if begun && !r.Kind.owns(s) {
 		return nil, fmt.Errorf("folder %s %w", r.Folder.Path, ErrAnother)
 	}
-	found, err := r.survey(ctx, r.Kind.providers(), s.Plan.Resources)
+	found, err := r.survey(ctx, r.Kind.providers(), s.Plan)
 	if err != nil {
 		return nil, err
 	}

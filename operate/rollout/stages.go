@@ -24,7 +24,7 @@ type stages struct {
 // bring makes the file of an apiserver that of a stage, whose hash it has to have
 // then. A file that is none of the rotation's is somebody else's, and stays,
 // unless it is the beginning of the one that is wanted, as a write leaves it that
-// was cut off. An empty one may be what a broken program reads of any.
+// was cut off.
 func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage, hash string) error {
 	file, err := r.files.Read(ctx, apiserver)
 	if err != nil {
@@ -34,9 +34,8 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 	at, wanted := slices.Index(known, hashed.Name(file)), slices.Index(rotation.Stages[:], to)
 	switch {
 	case at < 0:
-		whole := r.copies.read(to, apiserver)
-		if hashed.Name(whole) == hash && bytes.HasPrefix(whole, file) && len(file) > 0 {
-			return r.write(ctx, apiserver, to, file, whole)
+		if whole := r.copies.whole(apiserver, known, file); whole != nil && hashed.Name(whole) == hash {
+			return r.write(ctx, apiserver, to, nil, whole) // half of it is as bad as before
 		}
 		return fmt.Errorf("the file has hash %s, which is none of this rotation's, and stays as it is: somebody changed it, "+
 			"so put it back as it was%s", hashed.Name(file), r.copies.latest(apiserver, known))

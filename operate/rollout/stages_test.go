@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -114,6 +115,26 @@ func TestWhatToDoAboutAFileThatIsElsewhere(t *testing.T) {
 			require.ErrorIs(t, err, os.ErrNotExist)
 		}
 	}
+}
+
+func TestAFileThatCannotBeReadIsNotElsewhere(t *testing.T) {
+	loop := filepath.Join(t.TempDir(), "loop")
+	require.NoError(t, os.Symlink(loop, loop))
+	_, err := LocalFiles{Path: loop}.Read(t.Context(), "cp-1")
+	require.ErrorIs(t, err, syscall.ELOOP)
+	require.NotContains(t, err.Error(), "--config")
+}
+
+func TestACopyIsStoredOnce(t *testing.T) {
+	kept := copies(t.TempDir())
+	require.NoError(t, kept.keep(rotation.Added, "cp/1", []byte("file")))
+	first, err := os.Stat(kept.path(rotation.Added, "cp/1"))
+	require.NoError(t, err)
+	require.NoError(t, kept.keep(rotation.Added, "cp/1", []byte("file")))
+	again, err := os.Stat(kept.path(rotation.Added, "cp/1"))
+	require.NoError(t, err)
+	require.True(t, os.SameFile(first, again))
+	require.Equal(t, os.FileMode(0o600), first.Mode())
 }
 
 // The flags are another time than those of the plan.

@@ -11,6 +11,7 @@ import (
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/proof"
+	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 // configurations is what the configuration files say of a rotation.
@@ -27,9 +28,11 @@ type configurations struct {
 	samples proof.Samples
 }
 
-// survey reads the configuration file of every apiserver. What a wildcard is for is
-// as planned, of a rotation that has begun, if the cluster does not tell.
-func (r *Rotation) survey(ctx context.Context, providers, planned []string) (configurations, error) {
+// survey reads the configuration file of every apiserver. Of a rotation that has
+// begun, with its plan, a write may have been cut off: what it was to leave counts
+// then, as it is written again. And what a wildcard is for is as planned, if the
+// cluster does not tell.
+func (r *Rotation) survey(ctx context.Context, providers []string, plan rotation.Plan) (configurations, error) {
 	found := configurations{files: map[string][]byte{}, parsed: map[string]*config.Configuration{}, samples: proof.Samples{}, names: audit.Names{}}
 	resources := map[string]bool{}
 	for _, kind := range []config.Kind{config.KMSv1, config.KMSv2} { // of what is gone from the files too
@@ -40,6 +43,9 @@ func (r *Rotation) survey(ctx context.Context, providers, planned []string) (con
 		if err != nil {
 			return found, fmt.Errorf("configuration of %s: %w", apiserver, err)
 		}
+		if whole := r.Folder.copies().whole(apiserver, plan.Configs[apiserver], file); whole != nil {
+			file = whole
+		}
 		c, err := config.Parse(file, config.Options{KMSv1: true, Reload: true, File: "configuration of " + apiserver})
 		if err != nil {
 			return found, err
@@ -48,7 +54,7 @@ func (r *Rotation) survey(ctx context.Context, providers, planned []string) (con
 		for kind, names := range audit.NamesIn(c) {
 			found.names[kind] = append(found.names[kind], names...)
 		}
-		covered, err := r.coveredBy(ctx, c, planned)
+		covered, err := r.coveredBy(ctx, c, plan.Resources)
 		if err != nil {
 			return found, err
 		}

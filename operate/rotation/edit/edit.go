@@ -268,7 +268,7 @@ func (d *document) insert(entry, at int, p Plugin) {
 	}
 	list := d.providers(entry)
 	list.Content = slices.Insert(list.Content, at, mapping(text("kms"), mapping(texts(fields)...)))
-	d.setValues(entry, slices.Insert(slices.Clone(d.values(entry)), at, any(map[string]any{"kms": kms})))
+	d.setValues(entry, slices.Insert(d.values(entry), at, any(map[string]any{"kms": kms})))
 }
 
 func (d *document) exchange(entry, i, j int) {
@@ -281,5 +281,5 @@ func (d *document) remove(entry, i int) {
 	list := d.providers(entry)
 	d.gone = withoutComments(list.Content, i)
 	list.Content = slices.Delete(list.Content, i, i+1)
-	d.setValues(entry, slices.Delete(slices.Clone(d.values(entry)), i, i+1))
+	d.setValues(entry, slices.Delete(d.values(entry), i, i+1))
 }
