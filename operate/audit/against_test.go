@@ -136,3 +136,30 @@ func TestAFormReadsAsOneLine(t *testing.T) {
 	require.Equal(t, `kms v2 "vault" key_id sha256:`+strings.Repeat("0", 64), f.String())
 	require.Equal(t, "plaintext", audit.Form{Kind: audit.Plaintext}.String())
 }
+
+// Whether something is outdated is not known where the key_id of now is not.
+func TestProvidersWhoseKeyIDOfNowIsNotKnown(t *testing.T) {
+	c := parseRules(t, rule("secrets", kmsV2("a", "unix:///a"), kmsV2("b", "unix:///b")), rule("pods", keyed("aesgcm", "one"), kmsV2("c", "unix:///c")))
+	of := func(name string, forms ...audit.Form) audit.Resource {
+		r := audit.Resource{Name: name}
+		for _, f := range forms {
+			r.Forms = append(r.Forms, audit.Count{Form: f, Objects: 1})
+		}
+		return r
+	}
+	a, b := audit.Form{Kind: config.KMSv2, Name: "a", KeyIDHash: "1"}, audit.Form{Kind: config.KMSv2, Name: "b", KeyIDHash: "1"}
+	known := func(string) string { return "1" }
+	for _, test := range []struct {
+		stored []audit.Resource
+		want   []string
+	}{
+		{[]audit.Resource{of("secrets", a, b)}, []string{"a"}},
+		{[]audit.Resource{of("secrets", a), of("pods", a)}, []string{"a"}},
+		{[]audit.Resource{of("secrets", b), of("pods", a)}, nil}, // outdated in any case, and unreadable
+		{[]audit.Resource{of("pods", audit.Form{Kind: config.AESGCM, Name: "one"})}, nil},
+	} {
+		r := &audit.Report{Resources: test.stored}
+		require.Equal(t, test.want, r.Undated(c, nil))
+		require.Empty(t, r.Undated(c, known))
+	}
+}

@@ -46,6 +46,10 @@ func TestTheWholeKeyspaceIsLookedThroughForWhatIsEncrypted(t *testing.T) {
 	require.Equal(t, "/kubernetes.io/", r.Prefix)
 	require.NoError(t, r.NotEmpty())
 
+	r = run(t, stored, audit.Options{Layout: audit.NewLayout("openshift.io", nil)})
+	require.Equal(t, []string{"images"}, r.Guessed, "the others are known")
+	resource(t, r, "routes.route.openshift.io")
+
 	r = run(t, stored, audit.Options{Layout: audit.NewLayout("/kubernetes.io", nil)})
 	require.EqualValues(t, 2, r.Objects)
 	require.Empty(t, r.Elsewhere)

@@ -40,22 +40,23 @@ func TestEachResourceIsCountedInEveryEtcd(t *testing.T) {
 	main := &member{name: "main", cluster: 1, memory: memory{
 		"/registry/pods/default/web": []byte("{}"), "/registry/secrets/default/left": []byte(sealed), "/other/secrets/x": []byte(sealed)}}
 	apart := &member{name: "apart", cluster: 2, memory: memory{
-		"/registry/secrets/default/a": []byte(sealed), "/registry/events/default/e": []byte("{}"), "/registry/pods/default/odd": []byte("{}")}}
+		"/registry/secrets/default/a": []byte(sealed), "/registry/events/default/e": []byte("{}"), "/registry/pods/default/odd": []byte("{}"), "/other/pods/y": []byte(sealed)}}
 	layout := audit.NewLayout("", nil)
 	s := audit.NewSeveral(layout, main, map[schema.GroupResource]audit.Store{secrets: apart, events: apart})
 	require.Equal(t, "main; for events, secrets apart", s.String())
 
 	r := run(t, s, audit.Options{Layout: layout, Everywhere: true})
-	require.EqualValues(t, 6, r.Objects)
+	require.EqualValues(t, 7, r.Objects)
 	require.EqualValues(t, 1, r.Cluster)
-	require.Equal(t, []audit.Part{{"main", 1, 7, 3}, {"apart", 2, 7, 3}}, r.Parts)
+	require.Equal(t, []audit.Part{{"main", 1, 7, 3}, {"apart", 2, 7, 4}}, r.Parts)
 	require.Equal(t, []string{
 		"/other/secrets/x",
 		"/registry/secrets/default/a",
 		"/registry/secrets/default/left in main, where no apiserver looks for it",
 	}, resource(t, r, "secrets").Forms[0].Keys)
 	require.Equal(t, []string{"/registry/pods/default/odd in apart, where no apiserver looks for it", "/registry/pods/default/web"},
-		resource(t, r, "pods").Forms[0].Keys)
+		resource(t, r, "pods").Forms[1].Keys)
+	require.Equal(t, []string{"/other/pods/y"}, resource(t, r, "pods").Forms[0].Keys, "whose it is is not known")
 
 	r = run(t, s, audit.Options{Layout: layout, Within: layout.Paths(secrets)})
 	require.EqualValues(t, 2, r.Objects, "in both")

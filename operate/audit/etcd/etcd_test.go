@@ -266,6 +266,13 @@ func TestFind(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, etcd.Entry{Key: "/registry/secrets/000001", Value: []byte("vvvvv"), ModRevision: 3}, entry)
 	require.False(t, server.Requests()[0].Serializable, "a member that lags would not know better")
+	server.After(func(r *pb.RangeResponse) {
+		if r.Count > 0 {
+			r.Kvs[0].Key = []byte("/registry/secrets/000002")
+		}
+	})
+	_, err = s.Find(t.Context(), "/registry/secrets/000001")
+	require.ErrorContains(t, err, `it was asked for the key "/registry/secrets/000001", and gave another`)
 	_, err = s.Find(t.Context(), "/registry/secrets/00000")
 	require.ErrorIs(t, err, audit.ErrNotFound)
 	require.ErrorContains(t, err, "/registry/secrets/00000")

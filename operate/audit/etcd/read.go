@@ -116,7 +116,7 @@ func (w *walk) advance(page *pb.RangeResponse) error {
 	switch {
 	case page.More && len(page.Kvs) == 0:
 		return fmt.Errorf("%s: a page is empty though more are to come: is that etcd's API v3?", w.store)
-	case w.left < 0, page.More && w.left == 0:
+	case w.left < 0:
 		return fmt.Errorf("%s: it has more objects than it counted at the same revision: is that etcd's API v3?", w.store)
 	case !page.More && w.left > 0:
 		return fmt.Errorf("%s: it ends early, %d short of what it counted at the same revision: "+
