@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -41,6 +42,12 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 			"so put it back as it was%s", hashed.Name(file), r.copies.latest(apiserver, known))
 	case at == wanted:
 		return nil
+	case to == rotation.Swapped && at > wanted: // what it can read no longer, it is to read again
+		next, err := r.swapped(ctx, apiserver, hash)
+		if err != nil {
+			return err
+		}
+		return r.exchange(ctx, apiserver, to, file, next)
 	case at > wanted:
 		return fmt.Errorf("the file is that of stage %q already, and is not in effect: see why the apiserver does not take it into use "+
 			"(it does not see a change of a file that is mounted by itself: mount its folder)", rotation.Stages[at])
@@ -52,10 +59,42 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 	if hashed.Name(next) != hash {
 		return errors.New("the new file would not be the one that was planned: give --endpoint and --plugin-timeout as at the beginning")
 	}
-	if err := errors.Join(r.copies.keep(rotation.Stages[at], apiserver, file), r.copies.keep(to, apiserver, next)); err != nil {
+	if err := r.copies.keep(rotation.Stages[at], apiserver, file); err != nil {
+		return fmt.Errorf("copy of the file: %w", err)
+	}
+	return r.exchange(ctx, apiserver, to, file, next)
+}
+
+// exchange keeps a copy of the next file, and writes it.
+func (r *stages) exchange(ctx context.Context, apiserver string, to rotation.Stage, file, next []byte) error {
+	if err := r.copies.keep(to, apiserver, next); err != nil {
 		return fmt.Errorf("copy of the file: %w", err)
 	}
 	return r.write(ctx, apiserver, to, file, next)
+}
+
+// swapped is the file before the old provider went, which the one after it does not
+// tell any more: a copy does, or the file of another apiserver.
+func (r *stages) swapped(ctx context.Context, apiserver, hash string) ([]byte, error) {
+	if kept := r.copies.read(rotation.Swapped, apiserver); hashed.Name(kept) == hash {
+		return kept, nil
+	}
+	for _, other := range slices.Sorted(maps.Keys(r.hashes)) {
+		file, err := r.files.Read(ctx, other)
+		if err != nil {
+			continue
+		}
+		before, err := beforeOf(file, r.changes(other))
+		if err != nil {
+			continue
+		}
+		next, err := edit.Advance(before, rotation.Before, rotation.Swapped, r.changes(apiserver)...)
+		if err == nil && hashed.Name(next) == hash {
+			return next, nil
+		}
+	}
+	return nil, errors.New("the old provider is no longer in the file and has to be read with once more, and neither a copy in the folder --state " +
+		"nor the file of another apiserver tells how it was: put it back behind the new one")
 }
 
 // lookAfter is for how long a file is looked at when the write was cut off.

@@ -22,7 +22,7 @@ import (
 
 // world is the cluster, as a rotation sees and changes it; see [drive.World].
 type world struct {
-	fleet     apiservers
+	fleet     proof.Fleet
 	prover    *proof.Prover
 	stages    stages
 	store     *reencrypt.Store
@@ -34,12 +34,6 @@ type world struct {
 	without []string
 	// seen is what the apiservers told last.
 	seen map[string]rotation.Instance
-}
-
-// apiservers are a [fleet.Fleet].
-type apiservers interface {
-	proof.Fleet
-	ObserveOne(ctx context.Context, instance string) rotation.Instance
 }
 
 // Observe tells of the apiservers that nobody named, too: that they are there.
