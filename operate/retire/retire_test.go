@@ -141,6 +141,8 @@ func TestWhatIsNotKnownIsAReason(t *testing.T) {
 				require.Len(t, got, 1)
 				require.Contains(t, got[0].Message, c.want)
 			}
+			doubt := c.want == "" && c.form.Kind == audit.Undecodable
+			require.Equal(t, doubt, s.doubts() != nil, "it is a reason or a doubt")
 		})
 	}
 }

@@ -242,7 +242,7 @@ func TestAFileThatChangesMeanwhileIsAnError(t *testing.T) {
 	d.put(entry{"/a", []byte("1")}, entry{"/b", []byte("2")})
 	contents, err := open(t, d.file()).Read(t.Context(), "/")
 	require.NoError(t, err)
-	d.bolt, err = bolt.Open(d.path, 0o600, nil) // etcd starts
+	d.bolt, err = bolt.Open(d.path, 0o600, &bolt.Options{Timeout: time.Second}) // etcd starts
 	require.NoError(t, err)
 	defer d.bolt.Close()
 	var last error
