@@ -26,7 +26,7 @@ type liar struct {
 	migrated   bool
 	looked     int8 // minutes since the driver did
 	lies       int8 // how many may yet be told
-	done       bool
+	done       bool // it was said once
 	state      int32
 	brokenLate bool // a plugin broke after the count began
 }
@@ -251,7 +251,7 @@ func (p player) think(w liar) (to liar, wrong string) {
 	}
 	s, d := p.next(before, w.observation(p.lie, before), modelNow)
 	to = w
-	to.looked, to.done = 0, false
+	to.looked = 0
 	if s.Migration == nil || before.Migration == nil || s.Round != before.Round {
 		to.migrating, to.migrated = false, false
 	}
@@ -479,7 +479,7 @@ func (p player) tick(w liar) liar {
 	if to.counted {
 		to.countAge = min(to.countAge+1, oldest)
 	}
-	to.looked, to.done = min(to.looked+1, modelMaxAge+1), false
+	to.looked = min(to.looked+1, modelMaxAge+1)
 	to.state = p.keep(p.states[w.state], 1)
 	return to
 }
