@@ -316,3 +316,46 @@ func TestWhatIsNewerThanTheTargetMustNotGo(t *testing.T) {
 	done, _ = d.next(1).Done()
 	require.Equal(t, []string{keyA}, done.KeyIDs, "C was met after B was the target")
 }
+
+func TestACountIsVoidOnceAnApiserverWasUnseen(t *testing.T) {
+	d := newOnePlugin(t, keyA)
+	d.proving(keyB)
+	d.audit(stored("secrets", keyB, 3))
+	b := d.seen.Instances["b"]
+	b.CheckedAt = d.now.Add(-time.Hour)
+	delete(d.seen.Instances, "b")
+	require.Equal(t, []string{"missing"}, reasons(d.next(1)))
+	d.all(keyB)
+	require.Equal(t, []string{"holding"}, reasons(d.next(1)))
+	require.IsType(t, rotation.RunAudit{}, d.next(hold).Actions[0])
+}
+
+func TestAKeyOfAnotherProviderMayNotGo(t *testing.T) {
+	d := newOnePlugin(t, keyA)
+	d.proving(keyB)
+	d.audit(stored("secrets", keyB, 3), rotation.Count{Resource: "others", Provider: "theirs", KeyID: keyA, Objects: 500})
+	done, ok := d.next(1).Done()
+	require.True(t, ok)
+	require.Equal(t, rotation.Done{KeyID: keyB, Objects: 3, Otherwise: 500, Etcds: counted, KeyIDs: []string{}}, done)
+}
+
+func TestNothingIsSaidForGoodBeforeAllWereShownSinceTheCount(t *testing.T) {
+	d := newOnePlugin(t, keyA)
+	d.proving(keyB)
+	d.audit(stored("secrets", keyB, 3))
+	began := d.now
+	d.next(1)
+	for name := range d.seen.Shown {
+		s := d.seen.Shown[name]
+		s.At = began
+		d.seen.Shown[name] = s
+	}
+	state, decision := rotation.Next(d.state, d.seen, d.now)
+	require.Equal(t, []string{"unshown"}, reasons(decision))
+	require.Len(t, decision.Actions, 2)
+	require.Zero(t, state.OnePlugin.ProvenAt)
+	i := d.seen.Instances["b"]
+	i.Problem = "connection refused"
+	d.seen.Instances["b"] = i
+	require.Equal(t, []string{"stale"}, reasons(d.next(1)))
+}

@@ -196,9 +196,123 @@ func TestANewRotationFindsOutHowFarTheLastOneGot(t *testing.T) {
 	d := newTwoPlugins(t)
 	d.has("a", 2)
 	d.has("b", 2)
-	require.Equal(t, []string{"unproven", "unshown"}, reasons(d.next(0)), "nobody knows since when")
+	require.Equal(t, []string{"unshown"}, reasons(d.next(0)), "nobody knows since when")
 	d.now = d.now.Add(1)
 	d.has("a", 2)
 	d.has("b", 2)
 	require.Equal(t, []string{"holding"}, reasons(d.next(0)))
+}
+
+// removed brings the driver to where the old provider is gone, and is counted again.
+func (d *driver) removed() {
+	d.swapped()
+	d.report(rotation.Succeeded, "secrets")
+	d.next(1)
+	d.audit(newSecrets(3))
+	require.IsType(d.t, rotation.WriteConfig{}, d.next(1).Actions[0])
+	d.has("a", 3)
+	d.has("b", 3)
+	d.next(1)
+	require.IsType(d.t, rotation.RunAudit{}, d.next(hold).Actions[0])
+}
+
+func TestWhatNeedsAProviderThatIsGoneHasItComeBack(t *testing.T) {
+	d := newTwoPlugins(t)
+	d.removed()
+	d.audit(newSecrets(3), rotation.Count{Resource: "secrets", Provider: "old", KeyID: keyA, Objects: 1})
+	require.Equal(t, write(rotation.Swapped, map[string]string{"a": "a2", "b": "b2"}), d.next(1).Actions)
+	d.has("a", 2)
+	d.has("b", 2)
+	require.Equal(t, []string{"holding"}, reasons(d.next(1)))
+	require.IsType(t, rotation.Migrate{}, d.next(hold).Actions[0])
+}
+
+func TestARotationThatIsFinishedProvesItselfAndChangesNothing(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(d *driver)
+		want   []string
+	}{
+		"another configuration":   {func(d *driver) { d.has("b", 2) }, []string{"other_config"}},
+		"the first configuration": {func(d *driver) { d.has("b", 0) }, []string{"missing", "other_config"}},
+		"one of somebody else":    {func(d *driver) { i := d.seen.Instances["b"]; i.ConfigHash = "x"; d.seen.Instances["b"] = i }, []string{"foreign_config"}},
+		"an object that needs it": {func(d *driver) {
+			d.audit(newSecrets(3), rotation.Count{Resource: "secrets", Provider: "old", Objects: 2})
+		}, []string{"lost"}},
+		"one that nobody named":    {func(d *driver) { d.seen.Instances["c"] = rotation.Instance{} }, []string{"unnamed"}},
+		"one that writes no more":  {func(d *driver) { d.unshown = []string{"b"} }, []string{"unshown"}},
+		"a count of nothing":       {func(d *driver) { d.audit() }, []string{"miscounted"}},
+		"a count of less":          {func(d *driver) { d.audit(newSecrets(3), newSecrets(-1)) }, []string{"miscounted"}},
+		"a count of another etcd":  {func(d *driver) { d.audit(newSecrets(3)); d.seen.Audit.Etcds = nil }, []string{"miscounted"}},
+		"a count without a canary": {func(d *driver) { d.audit(rotation.Count{Resource: "others", Objects: 3}) }, []string{"miscounted"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newTwoPlugins(t)
+			d.removed()
+			d.audit(newSecrets(3))
+			_, done := d.next(1).Done()
+			require.True(t, done)
+			d.state = rotation.Resume(d.state, d.now)
+			require.Equal(t, []string{"holding"}, reasons(d.next(1)))
+			d.next(hold)
+			d.audit(newSecrets(3))
+			tc.change(d)
+			decision := d.next(1)
+			require.Subset(t, reasons(decision), tc.want)
+			for _, a := range decision.Actions {
+				require.IsType(t, rotation.Canary{}, a)
+			}
+			if tc.want[0] == "lost" {
+				require.Contains(t, decision.Waiting[0].String(), "lost 2 objects; secrets: [2 under provider old, which does not tell its key]; put old back")
+			}
+		})
+	}
+}
+
+func TestOnlyWhatNothingIsStoredUnderAnywhereMayGo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		more rotation.Count
+		tell string
+		want []string
+	}{
+		"nothing has it":                          {want: []string{keyA}},
+		"another provider has it":                 {more: rotation.Count{Resource: "configmaps", Provider: "theirs", KeyID: keyA, Objects: 500}},
+		"another provider had it":                 {more: rotation.Count{Resource: "configmaps", Provider: "theirs", KeyID: keyA}, want: []string{keyA}},
+		"another provider does not tell":          {more: rotation.Count{Resource: "configmaps", Provider: "theirs", Objects: 1}},
+		"another provider of an apiserver has it": {tell: keyA},
+	} {
+		d := newTwoPlugins(t)
+		d.removed()
+		if tc.tell != "" {
+			d.provider("b", "theirs", func(p *rotation.Provider) { p.KeyID = tc.tell })
+		}
+		d.audit(newSecrets(3), rotation.Count{Resource: "plain", Objects: 1}, tc.more)
+		done, ok := d.next(1).Done()
+		require.True(t, ok, name)
+		require.Equal(t, tc.want, append([]string(nil), done.KeyIDs...), name)
+		require.Equal(t, []string{"old"}, done.Providers)
+	}
+}
+
+func TestAPluginWithTheKeyOfTheOldOneDoesNotFollowIt(t *testing.T) {
+	d := newTwoPlugins(t)
+	for _, name := range []string{"a", "b"} {
+		d.has(name, 1)
+		d.provider(name, "new", func(p *rotation.Provider) { p.KeyID = keyA })
+	}
+	decision := d.next(1)
+	require.Empty(t, decision.Actions)
+	require.Equal(t, []string{"same_key"}, reasons(decision))
+	require.Contains(t, decision.Waiting[0].String(), "give the new plugin a key of its own")
+}
+
+func TestNoFileChangesBeforeItIsShownWhoseEtcdItIs(t *testing.T) {
+	d := newTwoPlugins(t)
+	d.unshown = []string{"b"}
+	for range 3 {
+		decision := d.next(time.Minute)
+		require.Equal(t, []rotation.Action{rotation.Canary{Instance: "b", Providers: []string{"old"}}}, decision.Actions)
+		require.Equal(t, []string{"unshown"}, reasons(decision))
+	}
+	d.unshown = nil
+	require.IsType(t, rotation.WriteConfig{}, d.next(1).Actions[0])
 }

@@ -25,6 +25,7 @@ type cluster struct {
 	calls     map[string]int
 	broken    map[string]error // by method
 	blocked   map[string]chan struct{}
+	forgiving bool // takes the end of a context for success
 }
 
 var (
@@ -56,6 +57,9 @@ func (c *cluster) called(ctx context.Context, method string) error {
 		select {
 		case <-blocked:
 		case <-ctx.Done():
+			if c.forgiving {
+				return nil
+			}
 			return ctx.Err()
 		}
 	}
@@ -329,5 +333,168 @@ func TestNothingIsDoneThatIsNotStored(t *testing.T) {
 		require.Empty(t, c.calls)
 		_, err = drive.Run(t.Context(), c, rotation.State{}, o)
 		require.ErrorContains(t, err, "rotation state cannot be used")
+	})
+}
+
+// A count that is under way says nothing yet, and one that is over only of what was
+// before it.
+func TestACountIsOfTheTimeAtWhichItBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCluster(), twoPlugins(t)
+		held := make(chan struct{})
+		c.blocked["Audit"] = held
+		o := options(&s)
+		turns, began := 0, time.Time{}
+		o.Tell = func(turn drive.Turn) {
+			if c.calls["Audit"] == 0 {
+				return
+			}
+			require.EqualValues(t, "prove", turn.State.TwoPlugins.Step, "it is not over")
+			if turns++; turns == 1 {
+				began = time.Now()
+			}
+			if turns == 100 {
+				c.change("cp-2", func(i *rotation.Instance) { // somebody writes behind the count
+					i.Providers["new"] = rotation.Provider{KeyID: "two", Problem: "sealed"}
+				})
+			}
+			if turns == 101 {
+				close(held)
+				delete(c.blocked, "Audit")
+				o.Tell = nil
+			}
+			if turns > 101 {
+				t.Fatal("told no more")
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		tell := o.Tell
+		o.Tell = func(turn drive.Turn) {
+			if turns < 101 {
+				tell(turn)
+				return
+			}
+			require.NotEqualValues(t, "remove", turn.State.TwoPlugins.Step, "the count began at %s, before the break", began)
+		}
+		_, err := drive.Run(ctx, c, s, o)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// What a count that has begun too early finds is not waited for.
+func TestACountThatCountsNoMoreIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCluster(), twoPlugins(t)
+		c.blocked["Audit"] = make(chan struct{})
+		o := options(&s)
+		o.Tell = func(drive.Turn) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			switch {
+			case c.calls["Audit"] == 1:
+				i := c.instances["cp-2"]
+				i.Process = "another"
+				c.instances["cp-2"] = i
+			case c.calls["Audit"] == 2:
+				delete(c.blocked, "Audit")
+			}
+		}
+		_, err := drive.Run(t.Context(), c, s, o)
+		require.ErrorIs(t, err, errOut)
+	})
+}
+
+// A machine that sleeps looks at nothing, and its monotonic clock stands still.
+func TestABreakIsResumedFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCluster(), onePlugin(t)
+		c.rotate(s)
+		o := options(&s)
+		slept, said := false, 0
+		ctx, stop := context.WithCancelCause(t.Context())
+		o.Tell = func(turn drive.Turn) {
+			_, done := turn.Decision.Done()
+			switch {
+			case done && !slept:
+				slept = true
+				time.Sleep(time.Hour)
+			case done:
+				require.Equal(t, 2, c.calls["Audit"])
+				stop(errOut)
+			case slept:
+				said++
+			}
+		}
+		require.ErrorIs(t, drive.Watch(ctx, c, s, o), errOut)
+		require.GreaterOrEqual(t, said, int(time.Duration(rotation.DefaultHold)/(5*time.Second)), "it waits a hold")
+	})
+}
+
+// What is observed while the context ends is that nobody answered.
+func TestNothingIsDecidedWhenTheContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCluster(), twoPlugins(t)
+		ctx, stop := context.WithCancelCause(t.Context())
+		o := options(&s)
+		saved := 0
+		o.Save = func(rotation.State) error { saved++; return nil }
+		_, err := drive.Run(ctx, ending{c, func() { stop(errOut) }}, s, o)
+		require.ErrorIs(t, err, errOut)
+		require.Zero(t, saved)
+		require.Empty(t, c.calls)
+	})
+}
+
+// ending is a cluster that is observed when all ends.
+type ending struct {
+	*cluster
+	end func()
+}
+
+func (e ending) Observe(ctx context.Context) map[string]rotation.Instance {
+	e.end()
+	return e.cluster.Observe(ctx)
+}
+
+// A rewriting that is stopped did not come to its end.
+func TestARewritingThatIsStoppedIsNotThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCluster(), twoPlugins(t)
+		c.blocked["Migrate secrets"] = make(chan struct{})
+		c.forgiving = true
+		o := options(&s)
+		ctx, stop := context.WithCancelCause(t.Context())
+		o.Tell = func(turn drive.Turn) {
+			if c.calls["Migrate secrets"] > 0 {
+				stop(errOut)
+			}
+		}
+		_, err := drive.Run(ctx, c, s, o)
+		require.ErrorIs(t, err, errOut)
+		require.Zero(t, c.calls["Migrate configmaps"], "it was stopped")
+		require.Empty(t, s.Migration.Ended)
+	})
+}
+
+func TestEachActionHasATimeOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCluster(), twoPlugins(t)
+		c.blocked["WriteConfig"] = make(chan struct{})
+		o := options(&s)
+		o.ActionTimeout = 50 * time.Second
+		var told []error
+		ctx, stop := context.WithCancelCause(t.Context())
+		o.Tell = func(turn drive.Turn) {
+			if told = turn.Problems; len(told) > 0 {
+				stop(errOut)
+			}
+		}
+		began := time.Now()
+		_, err := drive.Run(ctx, c, s, o)
+		require.ErrorIs(t, err, errOut)
+		require.Len(t, told, 2)
+		require.ErrorIs(t, told[1], context.DeadlineExceeded)
+		require.Equal(t, 100*time.Second, time.Since(began).Round(10*time.Second))
 	})
 }
