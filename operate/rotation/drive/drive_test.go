@@ -66,6 +66,12 @@ func (c *cluster) called(ctx context.Context, method string) error {
 	return err
 }
 
+func (c *cluster) times(method string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls[method]
+}
+
 func (c *cluster) change(name string, change func(*rotation.Instance)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +162,7 @@ func TestTwoPluginsAreExchanged(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, rotation.Done{KeyID: "two", Objects: 12, Etcds: counted, Providers: []string{"old"}, KeyIDs: []string{"one"}}, done)
 		require.GreaterOrEqual(t, time.Since(began), time.Duration(rotation.DefaultHold))
-		require.Equal(t, map[string]int{"WriteConfig": 6, "Canary": 12, "Migrate secrets": 1, "Migrate configmaps": 1, "Audit": 2}, c.calls)
+		require.Equal(t, map[string]int{"WriteConfig": 6, "Canary": 16, "Migrate secrets": 1, "Migrate configmaps": 1, "Audit": 2}, c.calls)
 		require.EqualValues(t, "done", s.TwoPlugins.Step)
 	})
 }
@@ -247,7 +253,7 @@ func TestAnAuditThatFailsIsTriedOnceInAnInterval(t *testing.T) {
 		defer cancel()
 		_, err := drive.Run(ctx, c, s, o)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.InDelta(t, 115, c.calls["Audit"], 5)
+		require.InDelta(t, 110, c.calls["Audit"], 5)
 	})
 }
 
@@ -344,41 +350,25 @@ func TestACountIsOfTheTimeAtWhichItBegan(t *testing.T) {
 		held := make(chan struct{})
 		c.blocked["Audit"] = held
 		o := options(&s)
-		turns, began := 0, time.Time{}
+		turns := 0
 		o.Tell = func(turn drive.Turn) {
-			if c.calls["Audit"] == 0 {
+			switch {
+			case c.times("Audit") == 0:
 				return
+			case turns < 100:
+				require.EqualValues(t, "prove", turn.State.TwoPlugins.Step, "it is not over")
 			}
-			require.EqualValues(t, "prove", turn.State.TwoPlugins.Step, "it is not over")
-			if turns++; turns == 1 {
-				began = time.Now()
-			}
-			if turns == 100 {
-				c.change("cp-2", func(i *rotation.Instance) { // somebody writes behind the count
-					i.Providers["new"] = rotation.Provider{KeyID: "two", Problem: "sealed"}
-				})
-			}
-			if turns == 101 {
+			switch turns++; turns {
+			case 100: // somebody may write behind the count
+				c.change("cp-2", func(i *rotation.Instance) { i.Providers["new"] = rotation.Provider{KeyID: "two", Problem: "sealed"} })
+			case 101:
+				c.change("cp-2", func(i *rotation.Instance) { i.Providers["new"] = rotation.Provider{Healthy: true, KeyID: "two"} })
 				close(held)
-				delete(c.blocked, "Audit")
-				o.Tell = nil
-			}
-			if turns > 101 {
-				t.Fatal("told no more")
 			}
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		tell := o.Tell
-		o.Tell = func(turn drive.Turn) {
-			if turns < 101 {
-				tell(turn)
-				return
-			}
-			require.NotEqualValues(t, "remove", turn.State.TwoPlugins.Step, "the count began at %s, before the break", began)
-		}
-		_, err := drive.Run(ctx, c, s, o)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err := drive.Run(t.Context(), c, s, o)
+		require.NoError(t, err)
+		require.Equal(t, 3, c.calls["Audit"], "it is begun again")
 	})
 }
 
@@ -386,22 +376,20 @@ func TestACountIsOfTheTimeAtWhichItBegan(t *testing.T) {
 func TestACountThatCountsNoMoreIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := newCluster(), twoPlugins(t)
-		c.blocked["Audit"] = make(chan struct{})
+		held, once := make(chan struct{}), sync.Once{}
+		c.blocked["Audit"] = held
 		o := options(&s)
-		o.Tell = func(drive.Turn) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			switch {
-			case c.calls["Audit"] == 1:
-				i := c.instances["cp-2"]
-				i.Process = "another"
-				c.instances["cp-2"] = i
-			case c.calls["Audit"] == 2:
-				delete(c.blocked, "Audit")
+		o.Tell = func(turn drive.Turn) {
+			switch c.times("Audit") {
+			case 1:
+				c.change("cp-2", func(i *rotation.Instance) { i.Process = "another" })
+			case 2:
+				once.Do(func() { close(held) })
 			}
+			require.Empty(t, turn.Problems)
 		}
 		_, err := drive.Run(t.Context(), c, s, o)
-		require.ErrorIs(t, err, errOut)
+		require.NoError(t, err)
 	})
 }
 
@@ -420,7 +408,7 @@ func TestABreakIsResumedFrom(t *testing.T) {
 				slept = true
 				time.Sleep(time.Hour)
 			case done:
-				require.Equal(t, 2, c.calls["Audit"])
+				require.Equal(t, 2, c.times("Audit"))
 				stop(errOut)
 			case slept:
 				said++
@@ -466,7 +454,7 @@ func TestARewritingThatIsStoppedIsNotThrough(t *testing.T) {
 		o := options(&s)
 		ctx, stop := context.WithCancelCause(t.Context())
 		o.Tell = func(turn drive.Turn) {
-			if c.calls["Migrate secrets"] > 0 {
+			if c.times("Migrate secrets") > 0 {
 				stop(errOut)
 			}
 		}
@@ -495,6 +483,6 @@ func TestEachActionHasATimeOfItsOwn(t *testing.T) {
 		require.ErrorIs(t, err, errOut)
 		require.Len(t, told, 2)
 		require.ErrorIs(t, told[1], context.DeadlineExceeded)
-		require.Equal(t, 100*time.Second, time.Since(began).Round(10*time.Second))
+		require.InDelta(t, 105, time.Since(began).Seconds(), 6)
 	})
 }

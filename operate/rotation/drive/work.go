@@ -164,7 +164,7 @@ func (d *driver) count(ctx context.Context, a rotation.RunAudit) {
 		c.end()
 		d.counting = nil
 	}
-	if d.counting != nil || now.Before(d.countAfter) {
+	if d.counting != nil || now.Before(d.countAfter) || !now.After(a.After) {
 		return
 	}
 	c := &counting{began: now}
