@@ -116,15 +116,16 @@ func (m *migrateCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, resource := range m.parsedResources() {
-		if err := layout.Check(resource); err != nil {
-			return usagef("flag --resource: %w", err)
-		}
-	}
 	c, err := readAny(m.config, m.in)
 	if err != nil {
 		return err
 	}
+	for _, resource := range m.parsedResources() {
+		if err := named(layout, c, resource); err != nil {
+			return err
+		}
+	}
+	m.warnOfNames(layout, c)
 	through, err := m.through()
 	if err != nil {
 		return err

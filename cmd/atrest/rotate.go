@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/operate/audit"
@@ -116,6 +118,8 @@ func (r *rotate) check() error {
 		return usagef("flag --state is not there: name a folder, so that the rotation can go on after a crash")
 	case r.config == "" && r.hook == "", r.config != "" && r.hook != "":
 		return usagef("name the encryption configuration: by one of --config and --config-hook")
+	case r.config == "-":
+		return usagef("flag --config is -: a rotation reads and writes the files of the apiservers: name them")
 	case r.hookTimeout <= 0:
 		return usagef("flag --hook-timeout is %s: it has to be over 0", r.hookTimeout)
 	case r.hold < 0, r.maxAge <= 0, r.retry <= 0, r.interval <= 0, r.timeout < 0:
@@ -172,7 +176,15 @@ func (r *rotate) run(ctx context.Context, kind rollout.Kind) error {
 		return err
 	}
 	defer from.Close()
-	store, err := r.store(from, folder)
+	to, err := r.cluster.config("")
+	if err != nil {
+		return err
+	}
+	through, err := r.fleet.of([]fleet.Member{{Name: cmp.Or(r.cluster.context, to.Host), Config: to}})
+	if err != nil {
+		return err
+	}
+	store, err := r.store(from, to, folder)
 	if err != nil {
 		return err
 	}
@@ -181,7 +193,7 @@ func (r *rotate) run(ctx context.Context, kind rollout.Kind) error {
 		return err
 	}
 	all := &rollout.Rotation{Kind: kind, Apiservers: r.fleet.apiservers, Fleet: apiservers, Files: r.files(),
-		Cluster: store.Cluster, Folder: folder, Times: r.fill, Without: r.fleet.without, Replaced: replaced}
+		Cluster: store.Cluster, Through: through, Folder: folder, Times: r.fill, Without: r.fleet.without, Replaced: replaced}
 	defer r.clean(ctx, apiservers)
 	prepared, err := all.Prepare(ctx)
 	switch {
@@ -211,12 +223,8 @@ func (r *rotate) replacements() ([]rollout.Replaced, error) {
 }
 
 // store is what is stored.
-func (r *rotate) store(from source, folder *rollout.Folder) (*reencrypt.Store, error) {
+func (r *rotate) store(from source, to *rest.Config, folder *rollout.Folder) (*reencrypt.Store, error) {
 	layout, err := r.source.layout()
-	if err != nil {
-		return nil, err
-	}
-	to, err := r.cluster.config("")
 	if err != nil {
 		return nil, err
 	}

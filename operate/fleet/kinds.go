@@ -10,3 +10,17 @@ func Canaries() []schema.GroupResource {
 // HasCanary reports whether there is a canary of a resource, so that [Fleet.Write]
 // writes one.
 func HasCanary(r schema.GroupResource) bool { return canaries[r] != "" }
+
+// NeedsOfCanaries are what a user needs to have canaries of some of the resources
+// written, read and removed.
+func (f *Fleet) NeedsOfCanaries(of []schema.GroupResource) []Need {
+	var needs []Need
+	for _, r := range of {
+		for _, verb := range []string{"get", "create", "patch", "delete"} {
+			if HasCanary(r) {
+				needs = append(needs, Need{Verb: verb, Resource: r.Resource, Namespace: f.namespace})
+			}
+		}
+	}
+	return needs
+}

@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,4 +32,17 @@ func (s Samples) Pair(one, other string) {
 		both.Offer("", r)
 	}
 	s[one], s[other] = both[""], both[""]
+}
+
+// Resources are all of them, each once.
+func (s Samples) Resources() []schema.GroupResource {
+	var all []schema.GroupResource
+	for _, with := range slices.Sorted(maps.Keys(s)) {
+		for _, r := range s[with] {
+			if !slices.Contains(all, r) {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
 }

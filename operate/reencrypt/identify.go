@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -68,11 +67,7 @@ func (m *Migration) samples() []schema.GroupResource {
 		with := audit.WrittenWith(m.Config, r, m.current)
 		by.Offer(string(with.Kind)+":"+with.Name, r)
 	}
-	var found []schema.GroupResource
-	for _, with := range slices.Sorted(maps.Keys(by)) {
-		found = append(found, by[with]...)
-	}
-	return found
+	return by.Resources()
 }
 
 // isAs reports whether an object is stored as it is to be.

@@ -2,9 +2,12 @@ package rollout
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/drive"
@@ -23,6 +26,8 @@ type Kind interface {
 	leaving() []string
 	// hashes are those of the files at all stages, by apiserver.
 	hashes(files map[string][]byte, kept copies) (map[string][]string, error)
+	// suits tells why what the files say cannot be rotated so.
+	suits(found configurations) error
 	// drive completes the world of a rotation, and drives it.
 	drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error)
 }
@@ -51,6 +56,8 @@ func (k TwoPlugins) leaving() []string { return k.From }
 func (k TwoPlugins) hashes(files map[string][]byte, kept copies) (map[string][]string, error) {
 	return planned(files, k.Changes, kept)
 }
+
+func (k TwoPlugins) suits(configurations) error { return nil }
 
 func (k TwoPlugins) drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error) {
 	w.stages.changes = k.Changes
@@ -121,6 +128,18 @@ func (k OnePlugin) hashes(files map[string][]byte, _ copies) (map[string][]strin
 		all[apiserver] = []string{hashed.Name(file)}
 	}
 	return all, nil
+}
+
+// suits refuses KMS v1, which names no key_id that could change.
+func (k OnePlugin) suits(found configurations) error {
+	for _, apiserver := range slices.Sorted(maps.Keys(found.parsed)) {
+		for _, p := range found.parsed[apiserver].Providers() {
+			if p.Kind() == config.KMSv1 && slices.Contains(k.Providers, p.KMS().Name) {
+				return fmt.Errorf("configuration of %s: provider %q is KMS v1, which names no key_id: leave it for another one, of KMS v2, with atrest rotate two-plugins", apiserver, p.KMS().Name)
+			}
+		}
+	}
+	return nil
 }
 
 func (k OnePlugin) drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error) {

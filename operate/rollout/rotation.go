@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
@@ -27,8 +28,10 @@ type Rotation struct {
 	Apiservers []string
 	Fleet      *fleet.Fleet
 	Files      Files
-	// Cluster tells which resources are served.
+	// Cluster tells which resources are served, and has the objects rewritten.
+	// Through is the same apiserver, which tells what its user may do.
 	Cluster *migrate.Cluster
+	Through *fleet.Fleet
 	// Folder keeps its state.
 	Folder *Folder
 	// Without are the names of apiservers that exist and are not of the rotation,
@@ -93,7 +96,7 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.writable(ctx); err != nil {
+	if err := errors.Join(r.Kind.suits(found), r.writable(ctx), r.allowed(ctx, found)); err != nil {
 		return nil, err
 	}
 	r.Times(&s.Plan, begun)
@@ -170,6 +173,36 @@ func (r *Rotation) writable(ctx context.Context) error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// allowed tells what of all that a rotation does the user may not do. Through an
+// apiserver that does not answer it is not known; that is waited for anyway.
+func (r *Rotation) allowed(ctx context.Context, found configurations) error {
+	samples := found.samples.Resources()
+	needs := append(r.Fleet.NeedsOfCanaries(samples), fleet.Need{Verb: "list", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-system"})
+	for _, resource := range samples {
+		if !fleet.HasCanary(resource) {
+			needs = append(needs, needsOf(resource, "get", "patch")...)
+		}
+	}
+	denied, _ := r.Fleet.Denied(ctx, needs) // of what is not known nothing is said
+	var rewriting []fleet.Need
+	for _, name := range found.resources {
+		rewriting = append(rewriting, needsOf(schema.ParseGroupResource(name), "list", "get", "patch")...)
+	}
+	more, _ := r.Through.Denied(ctx, rewriting)
+	if denied = append(denied, more...); len(denied) > 0 {
+		return fmt.Errorf("the user may not do all that it takes: %s", strings.Join(denied, "; "))
+	}
+	return nil
+}
+
+func needsOf(r schema.GroupResource, verbs ...string) []fleet.Need {
+	var all []fleet.Need
+	for _, verb := range verbs {
+		all = append(all, fleet.Need{Verb: verb, Group: r.Group, Resource: r.Resource})
+	}
+	return all
 }
 
 // Drive carries it out, and stores the state in the folder. The errors are those

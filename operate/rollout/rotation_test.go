@@ -55,7 +55,7 @@ func newRotation(t *testing.T, kind Kind, file string) *Rotation {
 	all, err := fleet.New([]fleet.Member{{Name: "cp-1", Config: &rest.Config{Host: away.URL}}, {Name: "cp-2", Config: &rest.Config{Host: away.URL + "/2"}}}, clock.RealClock{})
 	require.NoError(t, err)
 	folder := &Folder{Path: t.TempDir()}
-	return &Rotation{Kind: kind, Apiservers: []string{"cp-1", "cp-2"}, Fleet: all, Cluster: cluster, Folder: folder,
+	return &Rotation{Kind: kind, Apiservers: []string{"cp-1", "cp-2"}, Fleet: all, Through: all, Cluster: cluster, Folder: folder,
 		Files: inMemory{"cp-1": file, "cp-2": file},
 		Times: func(p *rotation.Plan, begun bool) {
 			if !begun {

@@ -352,3 +352,15 @@ func TestAFileLeadsBackToWhereItCameFrom(t *testing.T) {
 	_, err = Retreat([]byte(file), rotation.Added, all...)
 	require.ErrorContains(t, err, `there is no KMS provider "2_secrets"`)
 }
+
+// An apiserver reads YAML 1.1.
+func TestAProviderMayBeCalledYes(t *testing.T) {
+	for _, name := range []string{"yes", "On", "n", "null", "1", "1e3", "0x1", "~"} {
+		out, err := Advance([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n"+
+			"  - kms: {apiVersion: v2, name: old, endpoint: 'unix:///o.sock'}\n"), rotation.Before, rotation.Removed, Replacement{Old: "old", New: Plugin{Name: name, Endpoint: "unix:///n.sock"}})
+		require.NoError(t, err)
+		c, err := config.Parse(out, config.Options{})
+		require.NoError(t, err, name)
+		require.Equal(t, name, c.Providers()[0].KMS().Name)
+	}
+}

@@ -2,6 +2,7 @@ package edit
 
 import (
 	"encoding/json"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -21,10 +22,15 @@ func mapping(content ...*yaml.Node) *yaml.Node {
 	return &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Content: content}
 }
 
-// text is a string, which the encoder puts in quotes where it must.
+// text is a string, which the encoder puts in quotes where YAML 1.2 wants them. An
+// apiserver reads YAML 1.1, to which some more words are no strings.
 func text(s string) *yaml.Node {
 	n := &yaml.Node{}
 	n.SetString(s)
+	switch strings.ToLower(s) {
+	case "y", "n", "yes", "no", "on", "off":
+		n.Style = yaml.DoubleQuotedStyle
+	}
 	return n
 }
 
