@@ -45,7 +45,7 @@ func (f *fleetFlags) open(cluster *clusterFlags, options ...fleet.Option) (*flee
 		}
 		members = append(members, fleet.Member{Name: context, Config: config})
 	}
-	return f.of(members, options...)
+	return f.of(members, append(options, fleet.SeparateServers(f.separate...))...)
 }
 
 // of are apiservers as the flags have them asked.
@@ -53,7 +53,7 @@ func (f *fleetFlags) of(members []fleet.Member, options ...fleet.Option) (*fleet
 	if f.metrics <= 0 {
 		return nil, usagef("flag --metrics-timeout is %s: it has to be over 0", f.metrics)
 	}
-	options = append(options, fleet.CanariesIn(f.canaries), fleet.MetricsTimeout(f.metrics), fleet.SeparateServers(f.separate...))
+	options = append(options, fleet.CanariesIn(f.canaries), fleet.MetricsTimeout(f.metrics))
 	all, err := fleet.New(members, clock.RealClock{}, options...)
 	if err != nil {
 		return nil, usagef("flag --apiservers: %w", err)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
@@ -40,8 +41,13 @@ says, and prove that none is left.
    FILE, and each KMS plugin that is written with has to be healthy and have the
    same key_id everywhere. An apiserver of this project tells it at
    /debug/encryption, any other by its /metrics and /readyz. Name each of them with
-   --apiservers: of one that is not named, nothing is known. If they disagree,
-   nothing is rewritten. They are asked again before each resource.
+   --apiservers: one that the cluster knows of and that is not named is an error,
+   unless it is excused with --without-apiservers. If they disagree, nothing is
+   rewritten. They are asked again before each resource.
+   Then each stores a Secret or ConfigMap in the namespace --canaries, which is
+   looked for in etcd and read through every other one, so that it is known that
+   this is their etcd and what they write with; and once more at the end. Of a
+   resource that alone is written with a provider an object is stored anew instead.
 2. etcd is walked for what is to be rewritten: plaintext of what is written
    encrypted, and what is under another key or key_id. --dry-run ends here.
 3. Each such object is updated through the apiserver with nothing but its own
@@ -59,7 +65,9 @@ step 2 leaves out what is done. With --state it does not list again what it
 listed, either.
 
 The user of the kubeconfig needs the verbs list, get and patch for the resources,
-and get for the nonResourceURLs /debug/encryption, /metrics and /readyz/*.
+get for the nonResourceURLs /debug/encryption, /metrics and /readyz/*, list for
+leases in kube-system and for endpointslices in default, and get, create, patch
+and delete for secrets and configmaps in the namespace --canaries.
 
 Exit codes:
   0  nothing is left to rewrite; with --dry-run, nothing is to be rewritten
@@ -112,20 +120,10 @@ func (m *migrateCommand) run(ctx context.Context) error {
 	if err := m.check(); err != nil {
 		return err
 	}
-	layout, err := m.source.layout()
+	layout, c, err := m.read()
 	if err != nil {
 		return err
 	}
-	c, err := readAny(m.config, m.in)
-	if err != nil {
-		return err
-	}
-	for _, resource := range m.parsedResources() {
-		if err := named(layout, c, resource); err != nil {
-			return err
-		}
-	}
-	m.warnOfNames(layout, c)
 	through, err := m.through()
 	if err != nil {
 		return err
@@ -155,6 +153,25 @@ func (m *migrateCommand) run(ctx context.Context) error {
 		return errors.New("interrupted: the same command goes on, and leaves out what is done")
 	}
 	return m.explained(err)
+}
+
+// read gives the configuration, and refuses resources that nothing is stored of.
+func (m *migrateCommand) read() (audit.Layout, *config.Configuration, error) {
+	layout, err := m.source.layout()
+	if err != nil {
+		return layout, nil, err
+	}
+	c, err := readAny(m.config, m.in)
+	if err != nil {
+		return layout, nil, err
+	}
+	for _, resource := range m.parsedResources() {
+		if err := named(layout, c, resource); err != nil {
+			return layout, nil, err
+		}
+	}
+	m.warnOfNames(layout, c)
+	return layout, c, nil
 }
 
 // do prints the plan, and what comes of it.

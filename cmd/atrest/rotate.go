@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/operate/audit"
@@ -38,17 +37,27 @@ machine: the same command goes on. It keeps its state in the folder --state, and
 beside it the configuration files as they were.
 
 The apiservers are contexts of a kubeconfig, one for each apiserver there is and
-with its own address, as any of them that is left out may write under the old
-key unseen. Objects are rewritten through --context, which may be a load balancer.
-The user needs get on the nonResourceURLs /debug/encryption, /metrics and
-/readyz/*; list, get and patch on what is encrypted; and, to see what an idle
-apiserver writes with, create, patch and delete on Secrets or ConfigMaps in the
-namespace of --canaries. With post on the nonResourceURL /debug/encryption/ask a
+with its own address. One that the cluster knows of, by its Lease or as an endpoint
+of the Service kubernetes, and that is not named is in the way of everything, unless
+--without-apiservers excuses it. Objects are rewritten through --context, which may
+be a load balancer.
+
+Before anything is changed, also with --plan, when the write key has changed, and
+before the old provider goes, each apiserver writes a canary, a Secret or ConfigMap
+in the namespace --canaries; it is looked for in etcd and read through every other
+apiserver. So it is known that etcd is theirs, what each writes with, and that each
+can read it. The canaries are deleted at the end.
+
+The user needs get on the nonResourceURLs /debug/encryption, /metrics and /readyz/*;
+list, get and patch on what is encrypted; get, create, patch and delete on Secrets
+and ConfigMaps in the namespace --canaries; list on leases in kube-system and on
+endpointslices in default. With post on the nonResourceURL /debug/encryption/ask a
 new key_id is known within seconds; without it, within a minute or so.
 
 Exit codes:
   0  finished, or the plan was printed
-  1  not finished: --timeout is over, or it was interrupted
+  1  not finished: --timeout is over, it was interrupted, or it was finished once
+     and the configuration in effect is another now
   2  it could not begin or go on: wrong flags, or something cannot be read`
 
 // rotate is what both kinds of rotation are told and do.
@@ -176,24 +185,11 @@ func (r *rotate) run(ctx context.Context, kind rollout.Kind) error {
 		return err
 	}
 	defer from.Close()
-	to, err := r.cluster.config("")
+	all, store, err := r.rotation(from, folder)
 	if err != nil {
 		return err
 	}
-	through, err := r.fleet.of([]fleet.Member{{Name: cmp.Or(r.cluster.context, to.Host), Config: to}})
-	if err != nil {
-		return err
-	}
-	store, err := r.store(from, to, folder)
-	if err != nil {
-		return err
-	}
-	replaced, err := r.replacements()
-	if err != nil {
-		return err
-	}
-	all := &rollout.Rotation{Kind: kind, Apiservers: r.fleet.apiservers, Fleet: apiservers, Files: r.files(),
-		Cluster: store.Cluster, Through: through, Folder: folder, Times: r.fill, Without: r.fleet.without, Replaced: replaced}
+	all.Kind, all.Fleet = kind, apiservers
 	defer r.clean(ctx, apiservers)
 	prepared, err := all.Prepare(ctx)
 	switch {
@@ -222,21 +218,34 @@ func (r *rotate) replacements() ([]rollout.Replaced, error) {
 	return all, nil
 }
 
-// store is what is stored.
-func (r *rotate) store(from source, to *rest.Config, folder *rollout.Folder) (*reencrypt.Store, error) {
+// rotation is one of the files and the cluster, and of what is stored there.
+func (r *rotate) rotation(from source, folder *rollout.Folder) (*rollout.Rotation, *reencrypt.Store, error) {
+	replaced, err := r.replacements()
+	if err != nil {
+		return nil, nil, err
+	}
 	layout, err := r.source.layout()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	to, err := r.cluster.config("")
+	if err != nil {
+		return nil, nil, err
+	}
+	through, err := r.fleet.of([]fleet.Member{{Name: cmp.Or(r.cluster.context, to.Host), Config: to}})
+	if err != nil {
+		return nil, nil, err
 	}
 	cluster, err := migrate.NewCluster(to, clock.RealClock{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &reencrypt.Store{
-		From: from, Walk: audit.Run, // a bar would be drawn over what is told
-		Audit:   audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list},
-		Cluster: cluster, How: r.how.options(), Checkpoints: folder.Checkpoints(),
-	}, nil
+	return &rollout.Rotation{Apiservers: r.fleet.apiservers, Files: r.files(), Cluster: cluster, Through: through, Folder: folder,
+			Times: r.fill, Without: r.fleet.without, Replaced: replaced}, &reencrypt.Store{
+			From: from, Walk: audit.Run, // a bar would be drawn over what is told
+			Audit:   audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list},
+			Cluster: cluster, How: r.how.options(), Checkpoints: folder.Checkpoints(),
+		}, nil
 }
 
 func (r *rotate) carryOut(ctx context.Context, prepared *rollout.Prepared, store *reencrypt.Store) error {
