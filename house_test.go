@@ -57,11 +57,13 @@ var rooms = map[string]room{
 	"operate/rotation/observe": {uses: []string{"healthz", "operate/rotation"}, never: []string{"k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/fleet":            {uses: []string{"healthz", "internal/hashed", "internal/kubeapi", "operate/rotation/..."}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
 	// These put them together.
-	"operate/reencrypt": {uses: []string{"config", "operate/audit", "operate/migrate", "operate/rotation"},
+	"operate/proof": {uses: []string{"operate/audit", "operate/fleet", "operate/migrate", "operate/rotation"},
 		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
-	"operate/retire": {uses: []string{"config", "internal/hashed", "operate/audit", "operate/rotation", "operate/rotation/observe"},
+	"operate/reencrypt": {uses: []string{"config", "operate/audit", "operate/fleet", "operate/migrate", "operate/proof", "operate/rotation"},
 		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
-	"operate/rollout": {uses: []string{"config", "internal/filelock", "internal/hashed", "internal/wholefile", "operate/audit", "operate/fleet", "operate/migrate", "operate/reencrypt", "operate/rotation/..."},
+	"operate/retire": {uses: []string{"config", "internal/hashed", "operate/audit", "operate/fleet", "operate/proof", "operate/rotation", "operate/rotation/observe"},
+		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
+	"operate/rollout": {uses: []string{"config", "internal/filelock", "internal/hashed", "internal/wholefile", "operate/audit", "operate/fleet", "operate/migrate", "operate/proof", "operate/reencrypt", "operate/rotation/..."},
 		never: []string{"net/http", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"cmd/...": {uses: []string{"config", "internal/hashed", "operate/...", "cmd/..."}},
 

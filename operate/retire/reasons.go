@@ -64,7 +64,7 @@ func (e Evidence) againstBy(r Subject) []Reason {
 	}
 	for _, name := range slices.Sorted(slices.Values(e.Unnamed)) {
 		reasons = append(reasons, Reason{Kind: "not named", Where: "apiserver " + name,
-			Message: "is one of the cluster's and was not asked, so nobody knows what it writes with: name it among the apiservers"})
+			Message: "is one of the cluster's and was not asked, so nobody knows what it writes with: name it with --apiservers, or, if it is gone, excuse it with --without-apiservers"})
 	}
 	return reasons
 }
