@@ -404,17 +404,23 @@ func (p player) happenings(w liar, i int) []happening {
 			}
 		}})
 	}
+	if s.late != absent {
+		all = append(all, happening{"ends a write", func(w *liar, i int) {
+			w.objects[0], w.servers[i].late, w.servers[i].lateAge = w.servers[i].late, absent, 0
+		}})
+	}
+	return append(all, p.told(w, i)...)
+}
+
+// told are the lies about an apiserver.
+func (p player) told(w liar, i int) (all []happening) {
+	s := w.servers[i]
 	told := func(name string, do func(*liar, int)) {
 		all = append(all, happening{name, func(w *liar, i int) {
 			if w.lies > 0 {
 				w.lies--
 				do(w, i)
 			}
-		}})
-	}
-	if s.late != absent {
-		all = append(all, happening{"ends a write", func(w *liar, i int) {
-			w.objects[0], w.servers[i].late, w.servers[i].lateAge = w.servers[i].late, absent, 0
 		}})
 	}
 	switch {
