@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/reencrypt"
 	"github.com/kube-atrest/atrest/operate/rollout"
@@ -94,21 +92,30 @@ func (r *rotate) printPlan(ctx context.Context, prepared *rollout.Prepared, stor
 	if err != nil {
 		return err
 	}
-	if err := prepared.Identify(ctx, store, clock.RealClock{}); err != nil {
+	if err := prepared.Identify(ctx, store); err != nil {
 		return fmt.Errorf("it could not go on so: %w", err)
 	}
 	return nil
 }
 
-// doneText says what may go now, a line for each.
+// doneText says what was counted, and what may go now, a line for each.
 func doneText(done rotation.Done) string {
-	text := "finished: everything is stored under key_id " + printable(done.KeyID)
+	text := fmt.Sprintf("finished: %s under key_id %s", counted(int(done.Objects), "object"), printable(done.KeyID))
+	if done.Otherwise > 0 {
+		text += fmt.Sprintf(", and %d stored otherwise: atrest audit", done.Otherwise)
+	}
+	for _, etcd := range done.Etcds {
+		text += fmt.Sprintf("\n  counted: etcd cluster %x as of revision %d", etcd.Cluster, etcd.Revision)
+	}
 	for _, provider := range done.Providers {
 		text += fmt.Sprintf("\n  may be stopped: the plugin of provider %q", provider)
 	}
 	for _, keyID := range done.KeyIDs {
 		keyID = printable(keyID)
 		text += fmt.Sprintf("\n  may be disabled: key_id %s, when no backup of etcd needs it: atrest retire --key-id %s", keyID, keyID)
+	}
+	if done.Untold > 0 {
+		text += fmt.Sprintf("\n  no key_id may be disabled: %s stored by KMS v1, and which key they need is not known", counted(int(done.Untold), "object"))
 	}
 	return text
 }

@@ -188,10 +188,12 @@ func TestOfOtherResourcesAnObjectThatIsThereIsWritten(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "/registry/example.com/widgets/ns/2", shown.Key)
 	require.EqualValues(t, c.revision, shown.Version, "it was stored anew")
+	require.True(t, shown.Wrote)
 	shown, err = p.Show(t.Context(), "b", widgets, stale)
 	require.NoError(t, err)
 	require.Equal(t, "/registry/example.com/widgets/ns/1", shown.Key)
 	require.Equal(t, "new", shown.Form.Name)
+	require.False(t, shown.Wrote)
 
 	c = newCluster()
 	c.put("/registry/example.com/widgets/of-the-cluster", old)

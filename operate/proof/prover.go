@@ -45,8 +45,10 @@ type Shown struct {
 	Cluster uint64
 	// Form is how it is stored, which is how the apiserver stores such an object
 	// now: it wrote it, or it was told to and found that there is nothing to
-	// change, neither in the object nor in what it is stored under.
-	Form audit.Form
+	// change, neither in the object nor in what it is stored under. Wrote reports
+	// which.
+	Form  audit.Form
+	Wrote bool
 }
 
 // ErrNoObject says that of a resource there is no object to write, and that none can
@@ -115,17 +117,24 @@ func (p *Prover) version(ctx context.Context, r schema.GroupResource) (schema.Gr
 func (p *Prover) write(ctx context.Context, instance string, r schema.GroupVersionResource, stale func(audit.Form) bool) (Shown, error) {
 	if fleet.HasCanary(r.GroupResource()) {
 		written, err := p.Fleet.Write(ctx, instance, r.GroupResource())
-		return Shown{Written: written}, err
+		return Shown{Written: written, Wrote: true}, err
 	}
 	is, err := p.some(ctx, r.GroupResource(), stale)
 	if err != nil {
+		return Shown{}, err
+	}
+	before, err := p.Etcd.Find(ctx, is.key)
+	switch {
+	case errors.Is(err, audit.ErrNotFound):
+		return Shown{}, errOvertaken
+	case err != nil:
 		return Shown{}, err
 	}
 	written, err := p.Fleet.Touch(ctx, instance, r, is.namespace, is.name)
 	if apierrors.IsNotFound(err) {
 		return Shown{}, errOvertaken
 	}
-	return Shown{Written: written}, err
+	return Shown{Written: written, Wrote: written.Version > before.ModRevision}, err
 }
 
 // find looks for what was written in etcd.

@@ -162,7 +162,7 @@ func TestAnApiserverThatWasNotAskedTwiceIsAReason(t *testing.T) {
 	require.Equal(t, []string{once}, reasons(nil, seen, none))
 	require.Equal(t, []string{once}, reasons(nil, none, seen))
 	require.Equal(t, []string{"no answer, apiservers: none was asked, so nobody knows what they write with: name each"}, reasons(nil, none, none))
-	const unnamed = "is one of the cluster's and was not asked, so nobody knows what it writes with: name it among the apiservers"
+	const unnamed = "is one of the cluster's and was not asked, so nobody knows what it writes with: name it with --apiservers, or, if it is gone, excuse it with --without-apiservers"
 	require.Equal(t, []string{"not named, apiserver b: " + unnamed, "not named, apiserver c: " + unnamed}, reasons([]string{"c", "b"}, seen, seen))
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/fleet"
@@ -210,13 +209,13 @@ func needsOf(r schema.GroupResource, verbs ...string) []fleet.Need {
 func (p *Prepared) Drive(ctx context.Context, store *reencrypt.Store, w Watcher, o drive.Options) (rotation.Done, error) {
 	r := p.rotation
 	o.Save = r.Folder.save
-	return r.Kind.drive(ctx, p.world(store, w, o.Clock), p.State, o)
+	return r.Kind.drive(ctx, p.world(store, w), p.State, o)
 }
 
 // Identify shows of each apiserver what it writes with now and that etcd is its own,
 // and has objects written for that. What is not so is the error.
-func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store, clk clock.PassiveClock) error {
-	w := p.world(store, nil, clk)
+func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store) error {
+	w := p.world(store, nil)
 	problems := []error{proof.Named(ctx, w.fleet, w.without)}
 	seen := w.Observe(ctx)
 	for _, apiserver := range p.rotation.Apiservers {
@@ -234,11 +233,11 @@ func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store, clk clo
 	return errors.Join(problems...)
 }
 
-func (p *Prepared) world(store *reencrypt.Store, w Watcher, clk clock.PassiveClock) *world {
+func (p *Prepared) world(store *reencrypt.Store, w Watcher) *world {
 	r := p.rotation
 	store.Audit.Names = p.found.names
 	return &world{
-		fleet: r.Fleet, store: store, watcher: w, clock: clk, without: r.Without, samples: maps.Clone(p.found.samples), providers: r.Kind.providers(),
+		fleet: r.Fleet, store: store, watcher: w, without: r.Without, samples: maps.Clone(p.found.samples), providers: r.Kind.providers(),
 		prover: &proof.Prover{Fleet: r.Fleet, Etcd: store.From, Layout: store.Audit.Layout, Names: p.found.names, Version: r.Cluster.Version},
 		stages: stages{files: r.Files, hashes: p.State.Plan.Configs, copies: r.Folder.copies()},
 	}

@@ -14,7 +14,7 @@ import (
 
 // Canary shows what an apiserver writes with.
 func (w *world) Canary(ctx context.Context, c rotation.Canary) (rotation.Shown, error) {
-	shown := rotation.Shown{At: w.clock.Now(), Identities: rotation.Identities(w.seen), KeyIDs: map[string]string{}}
+	shown := rotation.Shown{KeyIDs: map[string]string{}}
 	for _, provider := range c.Providers {
 		if err := w.show(ctx, &shown, c.Instance, provider); err != nil {
 			return rotation.Shown{}, err
@@ -44,6 +44,9 @@ func (w *world) show(ctx context.Context, shown *rotation.Shown, apiserver, prov
 			return fmt.Errorf("apiserver %s stores %s under key_id %s, and others under %s: it is tried again", apiserver, found.Key, found.Form.KeyIDHash, had)
 		}
 		shown.KeyIDs[provider] = found.Form.KeyIDHash
+		if !found.Wrote {
+			shown.Already = append(shown.Already, provider)
+		}
 		shown.Resources = append(shown.Resources, resource.String())
 		if !slices.Contains(shown.Etcds, found.Cluster) {
 			shown.Etcds = append(shown.Etcds, found.Cluster)

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
@@ -29,7 +28,6 @@ type world struct {
 	samples   proof.Samples
 	providers []string // of the rotation
 	watcher   Watcher
-	clock     clock.PassiveClock
 	// without are apiservers that are known to exist and are not of the rotation.
 	without []string
 	// seen is what the apiservers told last.

@@ -115,8 +115,9 @@ func (v *view) converged(providers []string, since time.Time) string {
 func (v *view) proven(providers []string, keyID string, since time.Time) {
 	for _, name := range v.expected {
 		for _, provider := range providers {
-			p := v.usable[name].Providers[provider]
-			if slices.Contains(v.shown[name].Nothing, provider) { // nor could it be
+			p, shown := v.usable[name].Providers[provider], v.shown[name]
+			idle := slices.Contains(shown.Already, provider) && !p.WroteAt.After(shown.At)
+			if idle || slices.Contains(shown.Nothing, provider) { // nor could it be
 				continue
 			}
 			if p.WroteKeyID != keyID || p.WroteAt.Before(since) {

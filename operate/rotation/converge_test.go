@@ -146,6 +146,25 @@ func TestWhatWasNotShownIsSaid(t *testing.T) {
 	}
 }
 
+// What is stored so already, an apiserver does not write again: that it leaves it is
+// enough, unless it wrote something else since.
+func TestWhatIsStoredSoAlreadyNeedsNoWrite(t *testing.T) {
+	all := three(func(map[string]rotation.Instance) {})
+	expected := rotation.Expected{Instances: []string{"a", "b", "c"}, Providers: []string{"kms"}, MaxAge: time.Minute}
+	for wrote, keyID := range map[string]string{"": keyB, keyA: keyB} {
+		all["b"] = with(all["b"], func(p *rotation.Provider) { p.WroteKeyID, p.WroteAt = wrote, start.Add(-time.Second) })
+		o := showing(all)
+		shown := o.Shown["b"]
+		require.NotEqual(t, keyID, rotation.Converge(expected, o, start).KeyID)
+		shown.Already = []string{"kms"}
+		o.Shown["b"] = shown
+		require.Equal(t, keyID, rotation.Converge(expected, o, start).KeyID)
+		all["b"] = with(all["b"], func(p *rotation.Provider) { p.WroteAt = start.Add(time.Second) })
+		o.Instances = all
+		require.Empty(t, rotation.Converge(expected, o, start).KeyID)
+	}
+}
+
 // Where nothing is stored with a provider, and nothing can be, no write is waited for.
 func TestNothingToShowIsNoReasonToWait(t *testing.T) {
 	all := three(func(map[string]rotation.Instance) {})

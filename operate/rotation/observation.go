@@ -88,6 +88,9 @@ type Shown struct {
 	// the etcd clusters in which they were found. A count has to have all of them.
 	Resources []string `json:"resources,omitempty"`
 	Etcds     []uint64 `json:"etcds,omitempty"`
+	// Already are the providers of which all objects were stored anew before, so that
+	// the instance was shown to leave one as it is, and wrote none.
+	Already []string `json:"already,omitempty"`
 	// Nothing are the providers asked for of which there was no object to write, nor
 	// one that could be made. That is no proof where a count finds one.
 	Nothing []string `json:"nothing,omitempty"`
