@@ -21,6 +21,8 @@ type Evidence struct {
 	Apiservers [2]map[string]rotation.Instance
 	// Unnamed are apiservers that the cluster has and that are not among those.
 	Unnamed []string
+	// Untold is why it is not known which there are, empty if it is.
+	Untold string
 	// Unshown is, of those of which it was not shown that they store in Etcd, why.
 	Unshown map[string]string
 }
@@ -63,7 +65,7 @@ func Gather(ctx context.Context, prover *proof.Prover, without []string,
 	e.Apiservers[1] = prover.Fleet.Observe(ctx)
 	unnamed, err := proof.Unnamed(ctx, prover.Fleet, without)
 	if err != nil {
-		return Evidence{}, err
+		e.Untold = err.Error()
 	}
 	for _, other := range unnamed {
 		e.Unnamed = append(e.Unnamed, other.Name)

@@ -62,6 +62,9 @@ func (e Evidence) againstBy(r Subject) []Reason {
 		reasons = append(reasons, Reason{Kind: "no answer", Where: "apiserver " + name,
 			Message: "nobody knows whether it stores in what was counted: " + e.Unshown[name]})
 	}
+	if e.Untold != "" {
+		reasons = append(reasons, Reason{Kind: "no answer", Where: "other apiservers", Message: "nobody knows whether there are any: " + e.Untold})
+	}
 	for _, name := range slices.Sorted(slices.Values(e.Unnamed)) {
 		reasons = append(reasons, Reason{Kind: "not named", Where: "apiserver " + name,
 			Message: "is one of the cluster's and was not asked, so nobody knows what it writes with: name it with --apiservers, or, if it is gone, excuse it with --without-apiservers"})

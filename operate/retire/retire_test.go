@@ -215,7 +215,7 @@ type apiservers struct {
 }
 
 func (a *apiservers) Names() []string                               { return []string{"a"} }
-func (a *apiservers) Others(context.Context) ([]fleet.Other, error) { return a.others, nil }
+func (a *apiservers) Others(context.Context) ([]fleet.Other, error) { return a.others, a.lost }
 func (a *apiservers) Observe(context.Context) map[string]rotation.Instance {
 	a.order = append(a.order, "ask")
 	return map[string]rotation.Instance{"a": {Process: fmt.Sprint(len(a.order))}}
@@ -268,6 +268,7 @@ func TestApiserversAreAskedBeforeTheCountAndAfter(t *testing.T) {
 	answer := e.Answer(Subject{Provider: "kms"}, 1)
 	require.False(t, answer.MayGo)
 	require.Contains(t, fmt.Sprint(answer.Reasons), "nobody knows whether it stores in what was counted: the etcd is another")
+	require.Contains(t, fmt.Sprint(answer.Reasons), "nobody knows whether there are any: the etcd is another")
 	require.Contains(t, fmt.Sprint(answer.Reasons), "{not named apiserver c is one of the cluster's")
 }
 

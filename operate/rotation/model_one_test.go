@@ -301,12 +301,14 @@ func oneStart(t *testing.T) one {
 }
 
 func TestTwoApiserversAndTwoKeysAreSearchedCompletely(t *testing.T) {
+	searched(t)
 	t.Parallel()
 	found := explore(oneStart(t), func(w one) []move[one] { return w.moves(rotation.Next) })
 	requireSound(t, found, func(w one) bool { return w.rotation.atEnd })
 }
 
 func TestTheModelCatchesABrokenMachine(t *testing.T) {
+	searched(t)
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		machine machine
