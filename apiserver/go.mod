@@ -3,6 +3,7 @@ module github.com/kube-atrest/atrest/apiserver
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/kube-atrest/atrest v0.0.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9

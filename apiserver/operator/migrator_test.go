@@ -42,8 +42,8 @@ func startTwo(t *testing.T, c cluster) *two {
 	w := &two{cluster: c, t: t, atrest: command(t)}
 	w.current, w.former = harness.Entry("secrets", kms, harness.Identity), harness.Entry("secrets", harness.Identity, kms)
 	w.file, w.its = harness.NewConfigFile(t, w.current), harness.NewConfigFile(t, w.former)
-	w.first = harness.Launch(t, harness.Spec{Program: harness.StockServer, Etcd: c, Flags: append(w.file.Flags(), migrationFlags()...)})
-	w.second = harness.Launch(t, harness.Spec{Program: harness.HurriedServer, Etcd: c, Flags: append(w.its.Flags(), migrationFlags()...)})
+	w.first = harness.Launch(t, harness.Spec{Program: harness.StockServer, Host: "first", Etcd: c, Flags: append(w.file.Flags(), migrationFlags()...)})
+	w.second = harness.Launch(t, harness.Spec{Program: harness.HurriedServer, Host: "second", Etcd: c, Flags: append(w.its.Flags(), migrationFlags()...)})
 	w.first.WaitFor("/readyz")
 	w.second.WaitFor("/readyz")
 	startMigrator(t, w.first)

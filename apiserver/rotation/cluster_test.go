@@ -98,7 +98,7 @@ func startCluster(t *testing.T, provider string, k keys, programs ...string) *cl
 		c.startPlugin(t, n, provider, k)
 		n.config = harness.NewConfigFileAt(t, filepath.Join(c.configs, name+".yaml"), c.entry(n, provider))
 		program := programs[min(i, len(programs)-1)]
-		n.Server = harness.Launch(t, harness.Spec{Program: program, Etcd: c.options, Flags: n.config.Flags()})
+		n.Server = harness.Launch(t, harness.Spec{Program: program, Host: name, Etcd: c.options, Flags: n.config.Flags()})
 	}
 	t.Cleanup(c.kill)    // nobody needs their orderly end
 	c.program = build(t) // before there is any load
