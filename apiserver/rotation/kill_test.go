@@ -143,7 +143,7 @@ func (k *killer) choose() victim {
 	provider := providers[k.random.IntN(len(providers))]
 	kinds := []victim{
 		{"atrest", k.command.Process, nobody, func(context.Context, time.Time) bool { return true }},
-		{"etcd", c.etcd, "", func(ctx context.Context, _ time.Time) bool { return c.current(ctx, k.load) }},
+		{"etcd", c.etcds[k.random.IntN(len(c.etcds))].Process, "", func(ctx context.Context, _ time.Time) bool { return c.current(ctx, k.load) }},
 		{n.name, n.Process, n.name, func(context.Context, time.Time) bool { return n.ready() }},
 		{"the plugin of " + provider + " of " + n.name, n.plugins[provider], n.name, func(_ context.Context, since time.Time) bool {
 			return n.reaches(provider, since)
