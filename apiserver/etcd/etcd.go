@@ -129,6 +129,8 @@ func (o Options) config() (*embed.Config, error) {
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*o.socket("etcd.sock")}, advertised
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*o.socket("etcd-peer.sock")}, advertised
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	// The cluster's id is made of this and of the addresses, which are all the same here.
+	cfg.InitialClusterToken = o.DataDir
 	cfg.UnsafeNoFsync = o.Volatile
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(log)
 	return cfg, nil

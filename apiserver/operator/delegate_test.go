@@ -23,11 +23,11 @@ func TestAServerWithoutMigrationsSaysSo(t *testing.T) {
 	require.ErrorIs(t, err, migrate.ErrNotServed)
 }
 
-// There is no kube-controller-manager here, so nobody takes a migration up. The
-// test says in its place how the migration ended; what the server checks of the
-// objects is real.
+// No kube-controller-manager runs here, so nobody takes a migration up. The test
+// says in its place how the migration ended; what the server checks of the objects
+// is real.
 func TestMigrationsOfARealServer(t *testing.T) {
-	r := newReal(t, harness.StockServer, "--feature-gates=StorageVersionMigrator=true", "--runtime-config=storagemigration.k8s.io/v1beta1=true")
+	r := newReal(t, harness.StockServer, migrationFlags()...)
 	d, err := r.api.Delegate(t.Context())
 	require.NoError(t, err)
 	w := migrate.Wanted{Resource: secrets, KeyID: "sha256:1", Round: 1, TakeUp: time.Millisecond}

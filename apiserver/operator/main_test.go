@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"maps"
 	"os"
 	"testing"
 
@@ -11,5 +12,7 @@ import (
 
 func TestMain(m *testing.M) {
 	rest.SetDefaultWarningHandler(rest.NoWarnings{}) // of a beta API, with every request
-	os.Exit(harness.Main(m, harness.Programs()))
+	programs := maps.Clone(harness.Programs())
+	programs[controllerManager] = runControllerManager
+	os.Exit(harness.Main(m, programs))
 }

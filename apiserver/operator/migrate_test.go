@@ -37,14 +37,32 @@ func secret(t *testing.T, namespace, name string) []byte {
 // kubeconfig is a file that leads to an apiserver.
 func kubeconfig(t *testing.T, c *rest.Config) string {
 	t.Helper()
+	return kubeconfigs(t, "it", map[string]*rest.Config{"it": c})
+}
+
+// kubeconfigs is one that has a context for each apiserver, by its name.
+func kubeconfigs(t *testing.T, current string, apiservers map[string]*rest.Config) string {
+	t.Helper()
 	k := clientcmdapi.NewConfig()
-	k.Clusters["it"] = &clientcmdapi.Cluster{Server: c.Host, CertificateAuthorityData: c.CAData, CertificateAuthority: c.CAFile}
-	k.AuthInfos["admin"] = &clientcmdapi.AuthInfo{Token: c.BearerToken}
-	k.Contexts["it"] = &clientcmdapi.Context{Cluster: "it", AuthInfo: "admin"}
-	k.CurrentContext = "it"
+	for name, c := range apiservers {
+		k.Clusters[name] = &clientcmdapi.Cluster{Server: c.Host, CertificateAuthorityData: c.CAData, CertificateAuthority: c.CAFile}
+		k.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: c.BearerToken}
+		k.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	}
+	k.CurrentContext = current
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, clientcmd.WriteToFile(*k, path))
 	return path
+}
+
+// createNamespaces makes those in which cluster.fill stores Secrets.
+func createNamespaces(t *testing.T, s *harness.Server) {
+	t.Helper()
+	for i := range 20 {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("namespace-%02d", i)}}
+		_, err := s.Kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
 }
 
 // All Secrets are under a former key_id; then none is, which the audit proves.
@@ -53,11 +71,7 @@ func TestEverySecretOfARealClusterIsRewritten(t *testing.T) {
 	c.fill(t, *objects)
 	require.NoError(t, c.plugin.Rotate(t.Context()))
 	server := harness.Start(t, harness.Spec{Program: harness.KubeAPIServer, Etcd: c, Flags: []string{"--encryption-provider-config=" + c.config}})
-	for i := range 20 {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("namespace-%02d", i)}}
-		_, err := server.Kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
-		require.NoError(t, err)
-	}
+	createNamespaces(t, server)
 	atrest := command(t)
 	args := func(verb string, more ...string) []string {
 		return append([]string{verb, "--config", c.config, "--endpoints", c.Endpoint(), "--rate", "0"}, more...)

@@ -21,6 +21,16 @@ func value(name string, number int) []byte {
 	return fmt.Appendf(nil, "%d %s %s %s", number, name, password, strings.Repeat("0123456789", 80))
 }
 
+// numberOf is the number of the value that a Secret has, as far as one can be read off it.
+func numberOf(s *corev1.Secret) int {
+	head, _, _ := bytes.Cut(s.Data["value"], []byte(" "))
+	number, err := strconv.Atoi(string(head))
+	if err != nil {
+		return -1
+	}
+	return number
+}
+
 // book is what is known of every Secret: the numbers of the write that was acknowledged
 // last, and of the one that was tried last.
 type book struct {
@@ -94,10 +104,8 @@ func (m moment) check(s *corev1.Secret) error {
 	m.book.mu.Lock()
 	tried := m.book.tried[s.Name]
 	m.book.mu.Unlock()
-	got := s.Data["value"]
-	head, _, _ := bytes.Cut(got, []byte(" "))
-	number, err := strconv.Atoi(string(head))
-	if err != nil || !bytes.Equal(got, value(s.Name, number)) {
+	got, number := s.Data["value"], numberOf(s)
+	if !bytes.Equal(got, value(s.Name, number)) {
 		return fmt.Errorf("%w: %s holds %d bytes that begin with %.60q", errWrong, s.Name, len(got), got)
 	}
 	if number < m.acked[s.Name] || number > tried {

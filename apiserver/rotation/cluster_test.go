@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,16 +26,37 @@ import (
 // names are those of the apiservers, which the command knows them by too.
 var names = []string{"cp-1", "cp-2", "cp-3"}
 
-// cluster is a control plane of three apiservers on one etcd. Every process of it can be
-// killed.
+// cluster is a control plane of three apiservers on an etcd, or on two. Every process of
+// it can be killed.
 type cluster struct {
-	etcd    *harness.Process
-	client  *clientv3.Client
-	options etcd.Options
+	plan    plan
+	etcds   []*member
 	nodes   []*node
 	program string // atrest
 	sockets string // folder
 	configs string // folder
+}
+
+// plan says what a cluster is made of.
+type plan struct {
+	// provider writes, with these keys, and resources are what it writes.
+	provider  string
+	keys      keys
+	resources []string
+	// programs are those of the apiservers. The last one is also that of those for which
+	// none is named.
+	programs []string
+	// apart are resources of the core group that an etcd of their own holds.
+	apart []string
+}
+
+// member is an etcd, which holds these resources of the core group, or all others if there
+// are none.
+type member struct {
+	*harness.Process
+	options etcd.Options
+	client  *clientv3.Client
+	holds   []string
 }
 
 // node is an apiserver with its plugins by provider, and the file that names them.
@@ -80,30 +102,47 @@ func (k keys) copyTo(t *testing.T, other keys) {
 	require.NoError(t, os.Rename(other.Path()+".next", other.Path()))
 }
 
-// startCluster runs a cluster that writes Secrets with a provider of this name. The
-// programs are those of the apiservers; the last one is also that of those for which none
-// is named.
+// startCluster runs a cluster on one etcd that writes Secrets with a provider of this name.
 func startCluster(t *testing.T, provider string, k keys, programs ...string) *cluster {
 	t.Helper()
-	c := &cluster{
-		options: etcd.Options{DataDir: filepath.Join(t.TempDir(), "etcd"), SocketDir: harness.SocketDir(t)},
-		sockets: harness.SocketDir(t),
-		configs: t.TempDir(),
+	return plan{provider: provider, keys: k, resources: []string{"secrets"}, programs: programs}.start(t)
+}
+
+func (p plan) start(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{plan: p, sockets: harness.SocketDir(t), configs: t.TempDir()}
+	c.etcds = append(c.etcds, startMember(t, nil))
+	if p.apart != nil {
+		c.etcds = append(c.etcds, startMember(t, p.apart))
 	}
-	c.etcd = harness.Run(t, harness.EtcdMember, c.options.DataDir, c.options.SocketDir)
-	c.client = dial(t, c.options.Endpoint())
 	for i, name := range names {
 		n := &node{name: name, plugins: map[string]*harness.Process{}}
 		c.nodes = append(c.nodes, n)
-		c.startPlugin(t, n, provider, k)
-		n.config = harness.NewConfigFileAt(t, filepath.Join(c.configs, name+".yaml"), c.entry(n, provider))
-		program := programs[min(i, len(programs)-1)]
-		n.Server = harness.Launch(t, harness.Spec{Program: program, Etcd: c.options, Flags: n.config.Flags()})
+		c.startPlugin(t, n, p.provider, p.keys)
+		n.config = harness.NewConfigFileAt(t, filepath.Join(c.configs, name+".yaml"), c.entry(n, p.provider))
+		flags := append(n.config.Flags(), c.overrides()...)
+		n.Server = harness.Launch(t, harness.Spec{Program: p.programs[min(i, len(p.programs)-1)], Host: name, Etcd: c.etcds[0].options, Flags: flags})
 	}
 	t.Cleanup(c.kill)    // nobody needs their orderly end
 	c.program = build(t) // before there is any load
 	c.wait()
 	return c
+}
+
+func startMember(t *testing.T, holds []string) *member {
+	t.Helper()
+	options := etcd.Options{DataDir: filepath.Join(t.TempDir(), "etcd"), SocketDir: harness.SocketDir(t)}
+	return &member{harness.Run(t, harness.EtcdMember, options.DataDir, options.SocketDir), options, dial(t, options.Endpoint()), holds}
+}
+
+// overrides are the flags that say which etcd holds what, to an apiserver and to atrest.
+func (c *cluster) overrides() (flags []string) {
+	for _, m := range c.etcds {
+		for _, resource := range m.holds {
+			flags = append(flags, "--etcd-servers-overrides=/"+resource+"#"+m.options.Endpoint())
+		}
+	}
+	return flags
 }
 
 func dial(t *testing.T, endpoint string) *clientv3.Client {
@@ -189,13 +228,13 @@ func (c *cluster) endpoint(apiserver, provider string) string {
 	return "unix://" + filepath.Join(c.sockets, apiserver+"-"+provider+".sock")
 }
 
-// entry encrypts Secrets with the providers, in this order.
+// entry encrypts the resources with the providers, in this order.
 func (c *cluster) entry(n *node, providers ...string) string {
 	var all []string
 	for _, p := range providers {
 		all = append(all, fmt.Sprintf("kms: {apiVersion: v2, name: %s, endpoint: %q}", p, c.endpoint(n.name, p)))
 	}
-	return harness.Entry("secrets", append(all, harness.Identity)...)
+	return harness.Entry(strings.Join(c.plan.resources, ", "), append(all, harness.Identity)...)
 }
 
 // kubeconfig writes a file with a context for every apiserver, by its name.

@@ -3,6 +3,7 @@ package rotation
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 
 	"k8s.io/client-go/transport"
@@ -23,12 +24,19 @@ func (r *refusals) watch(apiserver string) transport.WrapperFunc {
 			switch {
 			case err != nil:
 				r.add("%s %s of %s: %v", request.Method, request.URL.Path, apiserver, err)
+			case contended(request, response):
 			case response.StatusCode >= http.StatusBadRequest:
 				r.add("%s %s of %s: %s", request.Method, request.URL.Path, apiserver, response.Status)
 			}
 			return response, err
 		})
 	}
+}
+
+// contended reports whether somebody else was just faster.
+func contended(request *http.Request, response *http.Response) bool {
+	return strings.Contains(request.URL.Path, "/namespaces/"+sharedNamespace+"/") &&
+		(response.StatusCode == http.StatusNotFound || response.StatusCode == http.StatusConflict)
 }
 
 func (r *refusals) add(format string, args ...any) {

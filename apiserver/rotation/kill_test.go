@@ -56,23 +56,7 @@ var unhurried = []string{"--rate", "1000"}
 // failed but those that could not be answered.
 func (c *cluster) killAtEveryStep(t *testing.T, load *load, command *command) {
 	t.Helper()
-	t.Logf("-seed=%d", *seed)
-	k := &killer{cluster: c, load: load, command: command, random: rand.New(rand.NewPCG(uint64(*seed), 0))}
-	var steps []rotation.Planned
-	until(t, "the rotation is finished", func() bool {
-		if s := command.state(t); s.Version > 0 {
-			steps = s.Steps()
-			k.meet(t, slices.IndexFunc(steps, func(p rotation.Planned) bool { return p.Now }))
-		}
-		k.strike(t)
-		return len(k.due) == 0 && command.finished(t)
-	})
-	k.away.Wait()
-	t.Logf("atrest rotate:\n%s", command.Log())
-	require.GreaterOrEqual(t, len(k.met), len(steps)-1, "a step was missed")
-	load.more(t, 20)
-	load.requireNoFailure(t)
-	c.requireRead(t, load)
+	newKiller(t, c, load, command).finish(t)
 }
 
 // killer kills a process at every step of a rotation, soon after it begins.
@@ -81,11 +65,46 @@ type killer struct {
 	load    *load
 	command *command
 	random  *rand.Rand
+	// onlyAtrest spares all others.
+	onlyAtrest bool
 
+	steps []rotation.Planned
 	met   []int // steps
 	kinds []int // those whose turn comes next
 	due   []time.Time
 	away  sync.WaitGroup // those that were killed and are not back yet
+}
+
+func newKiller(t *testing.T, c *cluster, load *load, command *command) *killer {
+	t.Helper()
+	t.Logf("-seed=%d", *seed)
+	return &killer{cluster: c, load: load, command: command, random: rand.New(rand.NewPCG(uint64(*seed), 0))}
+}
+
+// until kills until condition holds.
+func (k *killer) until(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	until(t, what, func() bool {
+		if s := k.command.state(t); s.Version > 0 {
+			k.steps = s.Steps()
+			k.meet(t, slices.IndexFunc(k.steps, func(p rotation.Planned) bool { return p.Now }))
+		}
+		k.strike(t)
+		return condition()
+	})
+}
+
+// finish kills until the rotation is finished. It requires that somebody was killed at
+// every step, and that no request failed but those that could not be answered.
+func (k *killer) finish(t *testing.T) {
+	t.Helper()
+	k.until(t, "the rotation is finished", func() bool { return len(k.due) == 0 && k.command.finished(t) })
+	k.away.Wait()
+	t.Logf("atrest rotate:\n%s", k.command.Log())
+	require.GreaterOrEqual(t, len(k.met), len(k.steps)-1, "a step was missed")
+	k.load.more(t, 20)
+	k.load.requireNoFailure(t)
+	k.cluster.requireRead(t, k.load)
 }
 
 // victim is a process to kill.
@@ -143,11 +162,14 @@ func (k *killer) choose() victim {
 	provider := providers[k.random.IntN(len(providers))]
 	kinds := []victim{
 		{"atrest", k.command.Process, nobody, func(context.Context, time.Time) bool { return true }},
-		{"etcd", c.etcd, "", func(ctx context.Context, _ time.Time) bool { return c.current(ctx, k.load) }},
+		{"etcd", c.etcds[k.random.IntN(len(c.etcds))].Process, "", func(ctx context.Context, _ time.Time) bool { return c.current(ctx, k.load) }},
 		{n.name, n.Process, n.name, func(context.Context, time.Time) bool { return n.ready() }},
 		{"the plugin of " + provider + " of " + n.name, n.plugins[provider], n.name, func(_ context.Context, since time.Time) bool {
 			return n.reaches(provider, since)
 		}},
+	}
+	if k.onlyAtrest {
+		return kinds[0]
 	}
 	if len(k.kinds) == 0 {
 		k.kinds = k.random.Perm(len(kinds))

@@ -34,6 +34,7 @@ const (
 // took it away.
 type load struct {
 	book    *book
+	history *history
 	clients []client
 	refused *refusals
 	stop    chan struct{}
@@ -52,6 +53,7 @@ type load struct {
 type client struct {
 	apiserver string
 	secrets   typedcorev1.SecretInterface
+	shared    typedcorev1.SecretInterface // those that all contend for
 }
 
 // outage is a time at which an apiserver, or all of them if it is empty, could not
@@ -65,7 +67,7 @@ type outage struct {
 // with the test at the latest.
 func startLoad(t *testing.T, c *cluster) *load {
 	t.Helper()
-	l := &load{book: newBook(), refused: &refusals{}, stop: make(chan struct{})}
+	l := &load{book: newBook(), history: newHistory(), refused: &refusals{}, stop: make(chan struct{})}
 	for _, n := range c.nodes {
 		config := rest.CopyConfig(n.Config)
 		config.Timeout = requestTimeout
@@ -73,7 +75,7 @@ func startLoad(t *testing.T, c *cluster) *load {
 		config.Wrap(l.refused.watch(n.name))
 		kube, err := kubernetes.NewForConfig(config)
 		require.NoError(t, err)
-		l.clients = append(l.clients, client{n.name, kube.CoreV1().Secrets(namespace)})
+		l.clients = append(l.clients, client{n.name, kube.CoreV1().Secrets(namespace), kube.CoreV1().Secrets(sharedNamespace)})
 	}
 	l.fill(t, *objects)
 	for n := range writers {
@@ -82,7 +84,10 @@ func startLoad(t *testing.T, c *cluster) *load {
 	for n := range readers {
 		l.ended.Go(func() { l.loop(n, l.read) })
 	}
-	t.Cleanup(l.end)
+	for n := range contenders {
+		l.ended.Go(func() { l.loop(n, l.contend) })
+	}
+	t.Cleanup(func() { l.requireLinearizable(t) })
 	return l
 }
 
@@ -140,17 +145,21 @@ func (l *load) write(n, i int, random *rand.Rand) {
 func (l *load) put(name string) error {
 	number := l.book.try(name)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{"value": value(name, number)}}
-	create, again, version := number == 1, false, ""
+	first, again, version := number == 1, false, ""
 	err := l.do("write "+name, func(ctx context.Context, c client) error {
-		if create {
+		if first {
+			call := l.history.now()
 			made, err := c.secrets.Create(ctx, secret, metav1.CreateOptions{})
+			l.history.add(namespace+"/"+name, create, number, call, err)
 			if !again || !apierrors.IsAlreadyExists(err) {
 				again, version = true, made.GetResourceVersion()
 				return err
 			}
-			create = false // an attempt that nobody answered was the one
+			first = false // an attempt that nobody answered was the one
 		}
+		call := l.history.now()
 		updated, err := c.secrets.Update(ctx, secret, metav1.UpdateOptions{})
+		l.history.add(namespace+"/"+name, update, number, call, err)
 		version = updated.GetResourceVersion()
 		return err
 	})

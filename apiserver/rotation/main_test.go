@@ -23,5 +23,6 @@ func TestMain(m *testing.M) {
 	programs := maps.Clone(harness.Programs())
 	programs[laggingPlugin] = runLaggingPlugin
 	programs[newestPlugin] = runNewestPlugin
+	programs[deafPlugin] = runDeafPlugin
 	os.Exit(harness.Main(m, programs))
 }

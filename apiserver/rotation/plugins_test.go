@@ -20,6 +20,9 @@ const (
 	// newestPlugin is in front of a KMS where all versions but the newest are disabled.
 	// Its arguments are the key file and the endpoint.
 	newestPlugin = "newest-plugin"
+	// deafPlugin is in front of a KMS that lets it encrypt and not decrypt. Its arguments
+	// are the key file and the endpoint.
+	deafPlugin = "deaf-plugin"
 )
 
 func runLaggingPlugin() int {
@@ -37,6 +40,14 @@ func runNewestPlugin() int {
 		return harness.Ended(err)
 	}
 	return harness.Ended(harness.Serve(os.Args[2], newest{keys}))
+}
+
+func runDeafPlugin() int {
+	keys, err := keyfile.At(os.Args[1]).Open()
+	if err != nil {
+		return harness.Ended(err)
+	}
+	return harness.Ended(harness.Serve(os.Args[2], deaf{keys}))
 }
 
 type lagging struct {
@@ -59,4 +70,10 @@ func (n newest) Decrypt(ctx context.Context, uid string, sealed kmsplugin.Sealed
 		return nil, fmt.Errorf("%w: version %s is disabled", kmsplugin.ErrUnknownKey, sealed.KeyID)
 	}
 	return n.Service.Decrypt(ctx, uid, sealed)
+}
+
+type deaf struct{ kmsplugin.Service }
+
+func (deaf) Decrypt(context.Context, string, kmsplugin.Sealed) ([]byte, error) {
+	return nil, errors.New("permission denied")
 }

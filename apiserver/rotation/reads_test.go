@@ -3,6 +3,7 @@ package rotation
 import (
 	"context"
 	"math/rand/v2"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,8 +44,11 @@ func fromEtcd() string { return "" }
 // get is the request for one Secret of at least a version, or from etcd if that is empty.
 func (l *load) get(name string, version func() string) func(context.Context, client) error {
 	return func(ctx context.Context, c client) error {
-		at := l.book.open()
-		secret, err := c.secrets.Get(ctx, name, metav1.GetOptions{ResourceVersion: version()})
+		at, call, newer := l.book.open(), l.history.now(), version()
+		secret, err := c.secrets.Get(ctx, name, metav1.GetOptions{ResourceVersion: newer})
+		if newer == "" {
+			l.history.add(namespace+"/"+name, get, numberOf(secret), call, err)
+		}
 		if err != nil {
 			return err
 		}
@@ -55,7 +59,7 @@ func (l *load) get(name string, version func() string) func(context.Context, cli
 // list is the request for all Secrets.
 func (l *load) list(options func() metav1.ListOptions) func(context.Context, client) error {
 	return func(ctx context.Context, c client) error {
-		at, o := l.book.open(), options()
+		at, call, o := l.book.open(), l.history.now(), options()
 		var all []corev1.Secret
 		for {
 			page, err := c.secrets.List(ctx, o)
@@ -64,9 +68,22 @@ func (l *load) list(options func() metav1.ListOptions) func(context.Context, cli
 			}
 			all = append(all, page.Items...)
 			if page.Continue == "" {
+				l.listed(all, options(), call)
 				return at.checkAll(all)
 			}
 			o.Continue = page.Continue
 		}
 	}
+}
+
+// listed notes a list that has to show what was written before it was asked for.
+func (l *load) listed(all []corev1.Secret, o metav1.ListOptions, call time.Duration) {
+	if o.ResourceVersion != "" {
+		return
+	}
+	numbers := map[string]int{}
+	for i := range all {
+		numbers[all[i].Name] = numberOf(&all[i])
+	}
+	l.history.addAll(numbers, call)
 }

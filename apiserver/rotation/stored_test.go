@@ -20,27 +20,37 @@ const patience = 6 * time.Minute
 // under is what an object is stored with.
 type under struct{ provider, keyID string }
 
-// stored counts what is in etcd, as the bytes there say, and requires that none of it can
-// be read there.
+// stored counts what is encrypted, in every etcd and under every prefix, as the bytes there
+// say. It requires that no Secret can be read there.
 func (c *cluster) stored(t *testing.T) map[under]int {
 	t.Helper()
-	found, err := c.client.Get(t.Context(), "/registry/secrets/", clientv3.WithPrefix())
-	require.NoError(t, err)
 	counts := map[under]int{}
-	for _, kv := range found.Kvs {
-		require.NotContains(t, string(kv.Value), password)
-		rest, sealed := strings.CutPrefix(string(kv.Value), "k8s:enc:kms:v2:")
-		require.True(t, sealed, "%s is not sealed", kv.Key)
-		provider, payload, _ := strings.Cut(rest, ":")
-		object, err := stored.Parse([]byte(payload))
-		require.NoError(t, err, "%s", kv.Key)
-		counts[under{provider, object.Source.KeyID}]++
+	for _, m := range c.etcds {
+		found, err := m.client.Get(t.Context(), "", clientv3.WithPrefix())
+		require.NoError(t, err)
+		for _, kv := range found.Kvs {
+			rest, sealed := strings.CutPrefix(string(kv.Value), "k8s:enc:kms:v2:")
+			require.True(t, sealed || !strings.Contains(string(kv.Key), "/secrets/"), "%s is not sealed", kv.Key)
+			require.NotContains(t, string(kv.Value), password)
+			if sealed {
+				counts[underOf(t, string(kv.Key), rest)]++
+			}
+		}
 	}
 	return counts
 }
 
+// underOf is what a value says before its ciphertext, without the prefix of all.
+func underOf(t *testing.T, key, value string) under {
+	t.Helper()
+	provider, payload, _ := strings.Cut(value, ":")
+	object, err := stored.Parse([]byte(payload))
+	require.NoError(t, err, "%s", key)
+	return under{provider, object.Source.KeyID}
+}
+
 // requireStored requires that all Secrets that the load made are there, and that nothing
-// is stored in another way.
+// is encrypted in another way.
 func (c *cluster) requireStored(t *testing.T, l *load, provider, keyID string) {
 	t.Helper()
 	l.end()

@@ -38,6 +38,9 @@ func Program(programs map[string]func() int) (program func() int, started bool) 
 	if !known {
 		return func() int { return Ended(fmt.Errorf("%s=%q is not a program of this binary", programVariable, name)) }, true
 	}
+	if err := beHost(); err != nil {
+		return func() int { return Ended(fmt.Errorf("take the name of a host: %w", err)) }, true
+	}
 	go func() {
 		// The parent holds the other end open and writes nothing: this returns when it is
 		// gone.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -56,6 +57,9 @@ type Spec struct {
 	Etcd interface{ Endpoint() string }
 	// Flags stand behind those that every local server needs.
 	Flags []string
+	// Host, if set, is what the server's host is called. Its identity, in its Lease and
+	// its metrics, is made of that: servers of one cluster need one each.
+	Host string
 }
 
 // Server is a kube-apiserver in a process of its own, and clients for its administrator.
@@ -92,7 +96,13 @@ func Launch(t *testing.T, spec Spec) *Server {
 	require.NoError(t, err)
 	s.probe, err = local.NewProbe(s.Config)
 	require.NoError(t, err)
-	s.Process = Run(t, spec.Program, append(flags, spec.Flags...)...)
+	s.Process = run(t, spec.Program, func(ctx context.Context) (*exec.Cmd, error) {
+		command, err := Command(ctx, spec.Program, append(flags, spec.Flags...)...)
+		if err == nil && spec.Host != "" {
+			onHost(command, spec.Host)
+		}
+		return command, err
+	})
 	return s
 }
 
