@@ -10,7 +10,7 @@ import (
 // What the command says, in its words. A test that holds it to something knows them from
 // here.
 const (
-	saysFinished = "finished: everything is stored under"
+	saysFinished = "finished: "
 	saysStop     = "may be stopped"
 	saysDisable  = "may be disabled"
 	saysLeft     = "waiting: left"

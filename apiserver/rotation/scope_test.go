@@ -16,9 +16,6 @@ import (
 // under a prefix that nobody told of, and the new plugin of cp-2 cannot decrypt. Nothing
 // may go while that is so, however often the command is killed.
 func TestARotationKnowsItsWholeScope(t *testing.T) {
-	if !*long {
-		t.Skip("it takes a minute: run it with -long")
-	}
 	old, new := newKeys(t), newKeys(t)
 	c := plan{provider: "old", keys: old, resources: []string{"secrets", "configmaps"}, programs: []string{harness.HurriedServer}, apart: []string{"secrets"}}.start(t)
 	c.startPlugins(t, "new", new)

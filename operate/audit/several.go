@@ -73,37 +73,31 @@ func (s *Several) holder(key string) int {
 	return s.holders[r]
 }
 
-// Read begins a walk through all stores, of each as of its own revision. Two that
-// turn out to be one cluster are walked once.
+// Read begins a walk through all stores, of each as of its own revision. That two
+// have one cluster id does not make them one: it comes of names and a token, which
+// etcds of one making may share. So one that is named twice is counted twice.
 func (s *Several) Read(ctx context.Context, prefix string) (*Contents, error) {
 	all := &Contents{}
 	var walks []*Contents
-	first := make([]int, len(s.stores)) // the first store that is of the same cluster
-	for i, store := range s.stores {
+	for _, store := range s.stores {
 		contents, err := store.Read(ctx, prefix)
 		if err != nil {
 			return nil, err
 		}
 		walks = append(walks, contents)
-		first[i] = slices.IndexFunc(walks, func(w *Contents) bool { return w == contents || w.Cluster == contents.Cluster && w.Cluster != 0 })
-		if first[i] == i {
-			all.Total += contents.Total
-			all.Parts = append(all.Parts, Part{store.String(), contents.Cluster, contents.Revision, contents.Total})
-		}
+		all.Total += contents.Total
+		all.Parts = append(all.Parts, Part{store.String(), contents.Cluster, contents.Revision, contents.Total})
 	}
 	all.Cluster, all.Revision = walks[0].Cluster, walks[0].Revision
-	all.Objects = s.objects(walks, first)
+	all.Objects = s.objects(walks)
 	return all, nil
 }
 
-func (s *Several) objects(walks []*Contents, first []int) iter.Seq2[Object, error] {
+func (s *Several) objects(walks []*Contents) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
 		for i, walk := range walks {
-			if first[i] != i {
-				continue
-			}
 			for object, err := range walk.Objects {
-				if err == nil && strings.HasPrefix(object.Key, s.layout.Prefix()) && first[s.holder(object.Key)] != i {
+				if err == nil && s.astray(object.Key, i, walks) {
 					object.Astray = s.stores[i].String()
 				}
 				if !yield(object, err) || err != nil {
@@ -112,4 +106,12 @@ func (s *Several) objects(walks []*Contents, first []int) iter.Seq2[Object, erro
 			}
 		}
 	}
+}
+
+// astray reports whether no apiserver looks for a key in the i-th store. The holder
+// may be the same etcd by another name.
+func (s *Several) astray(key string, i int, walks []*Contents) bool {
+	holder := s.holder(key)
+	same := holder == i || walks[holder].Cluster != 0 && walks[holder].Cluster == walks[i].Cluster
+	return !same && strings.HasPrefix(key, s.layout.Prefix())
 }

@@ -264,7 +264,7 @@ func TestFind(t *testing.T) {
 	s := dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}})
 	entry, err := s.Find(t.Context(), "/registry/secrets/000001")
 	require.NoError(t, err)
-	require.Equal(t, etcd.Entry{Key: "/registry/secrets/000001", Value: []byte("vvvvv"), ModRevision: 3}, entry)
+	require.Equal(t, etcd.Entry{Key: "/registry/secrets/000001", Value: []byte("vvvvv"), ModRevision: 3, Cluster: server.Cluster()}, entry)
 	require.False(t, server.Requests()[0].Serializable, "a member that lags would not know better")
 	server.After(func(r *pb.RangeResponse) {
 		if r.Count > 0 {
