@@ -48,7 +48,7 @@ var rooms = map[string]room{
 		never: []string{"os", "net/...", "k8s.io/klog/..."}},
 
 	// What looks after a fleet, each of use alone, and the command above.
-	"operate/audit/...":        {uses: []string{"config", "providers", "envelope", "internal/stored", "operate/audit/..."}, never: []string{"k8s.io/klog/..."}},
+	"operate/audit/...":        {uses: []string{"config", "providers", "envelope", "internal/hashed", "internal/stored", "operate/audit/..."}, never: []string{"k8s.io/klog/..."}},
 	"operate/preflight":        {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/plugin", "internal/stored"}, never: []string{"k8s.io/klog/..."}},
 	"operate/migrate":          {uses: []string{"internal/kubeapi", "internal/wholefile"}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
 	"operate/rotation":         {never: []string{"os", "net/...", "k8s.io/..."}},

@@ -41,6 +41,9 @@ type Health struct {
 	// it has sealed.
 	DEKCreated time.Time
 	DEKWrites  uint64
+	// DEKHash is sha256:<hex> of how the write DEK is stored, sealed and with its
+	// key_id, at the end of every object that is written with it.
+	DEKHash string
 	// CachedDEKs is how many unwrapped DEKs are held for reading.
 	CachedDEKs int
 	// Reads is how many values were opened since the provider was made, and

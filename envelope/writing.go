@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/internal/plugin"
 	"github.com/kube-atrest/atrest/internal/stored"
 )
@@ -310,4 +311,5 @@ func (w *writer) into(h *Health) {
 	h.KeyIDHash = HashKeyID(now.dek.keyID)
 	h.DEKCreated = now.dek.opener.since
 	h.DEKWrites = now.dek.uses().spent()
+	h.DEKHash = hashed.Name(now.dek.tail)
 }

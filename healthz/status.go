@@ -81,6 +81,9 @@ type Provider struct {
 	// many values it has sealed.
 	DEKCreated time.Time `json:"dekCreated,omitzero"`
 	DEKWrites  uint64    `json:"dekWrites,omitempty"`
+	// DEKHash is sha256:<hex> of that DEK as it is stored, sealed, with every object
+	// that is written with it: so it is found in etcd which objects those are.
+	DEKHash string `json:"dekHash,omitempty"`
 	// LastHealthy is when the plugin was last asked and found well.
 	LastHealthy time.Time `json:"lastHealthy,omitzero"`
 	// WritesUntil is until when writing goes on if the plugin is not found well

@@ -23,7 +23,7 @@ func (t *Transformers) Health() []healthz.Provider {
 func told(h envelope.Health) healthz.Provider {
 	p := healthz.Provider{
 		Role: healthz.Reads, Problem: string(h.Problem), Since: h.Since,
-		KeyIDHash: h.KeyIDHash, DEKCreated: h.DEKCreated, DEKWrites: h.DEKWrites, LastHealthy: h.LastHealthy,
+		KeyIDHash: h.KeyIDHash, DEKCreated: h.DEKCreated, DEKWrites: h.DEKWrites, DEKHash: h.DEKHash, LastHealthy: h.LastHealthy,
 		WritesUntil: h.WritesUntil, CachedDEKs: h.CachedDEKs, Reads: h.Reads, LastRead: h.LastRead,
 	}
 	if h.Writes {

@@ -20,7 +20,7 @@ func (f *fleetFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.apiservers, "apiservers", nil,
 		"contexts of the kubeconfig, by commas: one for each apiserver there is, with its own address and not that of a load balancer")
 	flags.StringSliceVar(&f.without, "without-apiservers", nil,
-		"apiservers that the cluster still knows of and that are gone, or not to be asked, by commas: the names that the error calls them by")
+		"apiservers that the cluster still knows of and that are gone, or not to be asked, by commas: the names that the error calls them by; any-other if it is known that there are no others, as of aggregated apiservers, of which no Leases tell")
 	flags.StringSliceVar(&f.separate, "separate-apiservers", nil,
 		"apiservers of --apiservers that are different ones though they tell the same identity, by commas")
 	flags.StringVar(&f.canaries, "canaries", "kube-system", "namespace for the Secrets and ConfigMaps that are written to see what an apiserver writes")

@@ -142,7 +142,9 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 	}
 	defer from.Close()
 	prover := &proof.Prover{Fleet: apiservers, Etcd: from, Layout: o.Layout}
-	return retire.Gather(ctx, prover, r.fleet.without, func(ctx context.Context) (etcd retire.Stock, snapshots []retire.Stock, err error) {
+	return retire.Gather(ctx, prover, r.fleet.without, func(ctx context.Context, deks []string) (etcd retire.Stock, snapshots []retire.Stock, err error) {
+		o := o
+		o.DEKs = deks
 		r.clean(ctx, apiservers) // what was written to be shown is not to be counted
 		if etcd, err = r.count(ctx, from, o); err != nil {
 			return etcd, nil, err

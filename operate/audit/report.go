@@ -31,6 +31,8 @@ type Report struct {
 	// there is outside the layout's prefix.
 	Everywhere bool        `json:"everywhere,omitempty"`
 	Elsewhere  []Elsewhere `json:"elsewhere,omitempty"`
+	// DEKs are those of [Options.DEKs] that an object is stored under.
+	DEKs []string `json:"-"`
 	// Opened reports whether each object was to be opened.
 	Opened bool `json:"opened"`
 }

@@ -3,11 +3,14 @@ package audit
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
+
+	"github.com/kube-atrest/atrest/internal/hashed"
 )
 
 // DefaultMaxListed is how many etcd keys are listed of each row and problem.
@@ -35,6 +38,9 @@ type Options struct {
 	// Each, if set, is told of every object, by the goroutine of the walk: its
 	// resource, its etcd key and how it is stored.
 	Each func(r schema.GroupResource, key string, f Form)
+	// DEKs are the hashes of DEKs, as [healthz.Provider.DEKHash], that are looked for:
+	// see [Report.DEKs].
+	DEKs []string
 	// Rate is how many objects are read in a second at most; default no limit.
 	Rate int
 	// MaxListed is how many etcd keys are listed of each row and problem.
@@ -96,6 +102,7 @@ type walk struct {
 	pace        pace
 	contents    []*Contents
 	done, total int64
+	found       []string // of DEKs
 }
 
 // prefixes are those of the keys to walk.
@@ -151,6 +158,7 @@ func (w *walk) report() *Report {
 	if prefixes := w.prefixes(); len(prefixes) == 1 && !w.Everywhere {
 		r.Prefix = prefixes[0]
 	}
+	r.DEKs = w.found
 	first := w.contents[0]
 	r.Cluster, r.Revision = first.Cluster, first.Revision
 	for _, contents := range w.contents {
@@ -175,8 +183,19 @@ func (w *walk) inspect(ctx context.Context, object Object) {
 		opening = w.Open(ctx, resource, object)
 	}
 	w.tally.add(object, resource, known, i, opening)
+	w.look(i.WrappedDEK)
 	if w.Each != nil {
 		w.Each(resource, object.Key, i.Form)
+	}
+}
+
+// look notes a DEK that is looked for.
+func (w *walk) look(wrapped []byte) {
+	if len(w.DEKs) == 0 || len(wrapped) == 0 {
+		return
+	}
+	if dek := hashed.Name(wrapped); slices.Contains(w.DEKs, dek) && !slices.Contains(w.found, dek) {
+		w.found = append(w.found, dek)
 	}
 }
 

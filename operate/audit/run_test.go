@@ -22,6 +22,19 @@ import (
 	"github.com/kube-atrest/atrest/operate/audit"
 )
 
+// An apiserver tells the hash of the DEK that it writes with, and it is found.
+func TestADEKThatAnApiserverTellsOfIsFound(t *testing.T) {
+	plugin := faultplugin.Start(t)
+	c := parseRules(t, rule("secrets", kmsV2("vault", plugin.Endpoint())))
+	first, second := write(t, c), write(t, c)
+	stored := memory{"/registry/secrets/default/a": first.seal("secrets", "/registry/secrets/default/a", "value")}
+	told := func(w writer) string { return w.transformers.Health()[0].DEKHash }
+	require.NotEqual(t, told(first), told(second))
+	r := run(t, stored, audit.Options{DEKs: []string{told(second), told(first)}})
+	require.Equal(t, []string{told(first)}, r.DEKs)
+	require.Empty(t, run(t, stored, audit.Options{}).DEKs)
+}
+
 func TestObjectsAreCountedByResourceAndForm(t *testing.T) {
 	plugin := faultplugin.Start(t)
 	c := parseRules(t, rule("secrets", kmsV2("vault", plugin.Endpoint()), identity), rule("configmaps", keyed("aesgcm", "one")))

@@ -3,6 +3,7 @@ package retire
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/kube-atrest/atrest/operate/audit"
@@ -46,11 +47,15 @@ func NewStock(place string, report *audit.Report) (Stock, error) {
 	return Stock{place, report}, nil
 }
 
+// Count counts all that is stored, and looks for DEKs by their hashes, which are
+// [audit.Options.DEKs].
+type Count func(ctx context.Context, deks []string) (etcd Stock, snapshots []Stock, err error)
+
 // Gather asks all apiservers, has each show that it stores in the etcd of the prover,
 // has everything counted, and asks them again. What is shown are canaries, which the
-// caller removes. without are apiservers that are known to exist and are not asked.
-func Gather(ctx context.Context, prover *proof.Prover, without []string,
-	count func(context.Context) (etcd Stock, snapshots []Stock, err error)) (Evidence, error) {
+// caller removes; of an apiserver that has no Secrets it is a DEK that it writes with
+// and that is found. without are apiservers that are known to exist and are not asked.
+func Gather(ctx context.Context, prover *proof.Prover, without []string, count Count) (Evidence, error) {
 	e := Evidence{Unshown: map[string]string{}}
 	e.Apiservers[0] = prover.Fleet.Observe(ctx)
 	for _, name := range prover.Fleet.Names() {
@@ -58,10 +63,17 @@ func Gather(ctx context.Context, prover *proof.Prover, without []string,
 			e.Unshown[name] = err.Error()
 		}
 	}
+	var deks []string
+	for name := range e.Unshown {
+		deks = append(deks, writtenDEKs(e.Apiservers[0][name])...)
+	}
 	var err error
-	if e.Etcd, e.Snapshots, err = count(ctx); err != nil {
+	if e.Etcd, e.Snapshots, err = count(ctx, deks); err != nil {
 		return Evidence{}, err
 	}
+	maps.DeleteFunc(e.Unshown, func(name, _ string) bool {
+		return slices.ContainsFunc(writtenDEKs(e.Apiservers[0][name]), func(dek string) bool { return slices.Contains(e.Etcd.Report.DEKs, dek) })
+	})
 	e.Apiservers[1] = prover.Fleet.Observe(ctx)
 	unnamed, err := proof.Unnamed(ctx, prover.Fleet, without)
 	if err != nil {
@@ -71,6 +83,17 @@ func Gather(ctx context.Context, prover *proof.Prover, without []string,
 		e.Unnamed = append(e.Unnamed, other.Name)
 	}
 	return e, ctx.Err()
+}
+
+// writtenDEKs are the hashes of those that an apiserver writes with.
+func writtenDEKs(i rotation.Instance) []string {
+	var all []string
+	for _, p := range i.Providers {
+		if p.DEK != "" {
+			all = append(all, p.DEK)
+		}
+	}
+	return all
 }
 
 func (e Evidence) stocks() []Stock { return slices.Concat([]Stock{e.Etcd}, e.Snapshots) }

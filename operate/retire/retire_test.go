@@ -218,7 +218,7 @@ func (a *apiservers) Names() []string                               { return []s
 func (a *apiservers) Others(context.Context) ([]fleet.Other, error) { return a.others, a.lost }
 func (a *apiservers) Observe(context.Context) map[string]rotation.Instance {
 	a.order = append(a.order, "ask")
-	return map[string]rotation.Instance{"a": {Process: fmt.Sprint(len(a.order))}}
+	return map[string]rotation.Instance{"a": {Process: fmt.Sprint(len(a.order)), Providers: map[string]rotation.Provider{"other": {DEK: "sha256:dek"}}}}
 }
 func (a *apiservers) Write(_ context.Context, _ string, r schema.GroupResource) (fleet.Written, error) {
 	a.order = append(a.order, "write")
@@ -243,7 +243,9 @@ func TestApiserversAreAskedBeforeTheCountAndAfter(t *testing.T) {
 	all := &apiservers{}
 	prover := &proof.Prover{Fleet: all, Etcd: place{}, Layout: audit.NewLayout("", nil)}
 	var err error
-	count := func(context.Context) (Stock, []Stock, error) {
+	var found []string
+	count := func(_ context.Context, deks []string) (Stock, []Stock, error) {
+		found = deks
 		all.order = append(all.order, "count")
 		return Stock{Place: "etcd", Report: &audit.Report{}}, nil, err
 	}
@@ -269,7 +271,20 @@ func TestApiserversAreAskedBeforeTheCountAndAfter(t *testing.T) {
 	require.False(t, answer.MayGo)
 	require.Contains(t, fmt.Sprint(answer.Reasons), "nobody knows whether it stores in what was counted: the etcd is another")
 	require.Contains(t, fmt.Sprint(answer.Reasons), "nobody knows whether there are any: the etcd is another")
+	require.Equal(t, []string{"sha256:dek"}, found)
 	require.Contains(t, fmt.Sprint(answer.Reasons), "{not named apiserver c is one of the cluster's")
+}
+
+// One that serves no Secrets is known by the DEK that it writes with.
+func TestADEKThatIsFoundShowsWhereAnApiserverStores(t *testing.T) {
+	prover := &proof.Prover{Fleet: &apiservers{lost: errors.New("no Secrets are served")}, Etcd: place{}, Layout: audit.NewLayout("", nil)}
+	for found, shown := range map[string]bool{"sha256:dek": true, "sha256:another": false} {
+		e, err := Gather(t.Context(), prover, nil, func(context.Context, []string) (Stock, []Stock, error) {
+			return Stock{Place: "etcd", Report: &audit.Report{DEKs: []string{found}}}, nil, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, shown, len(e.Unshown) == 0)
+	}
 }
 
 func TestAnEmptyPlaceClearsNothing(t *testing.T) {

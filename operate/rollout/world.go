@@ -39,7 +39,7 @@ func (w *world) Observe(ctx context.Context) map[string]rotation.Instance {
 	w.seen = w.fleet.Observe(ctx)
 	others, err := proof.Unnamed(ctx, w.fleet, w.without)
 	if err != nil {
-		others = []fleet.Other{{Name: "any other apiserver", Why: err.Error()}}
+		others = []fleet.Other{{Name: proof.AnyOther, Why: err.Error()}}
 	}
 	for _, other := range others {
 		w.seen[other.Name] = rotation.Instance{Problem: other.Why}

@@ -71,6 +71,9 @@ type Provider struct {
 	// it started. This is what it did, where KeyID is what it was told.
 	WroteKeyID string    `json:"wroteKeyID,omitempty"`
 	WroteAt    time.Time `json:"wroteAt,omitzero"`
+	// DEK is the hash of the DEK of that write as it is stored, empty if the apiserver
+	// tells none.
+	DEK string `json:"dek,omitempty"`
 }
 
 // Shown is what objects proved of an apiserver: they were written through it, read

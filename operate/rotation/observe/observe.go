@@ -61,7 +61,7 @@ func Status(data []byte, m Moment) (rotation.Instance, error) {
 	for _, told := range s.Providers {
 		p := rotation.Provider{Healthy: told.State == healthz.Ready, Problem: told.Problem, KeyID: told.KeyIDHash}
 		if told.Role == healthz.Writes && told.DEKWrites > 0 {
-			p.WroteKeyID, p.WroteAt = told.KeyIDHash, m.At
+			p.WroteKeyID, p.WroteAt, p.DEK = told.KeyIDHash, m.At, told.DEKHash
 		}
 		for _, name := range told.Names {
 			if _, twice := i.Providers[name]; twice {
