@@ -29,10 +29,13 @@ restart of any apiserver that follows its configuration:
   3. everything is rewritten
   4. an audit of etcd counts nothing under the old one
   5. the old one is removed from every configuration
-  6. it says which plugin may be stopped and which key disabled
+  6. etcd is counted once more
+  7. it says which plugin may be stopped and which key disabled
 
 Before a step every apiserver has to have the configuration of the one before in
-effect, from which no apiserver ever writes what another cannot read.
+effect, from which no apiserver ever writes what another cannot read. A new plugin
+that encrypts and does not decrypt is found out after 2, by a canary, before anything
+is rewritten: atrest check on each node finds it before 1.
 
 An apiserver that does not follow its configuration has to be restarted by
 somebody at 1, 2 and 5: that is waited for.`
@@ -104,7 +107,7 @@ Rotate the key at the KMS; no file, apiserver or plugin is touched here. Then:
   2. that has to stay so for --hold; whatever breaks it begins it anew
   3. everything is rewritten
   4. an audit of etcd counts nothing under another key_id
-  5. it says which key_ids may be disabled
+  5. it says which key_ids may be disabled: those that nothing at all is stored under
 
 One that lags behind is named, and nothing is rewritten until it has caught up:
 what it writes meanwhile would be under the old key again, unseen. A further
