@@ -59,13 +59,14 @@ type apiserver struct {
 	forbids   string // a method
 	refuses   string // the name of an object that cannot be updated
 	updates   string // an etcd key that somebody else writes before the next patch
+	lame      bool   // an aggregated API of it is away
 	migrator  string // what becomes of StorageVersionMigrations; "" if they are not served
 	migration map[string]map[string]any
 	patches   int
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates
-// KEY|migrator works|ignores|fails|lies| counts|listed|unlisted|awaits N: an apiserver, to which the
+// KEY|migrator works|ignores|fails|lies| counts|lame|listed|unlisted|awaits N: an apiserver, to which the
 // context NAME of $KUBECONFIG leads. The first one is that of the current context.
 // "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
@@ -94,6 +95,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"updates":  func() { a.updates = rest[0] },
 		"migrator": func() { a.migrator = rest[0] },
 		"counts":   func() { a.patches = 0 },
+		"lame":     func() { a.lame = true },
 		"away":     func() { go a.Close() },
 		"listed":   func() { w.list(a.id, true) },
 		"unlisted": func() { w.list(a.id, false) },
@@ -198,7 +200,9 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/api":
 		answer(w, http.StatusOK, metav1.APIVersions{Versions: []string{"v1"}})
 	case path[0] == "apis" && len(path) == 1:
-		answer(w, http.StatusOK, groups())
+		answer(w, http.StatusOK, a.groups())
+	case path[0] == "apis" && path[1] == lameGroup:
+		refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the server is currently unable to handle the request")
 	case served[strings.Join(path[1:], "/")] != nil:
 		answer(w, http.StatusOK, resources(strings.Join(path[1:], "/")))
 	case path[0] == "api":
@@ -229,7 +233,14 @@ func (w *world) leases() map[string]any {
 	return map[string]any{"items": items}
 }
 
-func groups() (list metav1.APIGroupList) {
+// lameGroup is the API group of an aggregated apiserver that is away.
+const lameGroup = "custom.metrics.k8s.io"
+
+func (a *apiserver) groups() (list metav1.APIGroupList) {
+	if a.lame {
+		version := metav1.GroupVersionForDiscovery{GroupVersion: lameGroup + "/v1beta1", Version: "v1beta1"}
+		list.Groups = append(list.Groups, metav1.APIGroup{Name: lameGroup, Versions: []metav1.GroupVersionForDiscovery{version}})
+	}
 	for version := range served {
 		if group, v, ok := strings.Cut(version, "/"); ok {
 			list.Groups = append(list.Groups, metav1.APIGroup{Name: group, Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: version, Version: v}}})
