@@ -18,6 +18,8 @@ import (
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/internal/hashed"
+	storedform "github.com/kube-atrest/atrest/internal/stored"
 	"github.com/kube-atrest/atrest/reload"
 )
 
@@ -86,18 +88,23 @@ func TestStatusTellsWhatAProviderHasDone(t *testing.T) {
 	clock := fakeTime(o)
 	began := clock.Now()
 	e := start(t, o)
+	var sealed string
 	for range 3 {
-		_, _, err := read(t, e, stored(t, e, secrets))
+		sealed = stored(t, e, secrets)
+		_, _, err := read(t, e, sealed)
 		require.NoError(t, err)
 	}
 	clock.Step(time.Minute)
 	eventually(t, func() bool { s := getStatus(t, e).Providers[0]; return s.Reads == 3 && s.LastHealthy.After(began) })
 	now := clock.Now().UTC()
+	told := getStatus(t, e).Providers[0]
+	object, err := storedform.Parse([]byte(strings.TrimPrefix(sealed, "k8s:enc:kms:v2:test:")))
+	require.NoError(t, err)
 	require.Equal(t, healthz.Provider{
 		Names: []string{"test"}, Endpoint: p.Endpoint(), Role: healthz.Writes, WritesFor: []string{"secrets"}, State: healthz.Ready, Since: began,
-		KeyIDHash: envelope.HashKeyID("1"), DEKCreated: began, DEKWrites: 3, LastHealthy: now, WritesUntil: now.Add(3 * time.Minute), WritesLeft: 180,
+		KeyIDHash: envelope.HashKeyID("1"), DEKCreated: began, DEKWrites: 3, DEKHash: hashed.Name(object.Source.Tail()), LastHealthy: now, WritesUntil: now.Add(3 * time.Minute), WritesLeft: 180,
 		CachedDEKs: 1, Reads: 3, LastRead: now,
-	}, getStatus(t, e).Providers[0])
+	}, told)
 }
 
 func TestStatusTellsHowAFileFails(t *testing.T) {
