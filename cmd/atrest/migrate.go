@@ -229,9 +229,9 @@ func (m *migrateCommand) through() (*rest.Config, error) {
 // all are the apiservers that have to agree: those that are named, else that one.
 func (m *migrateCommand) all(through *rest.Config) (*fleet.Fleet, error) {
 	if len(m.fleet.apiservers) > 0 {
-		return m.fleet.open(&m.cluster)
+		return m.fleet.open(&m.cluster, fleet.AskingPlugins())
 	}
-	return m.fleet.of([]fleet.Member{{Name: cmp.Or(m.cluster.context, through.Host), Config: through}})
+	return m.fleet.of([]fleet.Member{{Name: cmp.Or(m.cluster.context, through.Host), Config: through}}, fleet.AskingPlugins())
 }
 
 // watcher tells on standard error how a migration goes.

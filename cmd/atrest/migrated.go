@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/kube-atrest/atrest/operate/audit"
@@ -82,7 +84,11 @@ func (m *migrateCommand) nothing(what string, f *reencrypt.Result) error {
 	if len(f.Resources) > 0 { // of what the file does not name it says nothing
 		all = "all of " + strings.Join(f.Resources, ", ")
 	}
-	_, err := fmt.Fprintf(m.out, "%s: %s is stored as %s says, as of revision %d\n", what, all, f.File, f.Revision)
+	under := ""
+	for _, provider := range slices.Sorted(maps.Keys(f.KeyIDs)) {
+		under += fmt.Sprintf(", under %s %s", printable(provider), f.KeyIDs[provider])
+	}
+	_, err := fmt.Fprintf(m.out, "%s: %s is stored as %s says%s, as of revision %d\n", what, all, f.File, under, f.Revision)
 	return err
 }
 

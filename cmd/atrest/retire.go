@@ -8,10 +8,13 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/audit/snapshot"
 	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/retire"
 )
@@ -93,7 +96,7 @@ func (r *retireCommand) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	apiservers, err := r.fleet.open(&r.cluster)
+	apiservers, err := r.fleet.open(&r.cluster, fleet.AskingPlugins())
 	if err != nil {
 		return err
 	}
@@ -141,8 +144,12 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 		return retire.Evidence{}, err
 	}
 	defer from.Close()
-	prover := &proof.Prover{Fleet: apiservers, Etcd: from, Layout: o.Layout}
-	return retire.Gather(ctx, prover, r.fleet.without, func(ctx context.Context, deks []string) (etcd retire.Stock, snapshots []retire.Stock, err error) {
+	cluster, err := r.through()
+	if err != nil {
+		return retire.Evidence{}, err
+	}
+	prover := &proof.Prover{Fleet: apiservers, Etcd: from, API: cluster, Layout: o.Layout}
+	return retire.Gather(ctx, prover, ownOf(cluster), r.fleet.without, func(ctx context.Context, deks []string) (etcd retire.Stock, snapshots []retire.Stock, err error) {
 		o := o
 		o.DEKs = deks
 		r.clean(ctx, apiservers) // what was written to be shown is not to be counted
@@ -158,6 +165,27 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 		}
 		return etcd, snapshots, nil
 	})
+}
+
+// through is the first apiserver, which tells what there is.
+func (r *retireCommand) through() (*migrate.Cluster, error) {
+	to, err := r.cluster.config(r.fleet.apiservers[0])
+	if err != nil {
+		return nil, err
+	}
+	return migrate.NewCluster(to, clock.RealClock{})
+}
+
+// ownOf gives the resources that a cluster serves and stores itself.
+func ownOf(cluster *migrate.Cluster) func(context.Context) ([]schema.GroupResource, error) {
+	return func(ctx context.Context) ([]schema.GroupResource, error) {
+		versions, err := cluster.Own(ctx)
+		var all []schema.GroupResource
+		for _, version := range versions {
+			all = append(all, version.GroupResource())
+		}
+		return all, err
+	}
 }
 
 func (r *retireCommand) countSnapshot(ctx context.Context, path string, o audit.Options) (retire.Stock, error) {

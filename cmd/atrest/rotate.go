@@ -71,7 +71,7 @@ type rotate struct {
 	how     rewriteFlags
 
 	config, hook    string
-	plan            bool
+	plan, checked   bool
 	hold, maxAge    time.Duration
 	retry, interval time.Duration
 	timeout         time.Duration
@@ -118,6 +118,7 @@ func (r *rotate) add(flags *pflag.FlagSet) {
 	flags.DurationVar(&r.interval, "interval", 5*time.Second, "time between two looks at the apiservers")
 	flags.DurationVar(&r.timeout, "timeout", 0, "give up after this time; 0 is never")
 	flags.DurationVar(&r.hookTimeout, "hook-timeout", rollout.DefaultHookTimeout, "how long one call of the program of --config-hook may take")
+	flags.BoolVar(&r.checked, "plugin-checked", false, "the plugin was asked to decrypt, by atrest check on the machine of the apiserver; with one apiserver alone it is asked from here otherwise")
 	flags.StringSliceVar(&r.replaced, "replace-apiserver", nil, "OLD=NEW: NEW of --apiservers came instead of OLD since the rotation began; OLD= is gone, =NEW was added; repeatable, or by commas")
 }
 
@@ -131,6 +132,8 @@ func (r *rotate) check() error {
 		return usagef("flag --config is -: a rotation reads and writes the files of the apiservers: name them")
 	case r.hookTimeout <= 0:
 		return usagef("flag --hook-timeout is %s: it has to be over 0", r.hookTimeout)
+	case r.interval >= r.maxAge:
+		return usagef("flag --interval is %s, and --max-age %s: what is looked at so seldom is always too old", r.interval, r.maxAge)
 	case r.hold < 0, r.maxAge <= 0, r.retry <= 0, r.interval <= 0, r.timeout < 0:
 		return usagef("flags --hold, --max-age, --retry-after, --interval and --timeout: the first and the last may be 0, none may be negative")
 	}
@@ -228,11 +231,12 @@ func (r *rotate) rotation(from source, folder *rollout.Folder) (*rollout.Rotatio
 	if err != nil {
 		return nil, nil, err
 	}
-	to, err := r.cluster.config("")
+	context := cmp.Or(r.cluster.context, r.fleet.apiservers[0])
+	to, err := r.cluster.config(context)
 	if err != nil {
 		return nil, nil, err
 	}
-	through, err := r.fleet.of([]fleet.Member{{Name: cmp.Or(r.cluster.context, to.Host), Config: to}})
+	through, err := r.fleet.of([]fleet.Member{{Name: context, Config: to}})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -241,7 +245,7 @@ func (r *rotate) rotation(from source, folder *rollout.Folder) (*rollout.Rotatio
 		return nil, nil, err
 	}
 	return &rollout.Rotation{Apiservers: r.fleet.apiservers, Files: r.files(), Cluster: cluster, Through: through, Folder: folder,
-			Times: r.fill, Without: r.fleet.without, Replaced: replaced}, &reencrypt.Store{
+			Times: r.fill, Checked: r.checked, Without: r.fleet.without, Replaced: replaced}, &reencrypt.Store{
 			From: from, Walk: audit.Run, // a bar would be drawn over what is told
 			Audit:   audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list},
 			Cluster: cluster, How: r.how.options(), Checkpoints: folder.Checkpoints(),

@@ -46,16 +46,19 @@ func (f *Fleet) Others(ctx context.Context) ([]Other, error) {
 		return nil, fmt.Errorf("which apiservers there are is not known: %w", err)
 	}
 	var others []Other
+	owned := 0
 	for _, l := range leases {
-		if !f.owns(l, told) {
-			others = append(others, l.other(nameless(told)))
+		if f.owns(l, told) {
+			owned++
+			continue
 		}
+		others = append(others, l.other(nameless(told)))
 	}
 	addresses, err := f.endpoints(ctx)
 	switch {
 	case len(leases) == 0 && err != nil:
 		return nil, fmt.Errorf("which apiservers there are is not known: there is no Lease of one in namespace %s, and %w", leaseNamespace, err)
-	case len(addresses) > len(leases):
+	case len(addresses) > owned:
 		others = append(others, f.elsewhere(addresses)...)
 	}
 	slices.SortFunc(others, func(a, b Other) int { return strings.Compare(a.Name, b.Name) })

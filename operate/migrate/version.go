@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/internal/kubeapi"
@@ -47,12 +49,56 @@ func (c *Cluster) known(r schema.GroupResource) (schema.GroupVersionResource, bo
 	return c.served[i], true
 }
 
-// Any reports whether the API lists an object of a resource.
-func (c *Cluster) Any(ctx context.Context, r schema.GroupVersionResource) (bool, error) {
+// First is one object of a resource as the API lists it, with its resourceVersion,
+// which is the ModRevision of its etcd key; found is false if there is none.
+func (c *Cluster) First(ctx context.Context, r schema.GroupVersionResource) (o Object, revision int64, found bool, err error) {
 	var list listing
-	err := c.api.Ask(ctx, kubeapi.Request{Method: http.MethodGet, Path: pathOf(r, nil), Query: url.Values{"limit": {"1"}}, Accept: metadataList}, &list)
-	if err != nil {
-		return false, fmt.Errorf("listing %s: %w", r.GroupResource(), err)
+	err = c.api.Ask(ctx, kubeapi.Request{Method: http.MethodGet, Path: pathOf(r, nil), Query: url.Values{"limit": {"1"}}, Accept: metadataList}, &list)
+	if err != nil || len(list.Items) == 0 {
+		if err != nil {
+			err = fmt.Errorf("listing %s: %w", r.GroupResource(), err)
+		}
+		return o, 0, false, err
 	}
-	return len(list.Items) > 0, nil
+	first := list.Items[0].version()
+	if revision, err = strconv.ParseInt(first.resourceVersion, 10, 64); err != nil {
+		return o, 0, false, fmt.Errorf("%s %s has a resourceVersion that is no revision of etcd: is this a Kubernetes apiserver?", r.GroupResource(), first.Object)
+	}
+	return first.Object, revision, true, nil
+}
+
+// Revision is the resourceVersion of an object as etcd has it now, which the apiserver
+// has to open for that.
+func (c *Cluster) Revision(ctx context.Context, r schema.GroupVersionResource, o Object) (int64, error) {
+	var found meta
+	if err := c.api.Ask(ctx, kubeapi.Request{Method: http.MethodGet, Path: pathOf(r, &o), Accept: metadata}, &found); err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(found.version().resourceVersion, 10, 64)
+}
+
+// Own is [Cluster.Resources] without those that aggregated apiservers serve, which
+// keep their objects where they like.
+func (c *Cluster) Own(ctx context.Context) ([]schema.GroupVersionResource, error) {
+	served, err := c.Resources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var services struct {
+		Items []struct {
+			Spec struct {
+				Group   string    `json:"group"`
+				Service *struct{} `json:"service"`
+			} `json:"spec"`
+		} `json:"items"`
+	}
+	err = c.api.Ask(ctx, kubeapi.Request{Method: http.MethodGet, Path: []string{"apis", "apiregistration.k8s.io", "v1", "apiservices"}}, &services)
+	if err != nil && !apierrors.IsNotFound(err) { // there are none
+		return nil, fmt.Errorf("which APIs are of aggregated apiservers is not known: %w: the user needs the verb list for apiservices (apiregistration.k8s.io)", err)
+	}
+	aggregated := map[string]bool{}
+	for _, s := range services.Items {
+		aggregated[s.Spec.Group] = aggregated[s.Spec.Group] || s.Spec.Service != nil
+	}
+	return slices.DeleteFunc(served, func(r schema.GroupVersionResource) bool { return aggregated[r.Group] }), nil
 }

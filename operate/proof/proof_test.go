@@ -40,6 +40,10 @@ type cluster struct {
 	after  func(key string)
 	others []fleet.Other
 	err    error
+	// hidden is in an etcd that nobody looks into, and foreign why the API does not
+	// read what the apiservers wrote.
+	hidden  map[string]audit.Entry
+	foreign error
 }
 
 func newCluster() *cluster {
@@ -120,13 +124,61 @@ func (m members) Read(_ context.Context, instance string, r schema.GroupVersionR
 	return fmt.Errorf("apiserver %s finds none", instance)
 }
 
-func (c *cluster) prover() *Prover {
-	return &Prover{Fleet: members{c}, Etcd: c, Layout: audit.NewLayout("", nil), Version: func(_ context.Context, r schema.GroupResource) (schema.GroupVersionResource, error) {
-		if r.Resource == "gadgets" {
-			return schema.GroupVersionResource{}, migrate.ErrNoResource
+// api is the apiserver that objects are rewritten through. It lists what is in etcd,
+// and what is hidden from those who look there.
+type api struct{ *cluster }
+
+func (a api) Version(_ context.Context, r schema.GroupResource) (schema.GroupVersionResource, error) {
+	if r.Resource == "gadgets" {
+		return schema.GroupVersionResource{}, migrate.ErrNoResource
+	}
+	return r.WithVersion("v1"), nil
+}
+
+func (a api) all() map[string]audit.Entry {
+	all := maps.Clone(a.etcd)
+	maps.Copy(all, a.hidden)
+	return all
+}
+
+func (a api) First(_ context.Context, r schema.GroupVersionResource) (migrate.Object, int64, bool, error) {
+	for key, entry := range a.all() {
+		if parts := strings.Split(key, "/"); parts[len(parts)-3] == r.Resource {
+			return migrate.Object{Namespace: parts[len(parts)-2], Name: parts[len(parts)-1]}, entry.ModRevision, true, nil
 		}
-		return r.WithVersion("v1"), nil
-	}}
+	}
+	return migrate.Object{}, 0, false, nil
+}
+
+func (a api) Revision(_ context.Context, r schema.GroupVersionResource, o migrate.Object) (int64, error) {
+	for key, entry := range a.all() {
+		if strings.HasSuffix(key, "/"+r.Resource+"/"+o.String()) {
+			return entry.ModRevision, a.foreign
+		}
+	}
+	return 0, errors.New("there is none")
+}
+
+func (c *cluster) prover() *Prover {
+	return &Prover{Fleet: members{c}, Etcd: c, API: api{c}, Layout: audit.NewLayout("", nil)}
+}
+
+// What the API lists has to be where one looks, in that version: something else of the
+// resource there is no proof.
+func TestWhatTheAPIListsIsInEtcd(t *testing.T) {
+	c := newCluster()
+	gadgets := schema.GroupResource{Group: "example.com", Resource: "gadgets"}
+	require.NoError(t, c.prover().Present(t.Context(), []schema.GroupResource{secrets, widgets, gadgets}), "there is nothing")
+	c.put("/registry/example.com/widgets/ns/here", fresh)
+	require.NoError(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}))
+	c.etcd = map[string]audit.Entry{"/registry/example.com/widgets/ns/a": {ModRevision: 3}}
+	for _, revision := range []int64{4, 1000} { // what is left of it there is older
+		c.hidden = map[string]audit.Entry{"/registry/example.com/widgets/ns/a": {ModRevision: revision}}
+		require.ErrorContains(t, c.prover().Present(t.Context(), []schema.GroupResource{secrets, widgets}),
+			"the apiserver lists widgets.example.com ns/a, and etcd at here does not have it as /registry/example.com/widgets/ns/a: if its objects are kept in an etcd of their own")
+	}
+	c.etcd = map[string]audit.Entry{}
+	require.Error(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}))
 }
 
 func stale(f audit.Form) bool { return f.Name != "new" }
@@ -149,6 +201,9 @@ func TestWhatIsNotAsItShouldBeIsNamed(t *testing.T) {
 		"was written through apiserver a, and cannot be read: apiserver b finds none":             func(c *cluster, _ *Prover) { c.elsewhere["b"] = true },
 		"of revision 1 instead of": func(c *cluster, _ *Prover) { // a copy of the etcd, or one that lags
 			c.after = func(key string) { c.etcd[key] = audit.Entry{Value: []byte(fresh), ModRevision: 1} }
+		},
+		"cannot be read through the apiserver that objects are rewritten through: another cluster: name that one with --context": func(c *cluster, _ *Prover) {
+			c.foreign = errors.New("another cluster")
 		},
 		"others write it again and again": func(c *cluster, _ *Prover) {
 			c.after = func(key string) { c.put(key, fresh) }

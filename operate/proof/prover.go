@@ -33,8 +33,9 @@ type Prover struct {
 	// contain ':'.
 	Layout audit.Layout
 	Names  audit.Names
-	// Version is in which version a resource is served, as [migrate.Cluster.Version].
-	Version func(context.Context, schema.GroupResource) (schema.GroupVersionResource, error)
+	// API is the apiserver that objects are listed and rewritten through, which has
+	// to read what the others write too.
+	API API
 }
 
 // Shown is what was found in etcd of an object.
@@ -92,16 +93,8 @@ func (p *Prover) once(ctx context.Context, instance string, r schema.GroupResour
 	if err := p.find(ctx, instance, &shown); err != nil {
 		return Shown{}, err
 	}
-	for _, other := range p.Fleet.Names() {
-		if other == instance {
-			continue
-		}
-		switch err := p.Fleet.Read(ctx, other, version, shown.Written); {
-		case errors.Is(err, fleet.ErrAnotherVersion):
-			return Shown{}, errOvertaken
-		case err != nil:
-			return Shown{}, fmt.Errorf("%s was written through apiserver %s, and cannot be read: %w", shown.Key, instance, err)
-		}
+	if err := p.read(ctx, instance, version, shown); err != nil {
+		return Shown{}, err
 	}
 	return shown, nil
 }
@@ -110,7 +103,7 @@ func (p *Prover) version(ctx context.Context, r schema.GroupResource) (schema.Gr
 	if fleet.HasCanary(r) {
 		return r.WithVersion("v1"), nil
 	}
-	return p.Version(ctx, r)
+	return p.API.Version(ctx, r)
 }
 
 // write stores a canary, or an object that is there.
@@ -139,10 +132,8 @@ func (p *Prover) write(ctx context.Context, instance string, r schema.GroupVersi
 
 // find looks for what was written in etcd.
 func (p *Prover) find(ctx context.Context, instance string, s *Shown) error {
-	var keys []string
-	for _, path := range p.Layout.Paths(s.Resource) {
-		key := p.Layout.Prefix() + path + objectPath(s.Namespace, s.Name)
-		keys = append(keys, key)
+	keys := p.keys(s.Resource, s.Namespace, s.Name)
+	for _, key := range keys {
 		entry, err := p.Etcd.Find(ctx, key)
 		switch {
 		case errors.Is(err, audit.ErrNotFound):
@@ -160,6 +151,28 @@ func (p *Prover) find(ctx context.Context, instance string, s *Shown) error {
 	}
 	return fmt.Errorf("what apiserver %s wrote is not in %s as %s: name the etcd of the apiservers with --endpoints, their --etcd-prefix with --prefix, "+
 		"and what they keep elsewhere with --etcd-servers-overrides", instance, p.Etcd, strings.Join(keys, " or "))
+}
+
+// read has every other apiserver read what one wrote.
+func (p *Prover) read(ctx context.Context, instance string, r schema.GroupVersionResource, s Shown) error {
+	for _, other := range p.Fleet.Names() {
+		if other == instance {
+			continue
+		}
+		switch err := p.Fleet.Read(ctx, other, r, s.Written); {
+		case errors.Is(err, fleet.ErrAnotherVersion):
+			return errOvertaken
+		case err != nil:
+			return fmt.Errorf("%s was written through apiserver %s, and cannot be read: %w", s.Key, instance, err)
+		}
+	}
+	switch now, err := p.API.Revision(ctx, r, migrate.Object{Namespace: s.Namespace, Name: s.Name}); {
+	case err != nil:
+		return fmt.Errorf("%s was written through apiserver %s, and cannot be read through the apiserver that objects are rewritten through: %w: name that one with --context", s.Key, instance, err)
+	case now != s.Version:
+		return errOvertaken
+	}
+	return nil
 }
 
 // objectPath is what comes behind the path of a resource.

@@ -10,17 +10,18 @@ import (
 )
 
 // Samples are, by what they are written with, the resources of which objects show
-// what is written with it: Secrets and ConfigMaps, or else one other.
+// what is written with it: Secrets and ConfigMaps, or else the others, of which one
+// with an object is enough.
 type Samples map[string][]schema.GroupResource
 
-// Offer adds a resource that is written with something, if it takes one more.
+// Offer adds a resource that is written with something, if that is not shown better already.
 func (s Samples) Offer(with string, r schema.GroupResource) {
 	had := s[with]
 	switch {
 	case slices.Contains(had, r):
 	case fleet.HasCanary(r) && len(had) > 0 && !fleet.HasCanary(had[0]):
 		s[with] = []schema.GroupResource{r}
-	case fleet.HasCanary(r), len(had) == 0:
+	case fleet.HasCanary(r), len(had) == 0, !fleet.HasCanary(had[0]):
 		s[with] = append(had, r)
 	}
 }

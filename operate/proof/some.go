@@ -25,8 +25,8 @@ func (p *Prover) some(ctx context.Context, r schema.GroupResource, stale func(au
 			if err != nil {
 				return place{}, fmt.Errorf("looking for an object of %s: %w", r, err)
 			}
-			if of, _ := p.Layout.Resource(object.Key); of != r {
-				continue // of a resource whose path begins alike
+			if of, _ := p.Layout.Resource(object.Key); of != r || object.Astray != "" {
+				continue // of a resource whose path begins alike, or where no apiserver looks for it
 			}
 			is := placeOf(object.Key, within)
 			if stale(audit.Inspect(object.Value, p.Names).Form) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,7 +20,7 @@ func (m *Migration) identify(ctx context.Context) error {
 	if err := proof.Named(ctx, m.Fleet, m.Without); err != nil {
 		return err
 	}
-	prover := &proof.Prover{Fleet: m.Fleet, Etcd: m.Store.From, Layout: m.Store.Audit.Layout, Names: m.Store.Audit.Names, Version: m.Store.Cluster.Version}
+	prover := m.prover()
 	for _, apiserver := range m.Fleet.Names() {
 		if err := m.shows(ctx, prover, apiserver); err != nil {
 			return err
@@ -28,16 +29,27 @@ func (m *Migration) identify(ctx context.Context) error {
 	return nil
 }
 
+func (m *Migration) prover() *proof.Prover {
+	return &proof.Prover{Fleet: m.Fleet, Etcd: m.Store.From, API: m.Store.Cluster, Layout: m.Store.Audit.Layout, Names: m.Store.Audit.Names}
+}
+
 // shows is an error unless an apiserver shows of each sample how it stores it, and
 // of a Secret if there is nothing of the others.
 func (m *Migration) shows(ctx context.Context, prover *proof.Prover, apiserver string) error {
-	found := false
-	for _, resource := range m.samples() {
-		err := m.showsOne(ctx, prover, apiserver, resource)
-		if err != nil && !errors.Is(err, proof.ErrNoObject) {
-			return err
+	found, samples := false, m.samples()
+	for _, with := range slices.Sorted(maps.Keys(samples)) {
+		for _, resource := range samples[with] {
+			err := m.showsOne(ctx, prover, apiserver, resource)
+			if errors.Is(err, proof.ErrNoObject) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if found = true; !fleet.HasCanary(resource) {
+				break // one is enough of what is not for this
+			}
 		}
-		found = found || err == nil
 	}
 	if found {
 		return nil
@@ -57,7 +69,7 @@ func (m *Migration) showsOne(ctx context.Context, prover *proof.Prover, apiserve
 
 // samples are resources of which an object shows what each provider that is migrated
 // to is written with.
-func (m *Migration) samples() []schema.GroupResource {
+func (m *Migration) samples() proof.Samples {
 	resources, all := m.wanted()
 	if all {
 		resources = slices.Concat(resources, fleet.Canaries())
@@ -67,7 +79,7 @@ func (m *Migration) samples() []schema.GroupResource {
 		with := audit.WrittenWith(m.Config, r, m.current)
 		by.Offer(string(with.Kind)+":"+with.Name, r)
 	}
-	return by.Resources()
+	return by
 }
 
 // isAs reports whether an object is stored as it is to be.

@@ -178,7 +178,26 @@ func (m *Migration) count(ctx context.Context) (*audit.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return report, m.Store.Absent(ctx, report, resources)
+	if all {
+		if resources, err = m.own(ctx, resources); err != nil {
+			return nil, err
+		}
+	}
+	return report, m.prover().Present(ctx, resources)
+}
+
+// own are resources, and all that the cluster serves and stores itself.
+func (m *Migration) own(ctx context.Context, resources []schema.GroupResource) ([]schema.GroupResource, error) {
+	served, err := m.Store.Cluster.Own(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("the configuration has a wildcard, and what it is for cannot be listed: %w", err)
+	}
+	for _, version := range served {
+		if r := version.GroupResource(); !slices.Contains(resources, r) {
+			resources = append(resources, r)
+		}
+	}
+	return resources, nil
 }
 
 // wanted are the resources that are named, here or in the configuration, and

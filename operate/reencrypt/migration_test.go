@@ -70,8 +70,11 @@ func (m members) Read(context.Context, string, schema.GroupVersionResource, flee
 	return nil
 }
 
-// Find finds canaries alone.
+// Find finds canaries, and what is stored.
 func (c *cluster) Find(_ context.Context, key string) (audit.Entry, error) {
+	if value, ok := c.etcd[strings.TrimPrefix(key, "/registry/")]; ok {
+		return audit.Entry{Value: []byte(value), ModRevision: 1, Cluster: 1}, nil
+	}
 	if !strings.HasSuffix(key, "/kube-system/canary") {
 		return audit.Entry{}, audit.ErrNotFound
 	}
@@ -125,6 +128,10 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, list)
 	case len(parts) < 6:
 		http.NotFound(w, r)
+	case r.Method == http.MethodGet && parts[5] == "canary":
+		answer(w, metadata(parts[5], "7"))
+	case r.Method == http.MethodGet:
+		answer(w, metadata(parts[5], "1"))
 	default:
 		c.patches = append(c.patches, parts[5])
 		if parts[5] == c.stuck {

@@ -2,7 +2,6 @@ package reencrypt
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -108,32 +107,6 @@ func (s *Store) countEach(ctx context.Context, resources []schema.GroupResource)
 		}
 	}
 	return all, nil
-}
-
-// Absent is an error if the API lists objects of a resource of which a report has
-// none: they are stored where nobody looked. What is not served is passed over.
-func (s *Store) Absent(ctx context.Context, report *audit.Report, resources []schema.GroupResource) error {
-	for _, resource := range resources {
-		if slices.ContainsFunc(report.Resources, func(r audit.Resource) bool { return r.Name == resource.String() && r.Objects > 0 }) {
-			continue
-		}
-		version, err := s.Cluster.Version(ctx, resource)
-		if errors.Is(err, migrate.ErrNoResource) {
-			continue
-		}
-		any := false
-		if err == nil {
-			any, err = s.Cluster.Any(ctx, version)
-		}
-		switch {
-		case err != nil:
-			return fmt.Errorf("%s has no object of %s, and whether there are any is not known: %w", s.From, resource, err)
-		case any:
-			return fmt.Errorf("the apiserver lists objects of %s, and %s has none: if they are kept in an etcd of their own, name it with --etcd-servers-overrides; "+
-				"else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix", resource, s.From)
-		}
-	}
-	return nil
 }
 
 // look walks a part of the store.

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/proof"
@@ -24,8 +26,18 @@ type Evidence struct {
 	Unnamed []string
 	// Untold is why it is not known which there are, empty if it is.
 	Untold string
+	// Written is what they were seen to store.
+	Written []Written
+	// Elsewhere is which objects are not in Etcd, as far as that was seen.
+	Elsewhere string
 	// Unshown is, of those of which it was not shown that they store in Etcd, why.
 	Unshown map[string]string
+}
+
+// Written is how an apiserver stores something.
+type Written struct {
+	Apiserver string
+	Form      audit.Form
 }
 
 // Stock is what is stored in one place. It was made by [NewStock].
@@ -54,20 +66,32 @@ type Count func(ctx context.Context, deks []string) (etcd Stock, snapshots []Sto
 // Gather asks all apiservers, has each show that it stores in the etcd of the prover,
 // has everything counted, and asks them again. What is shown are canaries, which the
 // caller removes; of an apiserver that has no Secrets it is a DEK that it writes with
-// and that is found. without are apiservers that are known to exist and are not asked.
-func Gather(ctx context.Context, prover *proof.Prover, without []string, count Count) (Evidence, error) {
+// and that is found. The resources are all that have to be in that etcd, and without
+// apiservers that are known to exist and are not asked.
+func Gather(ctx context.Context, prover *proof.Prover, resources func(context.Context) ([]schema.GroupResource, error), without []string, count Count) (Evidence, error) {
 	e := Evidence{Unshown: map[string]string{}}
 	e.Apiservers[0] = prover.Fleet.Observe(ctx)
 	for _, name := range prover.Fleet.Names() {
-		if _, err := prover.Show(ctx, name, fleet.Canaries()[0], func(audit.Form) bool { return false }); err != nil {
-			e.Unshown[name] = err.Error()
+		for _, resource := range fleet.Canaries() {
+			shown, err := prover.Show(ctx, name, resource, func(audit.Form) bool { return false })
+			if err != nil {
+				e.Unshown[name] = err.Error()
+				break
+			}
+			e.Written = append(e.Written, Written{name, shown.Form})
 		}
+	}
+	all, err := resources(ctx)
+	if err == nil {
+		err = prover.Present(ctx, all)
+	}
+	if err != nil {
+		e.Elsewhere = err.Error()
 	}
 	var deks []string
 	for name := range e.Unshown {
 		deks = append(deks, writtenDEKs(e.Apiservers[0][name])...)
 	}
-	var err error
 	if e.Etcd, e.Snapshots, err = count(ctx, deks); err != nil {
 		return Evidence{}, err
 	}

@@ -62,12 +62,36 @@ func (e Evidence) againstBy(r Subject) []Reason {
 		reasons = append(reasons, Reason{Kind: "no answer", Where: "apiserver " + name,
 			Message: "nobody knows whether it stores in what was counted: " + e.Unshown[name]})
 	}
+	reasons = append(reasons, e.written(r, reasons)...)
+	if e.Elsewhere != "" {
+		reasons = append(reasons, Reason{Kind: "no answer", Where: "etcd", Message: "it is not all that there is: " + e.Elsewhere})
+	}
 	if e.Untold != "" {
 		reasons = append(reasons, Reason{Kind: "no answer", Where: "other apiservers", Message: "nobody knows whether there are any: " + e.Untold})
 	}
 	for _, name := range slices.Sorted(slices.Values(e.Unnamed)) {
 		reasons = append(reasons, Reason{Kind: "not named", Where: "apiserver " + name,
 			Message: "is one of the cluster's and was not asked, so nobody knows what it writes with: name it with --apiservers, or, if it is gone, excuse it with --without-apiservers"})
+	}
+	return reasons
+}
+
+// written are the reasons that are seen in what apiservers stored, and in that one is
+// another now than before the count: what it stored meanwhile nobody saw.
+func (e Evidence) written(r Subject, known []Reason) []Reason {
+	var reasons []Reason
+	for _, w := range e.Written {
+		tells := func(because Reason) bool { return because.Where == "apiserver "+w.Apiserver }
+		if _, needs := r.needOf("", w.Form); needs && !slices.ContainsFunc(slices.Concat(known, reasons), tells) {
+			reasons = append(reasons, Reason{Kind: "apiserver", Where: "apiserver " + w.Apiserver, Message: fmt.Sprintf("stores with %s", w.Form)})
+		}
+	}
+	before, after := rotation.Identities(e.Apiservers[0]), rotation.Identities(e.Apiservers[1])
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if now, asked := after[name]; asked && now != before[name] {
+			reasons = append(reasons, Reason{Kind: "no answer", Where: "apiserver " + name,
+				Message: "was started anew or took another configuration into use while the objects were counted: ask again"})
+		}
 	}
 	return reasons
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/observe"
@@ -231,6 +232,16 @@ func (a *apiservers) Read(context.Context, string, schema.GroupVersionResource, 
 	return nil
 }
 
+// nothing is served.
+func nothing(context.Context) ([]schema.GroupResource, error) { return nil, nil }
+
+// api reads the canaries.
+type api struct{ proof.API }
+
+func (api) Revision(context.Context, schema.GroupVersionResource, migrate.Object) (int64, error) {
+	return 3, nil
+}
+
 // place is an etcd that has the canaries.
 type place struct{ audit.Store }
 
@@ -241,7 +252,7 @@ func (place) Find(context.Context, string) (audit.Entry, error) {
 func TestApiserversAreAskedBeforeTheCountAndAfter(t *testing.T) {
 	broken := errors.New("etcd is away")
 	all := &apiservers{}
-	prover := &proof.Prover{Fleet: all, Etcd: place{}, Layout: audit.NewLayout("", nil)}
+	prover := &proof.Prover{Fleet: all, Etcd: place{}, API: api{}, Layout: audit.NewLayout("", nil)}
 	var err error
 	var found []string
 	count := func(_ context.Context, deks []string) (Stock, []Stock, error) {
@@ -249,23 +260,23 @@ func TestApiserversAreAskedBeforeTheCountAndAfter(t *testing.T) {
 		all.order = append(all.order, "count")
 		return Stock{Place: "etcd", Report: &audit.Report{}}, nil, err
 	}
-	e, got := Gather(t.Context(), prover, nil, count)
+	e, got := Gather(t.Context(), prover, nothing, nil, count)
 	require.NoError(t, got)
-	require.Equal(t, []string{"ask", "write", "count", "ask"}, all.order)
+	require.Equal(t, []string{"ask", "write", "write", "count", "ask"}, all.order)
 	require.Equal(t, "1", e.Apiservers[0]["a"].Process)
-	require.Equal(t, "4", e.Apiservers[1]["a"].Process)
+	require.Equal(t, "5", e.Apiservers[1]["a"].Process)
 	require.Empty(t, e.Unshown)
 	err = broken
-	_, got = Gather(t.Context(), prover, nil, count)
+	_, got = Gather(t.Context(), prover, nothing, nil, count)
 	require.ErrorIs(t, got, broken)
 	ended, end := context.WithCancel(t.Context())
 	end()
 	err = nil
-	_, got = Gather(ended, prover, nil, count)
+	_, got = Gather(ended, prover, nothing, nil, count)
 	require.ErrorIs(t, got, context.Canceled, "what was observed may be the end of the context alone")
 
 	all.others, all.lost = []fleet.Other{{Name: "b"}, {Name: "c"}}, errors.New("the etcd is another")
-	e, got = Gather(t.Context(), prover, []string{"b"}, count)
+	e, got = Gather(t.Context(), prover, nothing, []string{"b"}, count)
 	require.NoError(t, got)
 	answer := e.Answer(Subject{Provider: "kms"}, 1)
 	require.False(t, answer.MayGo)
@@ -277,9 +288,9 @@ func TestApiserversAreAskedBeforeTheCountAndAfter(t *testing.T) {
 
 // One that serves no Secrets is known by the DEK that it writes with.
 func TestADEKThatIsFoundShowsWhereAnApiserverStores(t *testing.T) {
-	prover := &proof.Prover{Fleet: &apiservers{lost: errors.New("no Secrets are served")}, Etcd: place{}, Layout: audit.NewLayout("", nil)}
+	prover := &proof.Prover{Fleet: &apiservers{lost: errors.New("no Secrets are served")}, Etcd: place{}, API: api{}, Layout: audit.NewLayout("", nil)}
 	for found, shown := range map[string]bool{"sha256:dek": true, "sha256:another": false} {
-		e, err := Gather(t.Context(), prover, nil, func(context.Context, []string) (Stock, []Stock, error) {
+		e, err := Gather(t.Context(), prover, nothing, nil, func(context.Context, []string) (Stock, []Stock, error) {
 			return Stock{Place: "etcd", Report: &audit.Report{DEKs: []string{found}}}, nil, nil
 		})
 		require.NoError(t, err)

@@ -51,6 +51,9 @@ var ErrAmbiguous = errors.New("say which, with --provider or --key-id")
 // has to be said; any other lists what there is.
 func (e Evidence) Identify(name string, as As) (Subject, error) {
 	providers, keyIDs := e.names()
+	if strings.HasPrefix(name, "sha256:") && !hashed.IsName(name) && !providers[name] {
+		return Subject{}, fmt.Errorf("%q is the beginning of a hash: give all of it, as atrest audit -o json does", name)
+	}
 	keyID := hashed.ID(name)
 	if hashed.IsName(name) && !keyIDs[keyID] {
 		keyID = name

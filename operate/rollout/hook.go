@@ -69,9 +69,11 @@ func (h HookedFiles) run(ctx context.Context, what, apiserver string, prepare fu
 	prepare(command)
 	// Killed at once it might leave half a file, and what it started may hold its
 	// output open for ever.
-	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	group(command)
 	command.WaitDelay = hookGrace
-	switch err := command.Run(); {
+	err := command.Run()
+	end(command) // what it started could put back later what it was told to write first
+	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:

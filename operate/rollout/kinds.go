@@ -26,6 +26,9 @@ type Kind interface {
 	leaving() []string
 	// hashes are those of the files at all stages, by apiserver.
 	hashes(files map[string][]byte, kept copies) (map[string][]string, error)
+	// last is the configuration of an apiserver at the end, and with which of its
+	// providers it is written.
+	last(apiserver string, found configurations) (*config.Configuration, []string, error)
 	// suits tells why what the files say cannot be rotated so.
 	suits(found configurations) error
 	// drive completes the world of a rotation, and drives it.

@@ -33,6 +33,9 @@ type Rotation struct {
 	Through *fleet.Fleet
 	// Folder keeps its state.
 	Folder *Folder
+	// Checked is that the plugin which is written with is known to decrypt. If there
+	// is one apiserver alone, nobody else reads what it wrote, so it is asked else.
+	Checked bool
 	// Without are the names of apiservers that exist and are not of the rotation,
 	// as they are gone for good, or another cluster's.
 	Without []string
@@ -95,7 +98,7 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(r.Kind.suits(found), r.writable(ctx), r.allowed(ctx, found)); err != nil {
+	if err := errors.Join(r.Kind.suits(found), r.writable(ctx), r.allowed(ctx, found), r.decrypts(ctx, found)); err != nil {
 		return nil, err
 	}
 	r.Times(&s.Plan, begun)
@@ -216,7 +219,7 @@ func (p *Prepared) Drive(ctx context.Context, store *reencrypt.Store, w Watcher,
 // and has objects written for that. What is not so is the error.
 func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store) error {
 	w := p.world(store, nil)
-	problems := []error{proof.Named(ctx, w.fleet, w.without)}
+	problems := []error{proof.Named(ctx, w.fleet, w.without), w.stillSo(ctx, p.State)}
 	seen := w.Observe(ctx)
 	for _, apiserver := range p.rotation.Apiservers {
 		providers := p.found.writing(apiserver, p.rotation.Kind.providers())
@@ -237,8 +240,8 @@ func (p *Prepared) world(store *reencrypt.Store, w Watcher) *world {
 	r := p.rotation
 	store.Audit.Names = p.found.names
 	return &world{
-		fleet: r.Fleet, store: store, watcher: w, without: r.Without, samples: maps.Clone(p.found.samples), providers: r.Kind.providers(),
-		prover: &proof.Prover{Fleet: r.Fleet, Etcd: store.From, Layout: store.Audit.Layout, Names: p.found.names, Version: r.Cluster.Version},
+		fleet: r.Fleet, store: store, watcher: w, without: r.Without, samples: maps.Clone(p.found.samples), providers: r.Kind.providers(), resources: parsed(p.State.Plan.Resources),
+		prover: &proof.Prover{Fleet: r.Fleet, Etcd: store.From, Layout: store.Audit.Layout, Names: p.found.names, API: r.Cluster},
 		stages: stages{files: r.Files, hashes: p.State.Plan.Configs, copies: r.Folder.copies()},
 	}
 }

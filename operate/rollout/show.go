@@ -8,6 +8,7 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
@@ -20,6 +21,12 @@ func (w *world) Canary(ctx context.Context, c rotation.Canary) (rotation.Shown, 
 			return rotation.Shown{}, err
 		}
 	}
+	if !w.located { // each count looks again
+		if err := w.prover.Present(ctx, w.resources); err != nil {
+			return rotation.Shown{}, err
+		}
+		w.located = true
+	}
 	return shown, nil
 }
 
@@ -29,12 +36,15 @@ func (w *world) show(ctx context.Context, shown *rotation.Shown, apiserver, prov
 	if len(resources) == 0 {
 		return fmt.Errorf("no resource is written with provider %q", provider)
 	}
+	empty := 0
 	keyID := w.seen[apiserver].Providers[provider].KeyID
 	for _, resource := range resources {
 		found, err := w.prover.Show(ctx, apiserver, resource, func(f audit.Form) bool { return f.Name != provider || f.KeyIDHash != keyID })
 		switch had, twice := shown.KeyIDs[provider]; {
 		case errors.Is(err, proof.ErrNoObject):
-			shown.Nothing = append(shown.Nothing, provider)
+			if empty++; empty == len(resources) {
+				shown.Nothing = append(shown.Nothing, provider)
+			}
 			continue
 		case err != nil:
 			return err
@@ -50,6 +60,9 @@ func (w *world) show(ctx context.Context, shown *rotation.Shown, apiserver, prov
 		shown.Resources = append(shown.Resources, resource.String())
 		if !slices.Contains(shown.Etcds, found.Cluster) {
 			shown.Etcds = append(shown.Etcds, found.Cluster)
+		}
+		if !fleet.HasCanary(resource) {
+			return nil // one is enough of what is not for this
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -81,13 +82,13 @@ func (s *configurations) check(leaving, all []string) error {
 		at, begun := map[string]string{}, false
 		for _, p := range s.parsed[apiserver].Providers() {
 			if slices.Contains(leaving, p.KMS().Name) {
-				at[p.KMS().Address] = p.KMS().Name
+				at[path.Clean(p.KMS().Address)] = p.KMS().Name
 			} else if slices.Contains(all, p.KMS().Name) {
 				begun = true
 			}
 		}
 		for _, p := range s.parsed[apiserver].Providers() {
-			name, address := p.KMS().Name, p.KMS().Address
+			name, address := p.KMS().Name, path.Clean(p.KMS().Address)
 			switch left, shared := at[address]; {
 			case slices.Contains(leaving, name) && !p.Writes() && !begun:
 				return fmt.Errorf("configuration of %s: nothing is written with KMS provider %q: make it the first one of its resources, or name another", apiserver, name)
@@ -112,7 +113,7 @@ func (r *Rotation) coveredBy(ctx context.Context, c *config.Configuration, plann
 		all = append(all, rule.Resource)
 	}
 	if wild {
-		served, err := r.Cluster.Resources(ctx)
+		served, err := r.Cluster.Own(ctx)
 		for _, name := range planned {
 			all = append(all, schema.ParseGroupResource(name))
 		}

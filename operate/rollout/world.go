@@ -27,7 +27,10 @@ type world struct {
 	store     *reencrypt.Store
 	samples   proof.Samples
 	providers []string // of the rotation
-	watcher   Watcher
+	resources []schema.GroupResource
+	// located is that the resources are known to be in the etcd that is looked into.
+	located bool
+	watcher Watcher
 	// without are apiservers that are known to exist and are not of the rotation.
 	without []string
 	// seen is what the apiservers told last.
@@ -111,7 +114,7 @@ func (w *world) Audit(ctx context.Context, resources []string) (rotation.Audit, 
 		return rotation.Audit{}, fmt.Errorf("no object below %s is stored with %s, which proves nothing: is this the etcd of these apiservers, and their --etcd-prefix? If so, create an object of one of %s",
 			w.store.Audit.Layout.Prefix(), quoted(w.providers), strings.Join(resources, ", "))
 	}
-	return rotation.Audit{Counts: counts, Etcds: etcdsOf(report)}, w.store.Absent(ctx, report, parsed(resources))
+	return rotation.Audit{Counts: counts, Etcds: etcdsOf(report)}, w.prover.Present(ctx, w.resources)
 }
 
 func parsed(resources []string) []schema.GroupResource {
@@ -130,6 +133,8 @@ func countsOf(report *audit.Report) []rotation.Count {
 			c := rotation.Count{Resource: resource.Name, Objects: stored.Objects}
 			if isKMS(stored.Form) {
 				c.Provider, c.KeyID = stored.Name, stored.KeyIDHash
+			} else if stored.Kind == audit.Unknown || stored.Begins == config.KMSv1 || stored.Begins == config.KMSv2 {
+				c.Provider = rotation.Unreadable
 			}
 			counts = append(counts, c)
 		}

@@ -163,6 +163,9 @@ func (v *view) done(a *Audit, o Observation, keyID string, providers, former, go
 			continue
 		}
 		d.Otherwise += c.Objects
+		if c.Objects > 0 && c.Provider == Unreadable {
+			d.Providers = nil
+		}
 		if c.Objects > 0 && c.Provider != "" && c.KeyID == "" && !v.lax.untold {
 			d.Untold += c.Objects
 		}

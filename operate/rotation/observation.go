@@ -142,6 +142,10 @@ type Etcd struct {
 	Revision int64  `json:"revision"`
 }
 
+// Unreadable is the provider of a [Count] of what a KMS provider may have stored that
+// nobody can read: which, and under what key, is not known.
+const Unreadable = "(unreadable)"
+
 // Count is how many objects are stored alike.
 type Count struct {
 	Resource string `json:"resource"`

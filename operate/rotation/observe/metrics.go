@@ -61,6 +61,9 @@ func Metrics(text io.Reader, unready string, m Moment) (rotation.Instance, error
 		return rotation.Instance{}, errors.New("metrics of the apiserver do not have " + configInfo +
 			": it is no kube-apiserver with --encryption-provider-config, or older than v1.30")
 	}
+	if unready != "" && len(i.Providers) == 0 {
+		i.Problem = unready // of a plugin that it was not told anything by
+	}
 	for name, p := range i.Providers {
 		p.Silent = unready == "" && m.At.Sub(told[name]) > maxStatusAge
 		p.Healthy, p.Problem = unready == "" && !p.Silent, unready

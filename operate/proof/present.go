@@ -1,0 +1,80 @@
+package proof
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/migrate"
+)
+
+// API is the apiserver that objects are listed and rewritten through:
+// [migrate.Cluster].
+type API interface {
+	Version(context.Context, schema.GroupResource) (schema.GroupVersionResource, error)
+	First(context.Context, schema.GroupVersionResource) (o migrate.Object, revision int64, found bool, err error)
+	Revision(context.Context, schema.GroupVersionResource, migrate.Object) (int64, error)
+}
+
+// Present is an error if of one of the resources the API lists an object that etcd
+// does not have in that version, or a later one: then its objects are where nobody
+// looks, whatever else etcd has of it. What is not served is passed over.
+func (p *Prover) Present(ctx context.Context, resources []schema.GroupResource) error {
+	for _, r := range resources {
+		err := errOvertaken
+		for range attempts { // it may be deleted meanwhile
+			if err = p.present(ctx, r); !errors.Is(err, errOvertaken) {
+				break
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Prover) present(ctx context.Context, r schema.GroupResource) error {
+	version, err := p.API.Version(ctx, r)
+	if errors.Is(err, migrate.ErrNoResource) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	first, revision, found, err := p.API.First(ctx, version)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && !found:
+		return nil
+	case err != nil:
+		return fmt.Errorf("whether there are objects of %s is not known: %w", r, err)
+	}
+	for _, key := range p.keys(r, first.Namespace, first.Name) {
+		entry, err := p.Etcd.Find(ctx, key)
+		if err == nil && entry.ModRevision >= revision {
+			return nil
+		}
+		if err != nil && !errors.Is(err, audit.ErrNotFound) {
+			return err
+		}
+	}
+	if now, err := p.API.Revision(ctx, version, first); err != nil || now != revision {
+		return fmt.Errorf("%s %s: %w", r, first, errOvertaken)
+	}
+	return fmt.Errorf("the apiserver lists %s %s, and %s does not have it as %s: if its objects are kept in an etcd of their own, name that with --etcd-servers-overrides; "+
+		"else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix", r, first, p.Etcd, strings.Join(p.keys(r, first.Namespace, first.Name), " or "))
+}
+
+// keys are where an object may be in etcd.
+func (p *Prover) keys(r schema.GroupResource, namespace, name string) []string {
+	var all []string
+	for _, path := range p.Layout.Paths(r) {
+		all = append(all, p.Layout.Prefix()+path+objectPath(namespace, name))
+	}
+	return all
+}
