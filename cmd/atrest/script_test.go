@@ -88,9 +88,11 @@ type world struct {
 	t       *testing.T
 	plugins map[string]*faultplugin.Plugin
 	etcd    *etcdtest.Server
-	// override has the Secrets, as with --etcd-servers-overrides, if it is there.
-	override *etcdtest.Server
-	apis     map[string]*apiserver
+	// override has what is below overridden, as with --etcd-servers-overrides, if it is
+	// there.
+	override   *etcdtest.Server
+	overridden string
+	apis       map[string]*apiserver
 
 	mu     sync.Mutex
 	listed map[string]bool // the IDs of the apiservers that have a Lease
@@ -136,13 +138,13 @@ func plugin(ts *testscript.TestScript, _ bool, args []string) {
 
 // storeOf is the store that has an etcd key.
 func (w *world) storeOf(key string) *etcdtest.Server {
-	if w.override != nil && strings.HasPrefix(key, "/registry/secrets/") {
+	if w.override != nil && strings.HasPrefix(key, w.overridden) {
 		return w.override
 	}
 	return w.etcd
 }
 
-// etcdCommand is etcd start|other|override|put|seal|seal-main|delete|compacts|refuses|save: a store in
+// etcdCommand is etcd start|other|override|put|seal|put-main|seal-main|delete|compacts|refuses|save: a store in
 // memory, whose endpoint is in $ETCD.
 func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
@@ -154,8 +156,11 @@ func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 		other := etcdtest.Start(w.t)
 		other.Store("/registry/secrets/default/other", []byte(`{"kind":"Secret"}`))
 		ts.Setenv("OTHER", other.Endpoint())
-	case "override": // one of its own for Secrets, whose endpoint is in $OVERRIDE
-		w.override = etcdtest.Start(w.t)
+	case "override": // one of its own for Secrets or for PREFIX, whose endpoint is in $OVERRIDE
+		w.override, w.overridden = etcdtest.Start(w.t), "/registry/secrets/"
+		if len(args) > 1 {
+			w.overridden = args[1]
+		}
 		ts.Setenv("OVERRIDE", w.override.Endpoint())
 	case "put": // KEY VALUE [TIMES]
 		key, value := unquote(ts, args[1]), unquote(ts, args[2])
@@ -170,6 +175,8 @@ func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	case "seal": // CONFIG RESOURCE KEY PLAINTEXT
 		w.storeOf(args[3]).Store(args[3], sealed(ts, args[1], args[2], args[3], args[4]))
+	case "put-main": // KEY VALUE, whatever has the override
+		w.etcd.Store(args[1], []byte(args[2]))
 	case "seal-main": // the same, whatever has the override
 		w.etcd.Store(args[3], sealed(ts, args[1], args[2], args[3], args[4]))
 	case "delete":

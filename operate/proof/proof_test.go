@@ -44,6 +44,8 @@ type cluster struct {
 	// read what the apiservers wrote.
 	hidden  map[string]audit.Entry
 	foreign error
+	// unlisted is that the API cannot list.
+	unlisted bool
 }
 
 func newCluster() *cluster {
@@ -142,6 +144,9 @@ func (a api) all() map[string]audit.Entry {
 }
 
 func (a api) First(_ context.Context, r schema.GroupVersionResource) (migrate.Object, int64, bool, error) {
+	if a.unlisted {
+		return migrate.Object{}, 0, false, errors.New("one does not open")
+	}
 	for key, entry := range a.all() {
 		if parts := strings.Split(key, "/"); parts[len(parts)-3] == r.Resource {
 			return migrate.Object{Namespace: parts[len(parts)-2], Name: parts[len(parts)-1]}, entry.ModRevision, true, nil
@@ -172,11 +177,17 @@ func TestWhatTheAPIListsIsInEtcd(t *testing.T) {
 	c.put("/registry/example.com/widgets/ns/here", fresh)
 	require.NoError(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}))
 	c.etcd = map[string]audit.Entry{"/registry/example.com/widgets/ns/a": {ModRevision: 3}}
-	for _, revision := range []int64{4, 1000} { // what is left of it there is older
+	for _, revision := range []int64{1, 4} { // what is left of it there is of another count
 		c.hidden = map[string]audit.Entry{"/registry/example.com/widgets/ns/a": {ModRevision: revision}}
 		require.ErrorContains(t, c.prover().Present(t.Context(), []schema.GroupResource{secrets, widgets}),
 			"the apiserver lists widgets.example.com ns/a, and etcd at here does not have it as /registry/example.com/widgets/ns/a: if its objects are kept in an etcd of their own")
 	}
+	// One that does not open keeps the API from listing, and not from reading others.
+	c.unlisted = true
+	require.ErrorContains(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}), "whether there are objects of widgets.example.com is not known: one does not open")
+	c.hidden = nil
+	require.NoError(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}))
+	c.unlisted, c.hidden = false, map[string]audit.Entry{"/registry/example.com/widgets/ns/a": {ModRevision: 4}}
 	c.etcd = map[string]audit.Entry{}
 	require.Error(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}))
 }

@@ -183,7 +183,36 @@ func (m *Migration) count(ctx context.Context) (*audit.Report, error) {
 			return nil, err
 		}
 	}
-	return report, m.prover().Present(ctx, resources)
+	if err := m.prover().Present(ctx, resources); err != nil {
+		return nil, err
+	}
+	return report, m.lookedAt(ctx, report)
+}
+
+// lookedAt is an error if of what is migrated there is no object at all, or if one that
+// is named is neither stored nor served: that proves nothing, and may be a mistake.
+func (m *Migration) lookedAt(ctx context.Context, report *audit.Report) error {
+	if report.Objects == 0 {
+		return fmt.Errorf("%s has no object of what is to be migrated, so nothing is proved: see that the resources are spelled right", m.Store.From)
+	}
+	for _, r := range m.Resources {
+		if objectsOf(report, r) > 0 {
+			continue
+		}
+		if _, err := m.Store.Cluster.Version(ctx, r); err != nil {
+			return fmt.Errorf("nothing is stored of %w", err)
+		}
+	}
+	return nil
+}
+
+func objectsOf(report *audit.Report, r schema.GroupResource) int64 {
+	for _, resource := range report.Resources {
+		if resource.Name == r.String() {
+			return resource.Objects
+		}
+	}
+	return 0
 }
 
 // own are resources, and all that the cluster serves and stores itself.

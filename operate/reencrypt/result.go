@@ -20,7 +20,7 @@ type Result struct {
 	Left     []audit.Finding `json:"left"`
 	// Report is what that look counted.
 	Report *audit.Report `json:"-"`
-	// Resources are those that were looked at; none if it was everything.
+	// Resources are those of which something was looked at; none if it was everything.
 	Resources []string `json:"resources,omitempty"`
 }
 
@@ -48,7 +48,9 @@ func (r *Result) look(m *Migration, report *audit.Report) {
 	r.Report, r.Revision, r.Resources = report, report.Revision, nil
 	if resources, all := m.wanted(); !all {
 		for _, resource := range resources {
-			r.Resources = append(r.Resources, resource.String())
+			if objectsOf(report, resource) > 0 {
+				r.Resources = append(r.Resources, resource.String())
+			}
 		}
 	}
 	r.Left = append([]audit.Finding{}, report.Against(m.Config, m.current)...)
