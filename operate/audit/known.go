@@ -10,25 +10,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Check refuses a resource of which nothing can be stored: one of a group without
-// a dot, as Kubernetes' own have it and no custom one may, that is none of its own
-// and not told of. The error names the one that was meant, where that can be seen.
+// Check refuses a resource of which nothing can be stored: one that is a resource of
+// Kubernetes misspelled, and one of a group without a dot, as Kubernetes' own have it
+// and no custom one may, that is none of its own and not told of. The error names the one that was meant, where that can be seen.
 // Of a custom resource nobody knows here whether there is one.
 func (l Layout) Check(r schema.GroupResource) error {
-	if strings.Contains(r.Group, ".") {
-		return nil
-	}
 	known := l.resources()
 	if slices.Contains(known, r) {
 		return nil
 	}
+	custom := strings.Contains(r.Group, ".")
 	var meant []string
 	for _, candidate := range known {
-		if slices.Contains(spellings(r.Resource), candidate.Resource) {
+		if slices.Contains(spellings(r.Resource), candidate.Resource) && (!custom || candidate.Group == r.Group) {
 			meant = append(meant, fmt.Sprintf("%q", candidate))
 		}
 	}
-	if meant == nil {
+	switch {
+	case meant == nil && custom:
+		return nil
+	case meant == nil:
 		return fmt.Errorf("%q is no resource of Kubernetes: write resource.group, in the plural", r)
 	}
 	return fmt.Errorf("%q is no resource of Kubernetes: %s is", r, strings.Join(meant, " or "))

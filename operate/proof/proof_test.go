@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/config"
@@ -44,6 +45,8 @@ type cluster struct {
 	// read what the apiservers wrote.
 	hidden  map[string]audit.Entry
 	foreign error
+	// removed is how many canaries are removed at once.
+	removed int
 	// unlisted is that the API cannot list.
 	unlisted bool
 }
@@ -91,6 +94,10 @@ func (m members) Write(_ context.Context, instance string, r schema.GroupResourc
 	if !m.elsewhere[instance] {
 		m.put(key, fresh)
 	}
+	if m.removed > 0 { // by another run
+		m.removed--
+		delete(m.etcd, key)
+	}
 	if m.after != nil {
 		m.after(key)
 	}
@@ -122,6 +129,9 @@ func (m members) Read(_ context.Context, instance string, r schema.GroupVersionR
 		default:
 			return nil
 		}
+	}
+	if !m.elsewhere[instance] {
+		return apierrors.NewNotFound(r.GroupResource(), w.Name)
 	}
 	return fmt.Errorf("apiserver %s finds none", instance)
 }
@@ -226,6 +236,14 @@ func TestWhatIsNotAsItShouldBeIsNamed(t *testing.T) {
 		_, err := p.Show(t.Context(), "a", secrets, stale)
 		require.ErrorContains(t, err, want)
 	}
+}
+
+func TestOneThatAnotherRunRemovedIsWrittenAgain(t *testing.T) {
+	c := newCluster()
+	c.removed = 2
+	_, err := c.prover().Show(t.Context(), "a", secrets, stale)
+	require.NoError(t, err)
+	require.Zero(t, c.removed)
 }
 
 func TestOneThatOthersWroteMeanwhileIsWrittenAgain(t *testing.T) {

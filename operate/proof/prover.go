@@ -90,7 +90,7 @@ func (p *Prover) once(ctx context.Context, instance string, r schema.GroupResour
 	if err != nil {
 		return Shown{}, err
 	}
-	if err := p.find(ctx, instance, &shown); err != nil {
+	if err := p.find(ctx, instance, version, &shown); err != nil {
 		return Shown{}, err
 	}
 	if err := p.read(ctx, instance, version, shown); err != nil {
@@ -131,7 +131,7 @@ func (p *Prover) write(ctx context.Context, instance string, r schema.GroupVersi
 }
 
 // find looks for what was written in etcd.
-func (p *Prover) find(ctx context.Context, instance string, s *Shown) error {
+func (p *Prover) find(ctx context.Context, instance string, r schema.GroupVersionResource, s *Shown) error {
 	keys := p.keys(s.Resource, s.Namespace, s.Name)
 	for _, key := range keys {
 		entry, err := p.Etcd.Find(ctx, key)
@@ -148,6 +148,9 @@ func (p *Prover) find(ctx context.Context, instance string, s *Shown) error {
 		}
 		return fmt.Errorf("%s has an older %s than apiserver %s wrote, of revision %d instead of %d: it is not the etcd of that apiserver: name that one, or its members alone, with --endpoints",
 			p.Etcd, key, instance, entry.ModRevision, s.Version)
+	}
+	if err := p.Fleet.Read(ctx, instance, r, s.Written); apierrors.IsNotFound(err) {
+		return errOvertaken // another run removed it
 	}
 	return fmt.Errorf("what apiserver %s wrote is not in %s as %s: name the etcd of the apiservers with --endpoints, their --etcd-prefix with --prefix, "+
 		"and what they keep elsewhere with --etcd-servers-overrides", instance, p.Etcd, strings.Join(keys, " or "))

@@ -69,7 +69,9 @@ func (s *State) nextOfOne(o Observation, v *view) Decision {
 		s.countAfter(s.late(v.now, v.lax))
 	}
 	p.meet(v, keyID)
-	p.remember(o, v)
+	if v.located {
+		p.remember(o, v)
+	}
 	p.ProvenAt = time.Time{}
 
 	if s.Migration != nil {

@@ -42,6 +42,9 @@ type State struct {
 	// seen to have ended, or when a write may have ended that an apiserver began
 	// while it was not known to be well.
 	AuditAfter time.Time `json:"auditAfter,omitzero"`
+	// Etcds are the ids of the etcd clusters in which something was found first that
+	// the apiservers wrote: those that the rotation is of.
+	Etcds []uint64 `json:"etcds,omitempty"`
 }
 
 // Plan is what both kinds of rotation have to be told.
@@ -239,8 +242,36 @@ func next(s State, o Observation, now time.Time, without lax) (State, Decision) 
 	}
 	s = s.clone()
 	v := look(s.Plan.instances(), time.Duration(s.Plan.MaxAge), o, now, without)
-	if s.TwoPlugins != nil {
+	switch {
+	case !s.isOf(v):
+		return s, Decision{Waiting: v.waiting()}
+	case s.TwoPlugins != nil:
 		return s, s.nextOfTwo(o, v)
 	}
 	return s, s.nextOfOne(o, v)
+}
+
+// isOf reports whether what the apiservers wrote is in an etcd of the rotation, as far
+// as that was shown. Two clusters may have the same configuration, and a folder may be
+// taken for that of the other: what was met in the one says nothing of the other.
+func (s *State) isOf(v *view) bool {
+	var found []uint64
+	for _, name := range v.expected {
+		found = append(found, v.shown[name].Etcds...)
+	}
+	slices.Sort(found)
+	v.located = len(found) > 0 || len(s.Etcds) == 0
+	switch {
+	case len(found) == 0:
+		return true
+	case len(s.Etcds) == 0:
+		s.Etcds = slices.Compact(found)
+		return true
+	case slices.ContainsFunc(found, func(id uint64) bool { return slices.Contains(s.Etcds, id) }):
+		return true
+	}
+	for _, name := range v.expected {
+		v.note(unshown, name, fmt.Sprintf("it stores in etcd cluster %x, and this rotation is of %x: name a new folder", found[0], s.Etcds[0]))
+	}
+	return false
 }

@@ -151,3 +151,26 @@ func TestActionsReadAsOneLine(t *testing.T) {
 		require.Equal(t, want, action.String())
 	}
 }
+
+// Two clusters may have the same files, and a folder may be taken for that of the other.
+func TestARotationStaysInItsCluster(t *testing.T) {
+	one := newOnePlugin(t, keyA)
+	one.all(keyA)
+	for _, d := range []*driver{one, newTwoPlugins(t)} {
+		d.next(1)
+		require.Equal(t, []uint64{1}, d.state.Etcds)
+		d.state.Etcds = []uint64{2}
+		before := d.state
+		decision := d.next(1)
+		require.Equal(t, []string{"unshown"}, reasons(decision))
+		require.Empty(t, decision.Actions)
+		require.Contains(t, decision.Waiting[0].Details["a"], "it stores in etcd cluster 1, and this rotation is of 2: name a new folder")
+		require.Equal(t, before, d.state, "nothing that is met there is remembered")
+		d.unshown = []string{"a", "b"}
+		d.provider("a", "old", func(p *rotation.Provider) { p.KeyID = "met in doubt" })
+		d.next(1)
+		data, err := d.state.Encode()
+		require.NoError(t, err)
+		require.NotContains(t, string(data), "met in doubt")
+	}
+}

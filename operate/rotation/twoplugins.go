@@ -106,8 +106,10 @@ func (s *State) nextOfTwo(o Observation, v *view) Decision {
 	if t.Step == stepDone {
 		t.reopen(v.now)
 	}
-	t.Former = remember(t.Former, v.keyIDs(t.Old)...)
-	t.Former = remember(t.Former, o.Audit.keyIDs(t.Old)...)
+	if v.located {
+		t.Former = remember(t.Former, v.keyIDs(t.Old)...)
+		t.Former = remember(t.Former, o.Audit.keyIDs(t.Old)...)
+	}
 	s.fallBack(v, at)
 	if t.Since.IsZero() || t.Since.After(v.now) {
 		t.Since = v.now
