@@ -33,7 +33,9 @@ type retireCommand struct {
 
 const retireHelp = `Tell whether a KMS provider may go, so that its plugin may be stopped, or a
 key_id, so that the version of the KEK behind it may be disabled. Nothing is
-changed, not even when the answer is yes.
+changed, not even when the answer is yes, but for canaries: a Secret and a ConfigMap
+are written through each apiserver in the namespace --canaries, looked for in etcd,
+and deleted again, so that it is known that this etcd is theirs.
 
 It may not go for as long as one of these is so:
   - an object in etcd is stored under it, below whatever prefix
@@ -41,7 +43,9 @@ It may not go for as long as one of these is so:
   - an apiserver writes with it, or its plugin names that key_id, or it has that
     provider in its configuration
   - an apiserver does not answer, because nobody knows then, or a plugin of one
-    named no key_id yet
+    named no key_id yet; one exists that is not named; one stores somewhere else,
+    or was started anew meanwhile
+  - an object that the API lists is not in that etcd
   - an object does not tell which key it needs: it begins with k8s:enc: and cannot
     be read, or for a key_id it is stored with KMS v1, which stores none
 
@@ -57,6 +61,11 @@ after it is gone from its configuration, and nothing at all of KMS v1.
 The whole keyspace of every etcd is walked, as another apiserver may keep objects
 below another --prefix, or in an etcd of their own, which
 --etcd-servers-overrides names as to kube-apiserver.
+
+The user needs get on the nonResourceURLs /debug/encryption, /metrics and /readyz/*;
+get, create, patch and delete on Secrets and ConfigMaps in the namespace --canaries;
+list on leases in kube-system, on endpointslices in default and on apiservices; and
+list and get on every resource that is served, of which one object each is looked for.
 
 Exit codes:
   0  yes: nothing that was looked at needs it. Other backups count too

@@ -40,7 +40,7 @@ The apiservers are contexts of a kubeconfig, one for each apiserver there is and
 with its own address. One that the cluster knows of, by its Lease or as an endpoint
 of the Service kubernetes, and that is not named is in the way of everything, unless
 --without-apiservers excuses it. Objects are rewritten through --context, which may
-be a load balancer.
+be a load balancer, and is the first of --apiservers if it is not given.
 
 Before anything is changed, also with --plan, when the write key has changed, and
 before the old provider goes, each apiserver writes a canary, a Secret or ConfigMap
@@ -51,11 +51,12 @@ can read it. The canaries are deleted at the end.
 The user needs get on the nonResourceURLs /debug/encryption, /metrics and /readyz/*;
 list, get and patch on what is encrypted; get, create, patch and delete on Secrets
 and ConfigMaps in the namespace --canaries; list on leases in kube-system and on
-endpointslices in default. With post on the nonResourceURL /debug/encryption/ask a
-new key_id is known within seconds; without it, within a minute or so.
+endpointslices in default; and, if the configuration has a wildcard, on apiservices.
+With post on the nonResourceURL /debug/encryption/ask a new key_id is known within
+seconds; without it, within a minute or so.
 
 Exit codes:
-  0  finished, or the plan was printed
+  0  finished; with --plan, it can begin or go on
   1  not finished: --timeout is over, it was interrupted, or it was finished once
      and the configuration in effect is another now
   2  it could not begin or go on: wrong flags, or something cannot be read`
