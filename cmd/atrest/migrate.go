@@ -16,6 +16,7 @@ import (
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/preflight"
 	"github.com/kube-atrest/atrest/operate/reencrypt"
 )
 
@@ -32,6 +33,7 @@ type migrateCommand struct {
 	delegate  bool
 	takeUp    time.Duration
 	dryRun    bool
+	checked   bool
 }
 
 const migrateHelp = `Rewrite the stored objects that are not stored as an encryption configuration
@@ -100,6 +102,7 @@ func newMigrate(s streams) *cobra.Command {
 	flags.StringSliceVar(&m.resources, "resource", nil, "rewrite this resource alone, such as secrets or deployments.apps; repeatable, or by commas")
 	flags.BoolVar(&m.delegate, "storage-version-migrations", false, "leave the rewriting to the cluster's own migrator")
 	flags.DurationVar(&m.takeUp, "take-up", 2*time.Minute, "how long that migrator may take to begin")
+	flags.BoolVar(&m.checked, "plugin-checked", false, checkedUsage)
 	flags.BoolVar(&m.dryRun, "dry-run", false, "tell what would be rewritten, and end")
 	return command
 }
@@ -141,7 +144,7 @@ func (m *migrateCommand) run(ctx context.Context) error {
 		return err
 	}
 	defer from.Close()
-	run := &reencrypt.Migration{Config: c, File: nameOf(m.config), Fleet: apiservers, Without: m.fleet.without, Resources: m.parsedResources(),
+	run := &reencrypt.Migration{Config: c, File: nameOf(m.config), Fleet: apiservers, Without: m.fleet.without, Alone: m.alone(c, apiservers), Resources: m.parsedResources(),
 		Delegate: m.delegate, TakeUp: m.takeUp, Clock: clock.RealClock{}, Watcher: watcher{m.streams},
 		Store: &reencrypt.Store{
 			From: from, Walk: m.streams.walk, Cluster: cluster, How: m.how.options(), Checkpoints: migrate.Folder(m.how.state),
@@ -153,6 +156,18 @@ func (m *migrateCommand) run(ctx context.Context) error {
 		return errors.New("interrupted: the same command goes on, and leaves out what is done")
 	}
 	return m.explained(err)
+}
+
+// alone asks the plugin of one apiserver alone, that is not of this project, to decrypt:
+// it has what it wrote in memory, and nobody else reads it.
+func (m *migrateCommand) alone(c *config.Configuration, apiservers *fleet.Fleet) func(context.Context, string, audit.Form) error {
+	return func(ctx context.Context, apiserver string, f audit.Form) error {
+		isKMS := f.Kind == config.KMSv1 || f.Kind == config.KMSv2
+		if m.checked || !isKMS || apiservers.Observe(ctx)[apiserver].Process != "" {
+			return nil
+		}
+		return preflight.Alone(ctx, c, apiserver, f.Name, f.KeyIDHash)
+	}
 }
 
 // read gives the configuration, and refuses resources that nothing is stored of.

@@ -119,7 +119,7 @@ func (r *rotate) add(flags *pflag.FlagSet) {
 	flags.DurationVar(&r.interval, "interval", 5*time.Second, "time between two looks at the apiservers")
 	flags.DurationVar(&r.timeout, "timeout", 0, "give up after this time; 0 is never")
 	flags.DurationVar(&r.hookTimeout, "hook-timeout", rollout.DefaultHookTimeout, "how long one call of the program of --config-hook may take")
-	flags.BoolVar(&r.checked, "plugin-checked", false, "the plugin was asked to decrypt, by atrest check on the machine of the apiserver; with one apiserver alone it is asked from here otherwise")
+	flags.BoolVar(&r.checked, "plugin-checked", false, checkedUsage)
 	flags.StringSliceVar(&r.replaced, "replace-apiserver", nil, "OLD=NEW: NEW of --apiservers came instead of OLD since the rotation began; OLD= is gone, =NEW was added; repeatable, or by commas")
 }
 
@@ -287,6 +287,8 @@ func (s streams) clean(ctx context.Context, apiservers *fleet.Fleet) {
 		s.warn("what was written to see what the apiservers write with is left: %v", err)
 	}
 }
+
+const checkedUsage = "the plugin was asked to decrypt, by atrest check on the machine of the apiserver; with one apiserver alone it is asked from here otherwise"
 
 func notFinished(ctx context.Context) error {
 	return badf("not finished: %v: the same command goes on from here", context.Cause(ctx))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 
 	"github.com/kube-atrest/atrest/internal/kubeapi"
 )
@@ -49,22 +51,38 @@ func (c *Cluster) known(r schema.GroupResource) (schema.GroupVersionResource, bo
 	return c.served[i], true
 }
 
-// First is one object of a resource as the API lists it, with its resourceVersion,
-// which is the ModRevision of its etcd key; found is false if there is none.
-func (c *Cluster) First(ctx context.Context, r schema.GroupVersionResource) (o Object, revision int64, found bool, err error) {
-	var list listing
-	err = c.api.Ask(ctx, kubeapi.Request{Method: http.MethodGet, Path: pathOf(r, nil), Query: url.Values{"limit": {"1"}}, Accept: metadataList}, &list)
-	if err != nil || len(list.Items) == 0 {
-		if err != nil {
-			err = fmt.Errorf("listing %s: %w", r.GroupResource(), err)
+// newestOf bounds how many objects [Cluster.Newest] looks at, in pages.
+const newestPages, newestPage = 20, 500
+
+// Newest is the object of a resource that was written last, of the first 10,000 as the
+// API lists them, with its resourceVersion, which is the ModRevision of its etcd key;
+// found is false if there is none.
+func (c *Cluster) Newest(ctx context.Context, r schema.GroupVersionResource) (o Object, revision int64, found bool, err error) {
+	query := url.Values{"limit": {strconv.Itoa(newestPage)}}
+	for range newestPages {
+		var list listing
+		err := c.api.Ask(ctx, kubeapi.Request{Method: http.MethodGet, Path: pathOf(r, nil), Query: query, Accept: metadataList}, &list)
+		if found && apierrors.IsResourceExpired(err) {
+			break
 		}
-		return o, 0, false, err
+		if err != nil {
+			return Object{}, 0, false, fmt.Errorf("listing %s: %w", r.GroupResource(), err)
+		}
+		for _, item := range list.Items {
+			at, err := strconv.ParseInt(item.version().resourceVersion, 10, 64)
+			if err != nil {
+				return Object{}, 0, false, fmt.Errorf("%s %s has a resourceVersion that is no revision of etcd: is this a Kubernetes apiserver?", r.GroupResource(), item.version().Object)
+			}
+			if at > revision || !found {
+				o, revision, found = item.version().Object, at, true
+			}
+		}
+		if list.Metadata.Continue == "" {
+			break
+		}
+		query.Set("continue", list.Metadata.Continue)
 	}
-	first := list.Items[0].version()
-	if revision, err = strconv.ParseInt(first.resourceVersion, 10, 64); err != nil {
-		return o, 0, false, fmt.Errorf("%s %s has a resourceVersion that is no revision of etcd: is this a Kubernetes apiserver?", r.GroupResource(), first.Object)
-	}
-	return first.Object, revision, true, nil
+	return o, revision, found, nil
 }
 
 // Revision is the resourceVersion of an object as etcd has it now, which the apiserver
@@ -77,28 +95,42 @@ func (c *Cluster) Revision(ctx context.Context, r schema.GroupVersionResource, o
 	return strconv.ParseInt(found.version().resourceVersion, 10, 64)
 }
 
-// Own is [Cluster.Resources] without those that aggregated apiservers serve, which
-// keep their objects where they like.
+// Own is [Cluster.Resources] without what aggregated apiservers serve, which keep their
+// objects where they like, and may be away.
 func (c *Cluster) Own(ctx context.Context) ([]schema.GroupVersionResource, error) {
-	served, err := c.Resources(ctx)
+	aggregated, err := c.aggregated(ctx)
 	if err != nil {
 		return nil, err
 	}
+	served, err := c.Resources(ctx)
+	var failed *discovery.ErrGroupDiscoveryFailed
+	if errors.As(err, &failed) && !slices.ContainsFunc(slices.Collect(maps.Keys(failed.Groups)), func(v schema.GroupVersion) bool { return !aggregated[v] }) {
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(served, func(r schema.GroupVersionResource) bool { return aggregated[r.GroupVersion()] }), nil
+}
+
+// aggregated are the versions of APIs that other apiservers serve.
+func (c *Cluster) aggregated(ctx context.Context) (map[schema.GroupVersion]bool, error) {
 	var services struct {
 		Items []struct {
 			Spec struct {
 				Group   string    `json:"group"`
+				Version string    `json:"version"`
 				Service *struct{} `json:"service"`
 			} `json:"spec"`
 		} `json:"items"`
 	}
-	err = c.api.Ask(ctx, kubeapi.Request{Method: http.MethodGet, Path: []string{"apis", "apiregistration.k8s.io", "v1", "apiservices"}}, &services)
+	err := c.api.Ask(ctx, kubeapi.Request{Method: http.MethodGet, Path: []string{"apis", "apiregistration.k8s.io", "v1", "apiservices"}}, &services)
 	if err != nil && !apierrors.IsNotFound(err) { // there are none
 		return nil, fmt.Errorf("which APIs are of aggregated apiservers is not known: %w: the user needs the verb list for apiservices (apiregistration.k8s.io)", err)
 	}
-	aggregated := map[string]bool{}
+	all := map[schema.GroupVersion]bool{}
 	for _, s := range services.Items {
-		aggregated[s.Spec.Group] = aggregated[s.Spec.Group] || s.Spec.Service != nil
+		all[schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}] = s.Spec.Service != nil
 	}
-	return slices.DeleteFunc(served, func(r schema.GroupVersionResource) bool { return aggregated[r.Group] }), nil
+	return all, nil
 }

@@ -17,12 +17,12 @@ import (
 // [migrate.Cluster].
 type API interface {
 	Version(context.Context, schema.GroupResource) (schema.GroupVersionResource, error)
-	First(context.Context, schema.GroupVersionResource) (o migrate.Object, revision int64, found bool, err error)
+	Newest(context.Context, schema.GroupVersionResource) (o migrate.Object, revision int64, found bool, err error)
 	Revision(context.Context, schema.GroupVersionResource, migrate.Object) (int64, error)
 }
 
-// Present is an error if of one of the resources the API lists an object that etcd
-// does not have in that very version: then its objects are where nobody looks, whatever
+// Present is an error if of one of the resources the API lists an object, the one that
+// was written last, that etcd does not have in that very version: then its objects are where nobody looks, whatever
 // else etcd has of it. Revisions of two etcds cannot be compared, so that a later one
 // is no better than an earlier one. What is not served is passed over.
 func (p *Prover) Present(ctx context.Context, resources []schema.GroupResource) error {
@@ -48,7 +48,7 @@ func (p *Prover) present(ctx context.Context, r schema.GroupResource) error {
 	if err != nil {
 		return err
 	}
-	first, revision, found, err := p.API.First(ctx, version)
+	newest, revision, found, err := p.API.Newest(ctx, version)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && !found:
 		return nil
@@ -57,7 +57,7 @@ func (p *Prover) present(ctx context.Context, r schema.GroupResource) error {
 	case err != nil:
 		return fmt.Errorf("whether there are objects of %s is not known: %w", r, err)
 	}
-	for _, key := range p.keys(r, first.Namespace, first.Name) {
+	for _, key := range p.keys(r, newest.Namespace, newest.Name) {
 		entry, err := p.Etcd.Find(ctx, key)
 		if err == nil && entry.ModRevision == revision {
 			return nil
@@ -66,11 +66,11 @@ func (p *Prover) present(ctx context.Context, r schema.GroupResource) error {
 			return err
 		}
 	}
-	if now, err := p.API.Revision(ctx, version, first); err != nil || now != revision {
-		return fmt.Errorf("%s %s: %w", r, first, errOvertaken)
+	if now, err := p.API.Revision(ctx, version, newest); err != nil || now != revision {
+		return fmt.Errorf("%s %s: %w", r, newest, errOvertaken)
 	}
 	return fmt.Errorf("the apiserver lists %s %s, and %s does not have it as %s: if its objects are kept in an etcd of their own, name that with --etcd-servers-overrides; "+
-		"else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix", r, first, p.Etcd, strings.Join(p.keys(r, first.Namespace, first.Name), " or "))
+		"else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix", r, newest, p.Etcd, strings.Join(p.keys(r, newest.Namespace, newest.Name), " or "))
 }
 
 // knownTries are how many objects are looked at for one that can be read.

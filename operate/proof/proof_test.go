@@ -153,7 +153,7 @@ func (a api) all() map[string]audit.Entry {
 	return all
 }
 
-func (a api) First(_ context.Context, r schema.GroupVersionResource) (migrate.Object, int64, bool, error) {
+func (a api) Newest(_ context.Context, r schema.GroupVersionResource) (migrate.Object, int64, bool, error) {
 	if a.unlisted {
 		return migrate.Object{}, 0, false, errors.New("one does not open")
 	}

@@ -33,6 +33,9 @@ type Prover struct {
 	// contain ':'.
 	Layout audit.Layout
 	Names  audit.Names
+	// Alone, if set, tells whether what an apiserver that is the only one stores in a form
+	// can be read again, which nobody else shows.
+	Alone func(ctx context.Context, instance string, f audit.Form) error
 	// API is the apiserver that objects are listed and rewritten through, which has
 	// to read what the others write too.
 	API API
@@ -112,10 +115,26 @@ func (p *Prover) write(ctx context.Context, instance string, r schema.GroupVersi
 		written, err := p.Fleet.Write(ctx, instance, r.GroupResource())
 		return Shown{Written: written, Wrote: true}, err
 	}
-	is, err := p.some(ctx, r.GroupResource(), stale)
+	all, err := p.some(ctx, r.GroupResource(), stale)
 	if err != nil {
 		return Shown{}, err
 	}
+	for _, is := range all {
+		var shown Shown
+		if shown, err = p.touch(ctx, instance, r, is); err == nil || !refused(err) {
+			return shown, err
+		}
+	}
+	return Shown{}, err // of the last one that was tried
+}
+
+// refused reports whether an apiserver will not write this object, and may another.
+func refused(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsConflict(err)
+}
+
+// touch has an apiserver store an object anew.
+func (p *Prover) touch(ctx context.Context, instance string, r schema.GroupVersionResource, is place) (Shown, error) {
 	before, err := p.Etcd.Find(ctx, is.key)
 	switch {
 	case errors.Is(err, audit.ErrNotFound):
@@ -124,9 +143,6 @@ func (p *Prover) write(ctx context.Context, instance string, r schema.GroupVersi
 		return Shown{}, err
 	}
 	written, err := p.Fleet.Touch(ctx, instance, r, is.namespace, is.name)
-	if apierrors.IsNotFound(err) {
-		return Shown{}, errOvertaken
-	}
 	return Shown{Written: written, Wrote: written.Version > before.ModRevision}, err
 }
 
@@ -158,6 +174,11 @@ func (p *Prover) find(ctx context.Context, instance string, r schema.GroupVersio
 
 // read has every other apiserver read what one wrote.
 func (p *Prover) read(ctx context.Context, instance string, r schema.GroupVersionResource, s Shown) error {
+	if len(p.Fleet.Names()) == 1 && p.Alone != nil {
+		if err := p.Alone(ctx, instance, s.Form); err != nil {
+			return err
+		}
+	}
 	for _, other := range p.Fleet.Names() {
 		if other == instance {
 			continue

@@ -13,32 +13,40 @@ import (
 // place is where an object is.
 type place struct{ key, namespace, name string }
 
-// some is one object of a resource: one of which stale is true, else any.
-func (p *Prover) some(ctx context.Context, r schema.GroupResource, stale func(audit.Form) bool) (found place, err error) {
+// candidates are how many objects are tried, as one may be refused by a webhook, or
+// be in a namespace that is gone.
+const candidates = 20
+
+// some are objects of a resource: the first of which stale is true, and one other, in
+// the order in which they are to be tried.
+func (p *Prover) some(ctx context.Context, r schema.GroupResource, stale func(audit.Form) bool) ([]place, error) {
+	var found, fresh []place
 	for _, path := range p.Layout.Paths(r) {
 		within := p.Layout.Prefix() + path
 		contents, err := p.Etcd.Read(ctx, within)
 		if err != nil {
-			return place{}, fmt.Errorf("looking for an object of %s: %w", r, err)
+			return nil, fmt.Errorf("looking for an object of %s: %w", r, err)
 		}
 		for object, err := range contents.Objects {
 			if err != nil {
-				return place{}, fmt.Errorf("looking for an object of %s: %w", r, err)
+				return nil, fmt.Errorf("looking for an object of %s: %w", r, err)
 			}
 			if of, _ := p.Layout.Resource(object.Key); of != r || object.Astray != "" {
 				continue // of a resource whose path begins alike, or where no apiserver looks for it
 			}
-			is := placeOf(object.Key, within)
-			if stale(audit.Inspect(object.Value, p.Names).Form) {
-				return is, nil
+			switch is := placeOf(object.Key, within); {
+			case stale(audit.Inspect(object.Value, p.Names).Form):
+				found = append(found, is)
+			case len(fresh) < candidates:
+				fresh = append(fresh, is)
 			}
-			if found.key == "" {
-				found = is
+			if len(found) == candidates {
+				return found, nil
 			}
 		}
 	}
-	if found.key == "" {
-		return place{}, fmt.Errorf("%s: %w", r, ErrNoObject)
+	if found = append(found, fresh...); len(found) == 0 {
+		return nil, fmt.Errorf("%s: %w", r, ErrNoObject)
 	}
 	return found, nil
 }

@@ -30,7 +30,7 @@ func (m *Migration) identify(ctx context.Context) error {
 }
 
 func (m *Migration) prover() *proof.Prover {
-	return &proof.Prover{Fleet: m.Fleet, Etcd: m.Store.From, API: m.Store.Cluster, Layout: m.Store.Audit.Layout, Names: m.Store.Audit.Names}
+	return &proof.Prover{Alone: m.Alone, Fleet: m.Fleet, Etcd: m.Store.From, API: m.Store.Cluster, Layout: m.Store.Audit.Layout, Names: m.Store.Audit.Names}
 }
 
 // shows is an error unless an apiserver shows of each sample how it stores it, and

@@ -27,7 +27,9 @@ type Migration struct {
 	// Fleet are all apiservers there are, but for those of the names Without.
 	Fleet   proof.Fleet
 	Without []string
-	Store   *Store
+	// Alone is that of the [proof.Prover].
+	Alone func(ctx context.Context, instance string, f audit.Form) error
+	Store *Store
 	// Resources are what is migrated; if there are none, those of the
 	// configuration.
 	Resources []schema.GroupResource

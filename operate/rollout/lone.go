@@ -2,18 +2,34 @@ package rollout
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/preflight"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/edit"
 )
 
-// decrypts asks the plugin that is to be written with to encrypt and decrypt, if there
-// is one apiserver alone: kube-apiserver has what it wrote in memory, and another one,
-// that would have to ask the plugin, is not there.
+// alone asks the plugin that an apiserver writes with to encrypt and decrypt, if it is
+// the only one: kube-apiserver has what it wrote in memory, and another one, that would
+// have to ask the plugin, is not there. One of this project asks it itself.
+func (w *world) alone(ctx context.Context, apiserver string, f audit.Form) error {
+	if w.checked || !isKMS(f) || w.seen[apiserver].Process != "" {
+		return nil
+	}
+	c := w.current[apiserver]
+	if last := w.last[apiserver]; last != nil && has(last, f.Name) {
+		c = last
+	}
+	return preflight.Alone(ctx, c, apiserver, f.Name, f.KeyIDHash)
+}
+
+func has(c *config.Configuration, provider string) bool {
+	return slices.ContainsFunc(c.Providers(), func(p *config.Provider) bool { return p.KMS().Name == provider })
+}
+
+// decrypts asks the plugin that is to be written with before anything is changed.
 func (r *Rotation) decrypts(ctx context.Context, found configurations) error {
 	if len(r.Apiservers) != 1 || r.Checked {
 		return nil
@@ -23,11 +39,9 @@ func (r *Rotation) decrypts(ctx context.Context, found configurations) error {
 	if err != nil { // the file is none of a rotation that has begun, which is waited for
 		return nil
 	}
-	for _, result := range preflight.Check(ctx, c, preflight.Options{}) {
-		asked := slices.ContainsFunc(result.Names, func(name string) bool { return slices.Contains(names, name) })
-		if asked && result.Failure != nil {
-			return fmt.Errorf("there is one apiserver alone, so nobody reads what it writes, and the plugin of %s cannot be seen to decrypt from here: %w: "+
-				"run this on the machine of %s, or run atrest check there and say --plugin-checked", quoted(result.Names), result.Failure, apiserver)
+	for _, name := range names {
+		if err := preflight.Alone(ctx, c, apiserver, name, ""); err != nil {
+			return err
 		}
 	}
 	return nil

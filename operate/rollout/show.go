@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
@@ -21,11 +23,14 @@ func (w *world) Canary(ctx context.Context, c rotation.Canary) (rotation.Shown, 
 			return rotation.Shown{}, err
 		}
 	}
-	if !w.located { // each count looks again
-		if err := w.prover.Present(ctx, w.resources); err != nil {
+	for _, resource := range w.resources { // each count looks again
+		if w.located[resource] {
+			continue
+		}
+		if err := w.prover.Present(ctx, []schema.GroupResource{resource}); err != nil {
 			return rotation.Shown{}, err
 		}
-		w.located = true
+		w.located[resource] = true
 	}
 	return shown, nil
 }

@@ -28,8 +28,12 @@ type world struct {
 	samples   proof.Samples
 	providers []string // of the rotation
 	resources []schema.GroupResource
-	// located is that the resources are known to be in the etcd that is looked into.
-	located bool
+	// checked is that the plugins are known to decrypt, and current and last are the
+	// configurations as they were found and as they are at the end.
+	checked       bool
+	current, last map[string]*config.Configuration
+	// located are those that are known to be in the etcd that is looked into.
+	located map[schema.GroupResource]bool
 	watcher Watcher
 	// without are apiservers that are known to exist and are not of the rotation.
 	without []string

@@ -13,8 +13,8 @@ type view struct {
 	usable   map[string]Instance
 	shown    map[string]Shown
 	found    map[Reason]*Waiting
-	// located is that it is not in doubt of which cluster this is: what is met there is
-	// to be remembered.
+	// located is that it was shown of which cluster this is: what is met there is to be
+	// remembered.
 	located bool
 	// ask has the providers that a write is wanted with, by instance.
 	ask map[string][]string

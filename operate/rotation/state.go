@@ -260,7 +260,7 @@ func (s *State) isOf(v *view) bool {
 		found = append(found, v.shown[name].Etcds...)
 	}
 	slices.Sort(found)
-	v.located = len(found) > 0 || len(s.Etcds) == 0
+	v.located = len(found) > 0
 	switch {
 	case len(found) == 0:
 		return true
