@@ -21,6 +21,9 @@ const (
 	Identity  Kind = "identity"
 )
 
+// IsKMS reports whether it is a KMS plugin that has the key, of v1 or v2.
+func (k Kind) IsKMS() bool { return k == KMSv1 || k == KMSv2 }
+
 // Provider is one element of a list of providers: complete, checked and
 // read-only. A pointer to it is its identity: a provider that serves several
 // resources is one Provider.

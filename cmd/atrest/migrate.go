@@ -16,7 +16,6 @@ import (
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
-	"github.com/kube-atrest/atrest/operate/preflight"
 	"github.com/kube-atrest/atrest/operate/reencrypt"
 )
 
@@ -144,7 +143,7 @@ func (m *migrateCommand) run(ctx context.Context) error {
 		return err
 	}
 	defer from.Close()
-	run := &reencrypt.Migration{Config: c, File: nameOf(m.config), Fleet: apiservers, Without: m.fleet.without, Alone: m.alone(c, apiservers), Resources: m.parsedResources(),
+	run := &reencrypt.Migration{Config: c, File: nameOf(m.config), Fleet: apiservers, Without: m.fleet.without, Checked: m.checked, Resources: m.parsedResources(),
 		Delegate: m.delegate, TakeUp: m.takeUp, Clock: clock.RealClock{}, Watcher: watcher{m.streams},
 		Store: &reencrypt.Store{
 			From: from, Walk: m.streams.walk, Cluster: cluster, How: m.how.options(), Checkpoints: migrate.Folder(m.how.state),
@@ -156,18 +155,6 @@ func (m *migrateCommand) run(ctx context.Context) error {
 		return errors.New("interrupted: the same command goes on, and leaves out what is done")
 	}
 	return m.explained(err)
-}
-
-// alone asks the plugin of one apiserver alone, that is not of this project, to decrypt:
-// it has what it wrote in memory, and nobody else reads it.
-func (m *migrateCommand) alone(c *config.Configuration, apiservers *fleet.Fleet) func(context.Context, string, audit.Form) error {
-	return func(ctx context.Context, apiserver string, f audit.Form) error {
-		isKMS := f.Kind == config.KMSv1 || f.Kind == config.KMSv2
-		if m.checked || !isKMS || apiservers.Observe(ctx)[apiserver].Process != "" {
-			return nil
-		}
-		return preflight.Alone(ctx, c, apiserver, f.Name, f.KeyIDHash)
-	}
 }
 
 // read gives the configuration, and refuses resources that nothing is stored of.

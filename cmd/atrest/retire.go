@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/operate/audit"
@@ -158,7 +157,7 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 		return retire.Evidence{}, err
 	}
 	prover := &proof.Prover{Fleet: apiservers, Etcd: from, API: cluster, Layout: o.Layout}
-	return retire.Gather(ctx, prover, ownOf(cluster), r.fleet.without, func(ctx context.Context, deks []string) (etcd retire.Stock, snapshots []retire.Stock, err error) {
+	return retire.Gather(ctx, prover, cluster.Own, r.fleet.without, func(ctx context.Context, deks []string) (etcd retire.Stock, snapshots []retire.Stock, err error) {
 		o := o
 		o.DEKs = deks
 		r.clean(ctx, apiservers) // what was written to be shown is not to be counted
@@ -183,18 +182,6 @@ func (r *retireCommand) through() (*migrate.Cluster, error) {
 		return nil, err
 	}
 	return migrate.NewCluster(to, clock.RealClock{})
-}
-
-// ownOf gives the resources that a cluster serves and stores itself.
-func ownOf(cluster *migrate.Cluster) func(context.Context) ([]schema.GroupResource, error) {
-	return func(ctx context.Context) ([]schema.GroupResource, error) {
-		versions, err := cluster.Own(ctx)
-		var all []schema.GroupResource
-		for _, version := range versions {
-			all = append(all, version.GroupResource())
-		}
-		return all, err
-	}
 }
 
 func (r *retireCommand) countSnapshot(ctx context.Context, path string, o audit.Options) (retire.Stock, error) {

@@ -18,11 +18,7 @@ var ofContent = []string{"security.ima", "security.evm"}
 // keepAttributes gives a file the extended attributes of another, access control
 // list and label among them, and no more.
 func keepAttributes(next, old string) error {
-	has, err := attributesOf(next)
-	if err != nil {
-		return err
-	}
-	wants, err := attributesOf(old)
+	has, wants, err := attributesOfBoth(next, old)
 	if err != nil {
 		return err
 	}
@@ -49,11 +45,7 @@ func keepAttributes(next, old string) error {
 
 // sameAttributes tells if two files differ in an extended attribute.
 func sameAttributes(next, old string) error {
-	has, err := attributesOf(next)
-	if err != nil {
-		return err
-	}
-	wants, err := attributesOf(old)
+	has, wants, err := attributesOfBoth(next, old)
 	if err != nil {
 		return err
 	}
@@ -61,6 +53,14 @@ func sameAttributes(next, old string) error {
 		return errors.New("an extended attribute is not kept as it was set")
 	}
 	return nil
+}
+
+func attributesOfBoth(next, old string) (has, wants map[string][]byte, err error) {
+	if has, err = attributesOf(next); err != nil {
+		return nil, nil, err
+	}
+	wants, err = attributesOf(old)
+	return has, wants, err
 }
 
 // attributesOf are the extended attributes of a file that this process may see.

@@ -51,7 +51,7 @@ func (c *Cluster) known(r schema.GroupResource) (schema.GroupVersionResource, bo
 	return c.served[i], true
 }
 
-// newestOf bounds how many objects [Cluster.Newest] looks at, in pages.
+// newestPages and newestPage bound how many objects [Cluster.Newest] looks at, in pages.
 const newestPages, newestPage = 20, 500
 
 // Newest is the object of a resource that was written last, of the first 10,000 as the
@@ -97,7 +97,7 @@ func (c *Cluster) Revision(ctx context.Context, r schema.GroupVersionResource, o
 
 // Own is [Cluster.Resources] without what aggregated apiservers serve, which keep their
 // objects where they like, and may be away.
-func (c *Cluster) Own(ctx context.Context) ([]schema.GroupVersionResource, error) {
+func (c *Cluster) Own(ctx context.Context) ([]schema.GroupResource, error) {
 	aggregated, err := c.aggregated(ctx)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,13 @@ func (c *Cluster) Own(ctx context.Context) ([]schema.GroupVersionResource, error
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(served, func(r schema.GroupVersionResource) bool { return aggregated[r.GroupVersion()] }), nil
+	var own []schema.GroupResource
+	for _, r := range served {
+		if !aggregated[r.GroupVersion()] {
+			own = append(own, r.GroupResource())
+		}
+	}
+	return own, nil
 }
 
 // aggregated are the versions of APIs that other apiservers serve.

@@ -22,9 +22,10 @@ type API interface {
 }
 
 // Present is an error if of one of the resources the API lists an object, the one that
-// was written last, that etcd does not have in that very version: then its objects are where nobody looks, whatever
-// else etcd has of it. Revisions of two etcds cannot be compared, so that a later one
-// is no better than an earlier one. What is not served is passed over.
+// was written last, that etcd does not have in that very version: then its objects are
+// where nobody looks, whatever else etcd has of it. Revisions of two etcds cannot be
+// compared, so that a later one is no better than an earlier one. What is not served is
+// passed over.
 func (p *Prover) Present(ctx context.Context, resources []schema.GroupResource) error {
 	for _, r := range resources {
 		err := errOvertaken
@@ -57,7 +58,8 @@ func (p *Prover) present(ctx context.Context, r schema.GroupResource) error {
 	case err != nil:
 		return fmt.Errorf("whether there are objects of %s is not known: %w", r, err)
 	}
-	for _, key := range p.keys(r, newest.Namespace, newest.Name) {
+	keys := p.keys(r, newest.Namespace, newest.Name)
+	for _, key := range keys {
 		entry, err := p.Etcd.Find(ctx, key)
 		if err == nil && entry.ModRevision == revision {
 			return nil
@@ -70,7 +72,7 @@ func (p *Prover) present(ctx context.Context, r schema.GroupResource) error {
 		return fmt.Errorf("%s %s: %w", r, newest, errOvertaken)
 	}
 	return fmt.Errorf("the apiserver lists %s %s, and %s does not have it as %s: if its objects are kept in an etcd of their own, name that with --etcd-servers-overrides; "+
-		"else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix", r, newest, p.Etcd, strings.Join(p.keys(r, newest.Namespace, newest.Name), " or "))
+		"else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix", r, newest, p.Etcd, strings.Join(keys, " or "))
 }
 
 // knownTries are how many objects are looked at for one that can be read.

@@ -17,8 +17,8 @@ type place struct{ key, namespace, name string }
 // be in a namespace that is gone.
 const candidates = 20
 
-// some are objects of a resource: the first of which stale is true, and one other, in
-// the order in which they are to be tried.
+// some are objects of a resource, candidates in number at most of each kind: those of
+// which stale is true, and behind them, if they are fewer, others.
 func (p *Prover) some(ctx context.Context, r schema.GroupResource, stale func(audit.Form) bool) ([]place, error) {
 	var found, fresh []place
 	for _, path := range p.Layout.Paths(r) {

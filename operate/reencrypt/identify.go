@@ -11,6 +11,7 @@ import (
 
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/preflight"
 	"github.com/kube-atrest/atrest/operate/proof"
 )
 
@@ -30,7 +31,16 @@ func (m *Migration) identify(ctx context.Context) error {
 }
 
 func (m *Migration) prover() *proof.Prover {
-	return &proof.Prover{Alone: m.Alone, Fleet: m.Fleet, Etcd: m.Store.From, API: m.Store.Cluster, Layout: m.Store.Audit.Layout, Names: m.Store.Audit.Names}
+	return &proof.Prover{Alone: m.alone, Fleet: m.Fleet, Etcd: m.Store.From, API: m.Store.Cluster, Layout: m.Store.Audit.Layout, Names: m.Store.Audit.Names}
+}
+
+// alone asks the plugin that an apiserver writes with to encrypt and decrypt, if it is
+// the only one. One of this project asks it itself.
+func (m *Migration) alone(ctx context.Context, apiserver string, f audit.Form) error {
+	if m.Checked || !f.Kind.IsKMS() || m.seen[apiserver].Process != "" {
+		return nil
+	}
+	return preflight.Alone(ctx, m.Config, apiserver, f.Name, f.KeyIDHash)
 }
 
 // shows is an error unless an apiserver shows of each sample how it stores it, and

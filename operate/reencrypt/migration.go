@@ -16,6 +16,7 @@ import (
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/proof"
+	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 // Migration brings what is stored in line with a configuration. It is for one
@@ -27,9 +28,10 @@ type Migration struct {
 	// Fleet are all apiservers there are, but for those of the names Without.
 	Fleet   proof.Fleet
 	Without []string
-	// Alone is that of the [proof.Prover].
-	Alone func(ctx context.Context, instance string, f audit.Form) error
-	Store *Store
+	// Checked says that the plugins are known to decrypt. Without it, the plugin of an
+	// apiserver that is the only one is asked: nobody else reads what it wrote.
+	Checked bool
+	Store   *Store
 	// Resources are what is migrated; if there are none, those of the
 	// configuration.
 	Resources []schema.GroupResource
@@ -41,6 +43,7 @@ type Migration struct {
 	Watcher  Watcher
 
 	keyIDs map[string]string // that the apiservers agreed on, by provider
+	seen   map[string]rotation.Instance
 }
 
 // Watcher is told how a migration goes, by the goroutine of it unless it says
@@ -149,7 +152,8 @@ func (m *Migration) current(provider string) string { return m.keyIDs[provider] 
 
 // agreement is what the apiservers agree on now.
 func (m *Migration) agreement(ctx context.Context) (map[string]string, error) {
-	keyIDs, problems := agreed(m.Fleet.Observe(ctx), m.Config)
+	m.seen = m.Fleet.Observe(ctx)
+	keyIDs, problems := agreed(m.seen, m.Config)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -223,8 +227,8 @@ func (m *Migration) own(ctx context.Context, resources []schema.GroupResource) (
 	if err != nil {
 		return nil, fmt.Errorf("the configuration has a wildcard, and what it is for cannot be listed: %w", err)
 	}
-	for _, version := range served {
-		if r := version.GroupResource(); !slices.Contains(resources, r) {
+	for _, r := range served {
+		if !slices.Contains(resources, r) {
 			resources = append(resources, r)
 		}
 	}

@@ -111,7 +111,7 @@ func (s Stock) doubts() []string {
 	n := int64(0)
 	for _, resource := range s.Report.Resources {
 		for _, c := range resource.Forms {
-			if c.Kind == audit.Undecodable && !isKMS(audit.Form{Kind: c.Begins}) && resource.Name != audit.Rest {
+			if c.Kind == audit.Undecodable && !c.Begins.IsKMS() && resource.Name != audit.Rest {
 				n += c.Objects
 			}
 		}

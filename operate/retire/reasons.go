@@ -122,11 +122,11 @@ func (r Subject) needOf(resource string, f audit.Form) (n need, ok bool) {
 	switch {
 	case r.opens(f):
 		return underIt, true
-	case resource == audit.Rest && (isKMS(f) || f.Kind == audit.Undecodable):
+	case resource == audit.Rest && (f.Kind.IsKMS() || f.Kind == audit.Undecodable):
 		return merged, true
 	case f.Kind == config.KMSv1 && r.KeyID != "":
 		return underV1, true
-	case f.Kind == audit.Unknown, f.Kind == audit.Undecodable && isKMS(audit.Form{Kind: f.Begins}):
+	case f.Kind == audit.Unknown, f.Kind == audit.Undecodable && f.Begins.IsKMS():
 		return broken, true
 	}
 	return need{}, false

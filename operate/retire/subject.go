@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/audit"
 )
@@ -27,12 +26,10 @@ func (r Subject) String() string {
 // opens reports whether it takes r to open what is stored in a form.
 func (r Subject) opens(f audit.Form) bool {
 	if r.Provider != "" {
-		return isKMS(f) && f.Name == r.Provider
+		return f.Kind.IsKMS() && f.Name == r.Provider
 	}
 	return f.KeyIDHash == r.KeyID
 }
-
-func isKMS(f audit.Form) bool { return f.Kind == config.KMSv1 || f.Kind == config.KMSv2 }
 
 // As is what somebody says that a name is of.
 type As int
@@ -79,7 +76,7 @@ func (e Evidence) names() (providers, keyIDs map[string]bool) {
 	for _, stock := range e.stocks() {
 		for _, resource := range stock.Report.Resources {
 			for _, c := range resource.Forms {
-				providers[c.Name] = providers[c.Name] || isKMS(c.Form)
+				providers[c.Name] = providers[c.Name] || c.Kind.IsKMS()
 				keyIDs[c.KeyIDHash] = true
 			}
 		}

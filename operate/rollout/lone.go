@@ -15,11 +15,11 @@ import (
 // the only one: kube-apiserver has what it wrote in memory, and another one, that would
 // have to ask the plugin, is not there. One of this project asks it itself.
 func (w *world) alone(ctx context.Context, apiserver string, f audit.Form) error {
-	if w.checked || !isKMS(f) || w.seen[apiserver].Process != "" {
+	if w.rotation.Checked || !f.Kind.IsKMS() || w.seen[apiserver].Process != "" {
 		return nil
 	}
-	c := w.current[apiserver]
-	if last := w.last[apiserver]; last != nil && has(last, f.Name) {
+	c := w.found.parsed[apiserver]
+	if last, _, err := w.rotation.Kind.last(apiserver, w.found); err == nil && has(last, f.Name) {
 		c = last
 	}
 	return preflight.Alone(ctx, c, apiserver, f.Name, f.KeyIDHash)

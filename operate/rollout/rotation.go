@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
@@ -241,15 +240,9 @@ func (p *Prepared) world(store *reencrypt.Store, w Watcher) *world {
 	r := p.rotation
 	store.Audit.Names = p.found.names
 	all := &world{
-		fleet: r.Fleet, store: store, watcher: w, without: r.Without, samples: maps.Clone(p.found.samples), providers: r.Kind.providers(), resources: parsed(p.State.Plan.Resources), located: map[schema.GroupResource]bool{},
+		rotation: r, found: p.found, fleet: r.Fleet, store: store, watcher: w, without: r.Without, samples: maps.Clone(p.found.samples), providers: r.Kind.providers(), resources: parsed(p.State.Plan.Resources), located: map[schema.GroupResource]bool{},
 		prover: &proof.Prover{Fleet: r.Fleet, Etcd: store.From, Layout: store.Audit.Layout, Names: p.found.names, API: r.Cluster},
 		stages: stages{files: r.Files, hashes: p.State.Plan.Configs, copies: r.Folder.copies()},
-	}
-	all.checked, all.current, all.last = r.Checked, p.found.parsed, map[string]*config.Configuration{}
-	for _, apiserver := range r.Apiservers {
-		if last, _, err := r.Kind.last(apiserver, p.found); err == nil {
-			all.last[apiserver] = last
-		}
 	}
 	all.prover.Alone = all.alone
 	return all

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/proof"
@@ -53,7 +52,7 @@ func (w *world) show(ctx context.Context, shown *rotation.Shown, apiserver, prov
 			continue
 		case err != nil:
 			return err
-		case !isKMS(found.Form) || found.Form.Name != provider:
+		case !found.Form.Kind.IsKMS() || found.Form.Name != provider:
 			return fmt.Errorf("apiserver %s stores %s with %s, not with provider %q: see whether it has the configuration in effect that it tells of", apiserver, found.Key, found.Form, provider)
 		case twice && had != found.Form.KeyIDHash:
 			return fmt.Errorf("apiserver %s stores %s under key_id %s, and others under %s: it is tried again", apiserver, found.Key, found.Form.KeyIDHash, had)
@@ -72,5 +71,3 @@ func (w *world) show(ctx context.Context, shown *rotation.Shown, apiserver, prov
 	}
 	return nil
 }
-
-func isKMS(f audit.Form) bool { return f.Kind == config.KMSv1 || f.Kind == config.KMSv2 }

@@ -120,9 +120,7 @@ func (r *Rotation) coveredBy(ctx context.Context, c *config.Configuration, plann
 		if err != nil && planned == nil {
 			return nil, fmt.Errorf("the configuration has a wildcard, and what it is for cannot be listed: %w", err)
 		}
-		for _, version := range served {
-			all = append(all, version.GroupResource())
-		}
+		all = append(all, served...)
 	}
 	return all, nil
 }

@@ -28,10 +28,9 @@ type world struct {
 	samples   proof.Samples
 	providers []string // of the rotation
 	resources []schema.GroupResource
-	// checked is that the plugins are known to decrypt, and current and last are the
-	// configurations as they were found and as they are at the end.
-	checked       bool
-	current, last map[string]*config.Configuration
+	// rotation is what this is the world of, and found what the files were.
+	rotation *Rotation
+	found    configurations
 	// located are those that are known to be in the etcd that is looked into.
 	located map[schema.GroupResource]bool
 	watcher Watcher
@@ -135,9 +134,9 @@ func countsOf(report *audit.Report) []rotation.Count {
 	for _, resource := range report.Resources {
 		for _, stored := range resource.Forms {
 			c := rotation.Count{Resource: resource.Name, Objects: stored.Objects}
-			if isKMS(stored.Form) {
+			if stored.Kind.IsKMS() {
 				c.Provider, c.KeyID = stored.Name, stored.KeyIDHash
-			} else if stored.Kind == audit.Unknown || stored.Begins == config.KMSv1 || stored.Begins == config.KMSv2 {
+			} else if stored.Kind == audit.Unknown || stored.Begins.IsKMS() {
 				c.Provider = rotation.Unreadable
 			}
 			counts = append(counts, c)
