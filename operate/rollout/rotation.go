@@ -83,6 +83,9 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m, ok := r.Kind.(Move); ok && m.Fresh {
+		s, begun = rotation.State{}, false
+	}
 	if begun && !r.Kind.owns(s) {
 		return nil, fmt.Errorf("folder %s %w", r.Folder.Path, ErrAnother)
 	}
@@ -165,7 +168,7 @@ func (r *Rotation) inEffect(ctx context.Context, p rotation.Plan, found configur
 
 // writable tells why the file of an apiserver could not be replaced.
 func (r *Rotation) writable(ctx context.Context) error {
-	if _, changes := r.Kind.(TwoPlugins); !changes {
+	if _, changes := r.Kind.(Move); !changes {
 		return nil
 	}
 	var problems []error

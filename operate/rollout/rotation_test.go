@@ -43,7 +43,7 @@ func (f inMemory) Write(_ context.Context, apiserver string, content []byte) err
 	return nil
 }
 
-var exchanging = TwoPlugins{From: []string{"old"}, To: []string{"new"}, Changes: toNew}
+var exchanging = Move{From: []string{"old"}, To: []string{"new"}, Changes: toNew}
 
 // newRotation is that of two apiservers, which nobody reaches.
 func newRotation(t *testing.T, kind Kind, file string) *Rotation {
@@ -93,7 +93,7 @@ func TestARotationGoesOnWithItsOwnStateAlone(t *testing.T) {
 	_, err = r.Prepare(t.Context())
 	require.ErrorIs(t, err, ErrOtherApiservers)
 	require.ErrorContains(t, err, "it began with cp-1, cp-2, and cp-1 are named")
-	r.Apiservers, r.Kind = []string{"cp-2", "cp-1"}, TwoPlugins{From: []string{"old"}, To: []string{"other"}, Changes: toNew}
+	r.Apiservers, r.Kind = []string{"cp-2", "cp-1"}, Move{From: []string{"old"}, To: []string{"other"}, Changes: toNew}
 	_, err = r.Prepare(t.Context())
 	require.ErrorIs(t, err, ErrAnother, "with another goal")
 }
@@ -108,7 +108,7 @@ func TestAFileThatCannotBeRotatedIsRefused(t *testing.T) {
 		kind Kind
 		file string
 	}{
-		`no resource is encrypted with KMS provider "absent"`: {OnePlugin{Providers: []string{"absent"}}, encryption},
+		`no resource is stored with provider "absent"`: {OnePlugin{Providers: []string{"absent"}}, encryption},
 		`nothing is written with KMS provider "old"`:          {exchanging, before + reader},
 		`"second" is on the same plugin as "old"`:             {exchanging, head + shared},
 	} {

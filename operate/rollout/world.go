@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
@@ -87,14 +86,16 @@ func (w *world) Migrate(ctx context.Context, goal rotation.Goal, providers []str
 
 // outside reports of a form whether it has to be rewritten for a goal.
 func outside(goal rotation.Goal, providers []string) func(audit.Form) bool {
+	keyID := goal.KeyID
+	if goal.Keyless {
+		keyID = ""
+	}
 	return func(f audit.Form) bool {
 		switch f.Kind {
 		case audit.Unknown, audit.Undecodable:
 			return false // no apiserver can read it, so none can write it again
-		case config.KMSv2:
-			return f.KeyIDHash != goal.KeyID || !slices.Contains(providers, f.Name)
 		}
-		return true
+		return !slices.Contains(providers, nameOf(f)) || f.KeyIDHash != keyID
 	}
 }
 
@@ -106,7 +107,7 @@ func (w *world) Audit(ctx context.Context, resources []string) (rotation.Audit, 
 	if err != nil {
 		return rotation.Audit{}, err
 	}
-	counts, found := countsOf(report), false
+	counts, found := w.countsOf(report), false
 	for _, c := range counts {
 		if c.Resource == audit.Rest {
 			return rotation.Audit{}, fmt.Errorf("more than %d resources and ways to store them are not told apart: have everything rewritten with atrest migrate first", audit.MaxRows)
@@ -128,21 +129,35 @@ func parsed(resources []string) []schema.GroupResource {
 	return all
 }
 
-// countsOf are the counts of a report, as a rotation wants them.
-func countsOf(report *audit.Report) []rotation.Count {
+// countsOf are the counts of a report, as a rotation wants them: what is plain text is
+// counted as such of the resources that are to be, or were.
+func (w *world) countsOf(report *audit.Report) []rotation.Count {
 	var counts []rotation.Count
 	for _, resource := range report.Resources {
 		for _, stored := range resource.Forms {
 			c := rotation.Count{Resource: resource.Name, Objects: stored.Objects}
-			if stored.Kind.IsKMS() {
-				c.Provider, c.KeyID = stored.Name, stored.KeyIDHash
-			} else if stored.Kind == audit.Unknown || stored.Begins.IsKMS() {
+			switch name := nameOf(stored.Form); {
+			case stored.Kind.IsKMS():
+				c.Provider, c.KeyID = name, stored.KeyIDHash
+			case slices.Contains(w.providers, name) && (name != rotation.Plain || w.isOf(resource.Name)):
+				c.Provider = name
+			case stored.Kind == audit.Unknown || stored.Begins.IsKMS():
 				c.Provider = rotation.Unreadable
 			}
 			counts = append(counts, c)
 		}
 	}
 	return counts
+}
+
+// isOf reports whether a resource is one of the rotation, by the file of some apiserver.
+func (w *world) isOf(resource string) bool {
+	for apiserver, c := range w.found.parsed {
+		if chain := c.For(schema.ParseGroupResource(resource)); len(chain) > 0 && among(chain, w.providers) && w.rotation.isMoved(chain, apiserver) {
+			return true
+		}
+	}
+	return false
 }
 
 // etcdsOf are the etcd clusters that a report is of.
