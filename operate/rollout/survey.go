@@ -72,10 +72,10 @@ func (r *Rotation) survey(ctx context.Context, providers []string, plan rotation
 }
 
 // isMoved reports whether the resources of a list of providers are of the rotation: not
-// if they are plain text and stay so.
+// those of an entry that is plain text and stays so.
 func (r *Rotation) isMoved(chain []*config.Provider, apiserver string) bool {
-	return chain[0].Kind() != config.Identity || slices.ContainsFunc(r.Kind.replaced(apiserver), func(c edit.Replacement) bool {
-		return among(chain[:1], []string{c.Old, c.New.Name})
+	return chain[0].Kind() != config.Identity || !slices.ContainsFunc(r.Kind.replaced(apiserver), func(c edit.Replacement) bool {
+		return c.Entry > 0 && !among(chain[:1], []string{c.Old, c.New.Name})
 	})
 }
 
