@@ -118,6 +118,24 @@ func swap(file []byte, r Replacement) ([]byte, error) {
 	})
 }
 
+// swapBack is swap where the new one writes: else it was never swapped.
+func swapBack(file []byte, r Replacement) ([]byte, error) {
+	d, err := parse(file)
+	if err != nil {
+		return nil, err
+	}
+	err = d.each(r, func(_, to place) error {
+		if !to.writes() {
+			return fmt.Errorf("%q does not write in it (%s)", r.New.Name, to)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return swap(file, r)
+}
+
 // each does something for all entries that have the old one and the new one.
 func (d *document) each(r Replacement, do func(from, to place) error) error {
 	for _, name := range []string{r.Old, r.New.Name} {

@@ -53,7 +53,7 @@ func Retreat(file []byte, from rotation.Stage, all ...Replacement) ([]byte, erro
 				file, err = removeNew(file, r)
 			case rotation.Swapped:
 				to = rotation.Added
-				file, err = swap(file, r)
+				file, err = swapBack(file, r)
 			default:
 				err = fmt.Errorf("encryption configuration: there is no way back from stage %q", at)
 			}
