@@ -16,6 +16,7 @@ import (
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/reencrypt"
 )
 
@@ -66,7 +67,7 @@ step 2 leaves out what is done. With --state it does not list again what it
 listed, either.
 
 The user of the kubeconfig needs the verbs list, get and patch for the resources,
-get for the nonResourceURLs /debug/encryption, /metrics and /readyz/*, list for
+list and get through each apiserver, get for the nonResourceURLs /debug/encryption, /metrics and /readyz/*, list for
 leases in kube-system and for endpointslices in default, and get, create, patch
 and delete for secrets and configmaps in the namespace --canaries.
 
@@ -134,7 +135,7 @@ func (m *migrateCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	apiservers, err := m.all(through)
+	apiservers, apis, err := m.all(through, cluster)
 	if err != nil {
 		return err
 	}
@@ -143,7 +144,7 @@ func (m *migrateCommand) run(ctx context.Context) error {
 		return err
 	}
 	defer from.Close()
-	run := &reencrypt.Migration{Config: c, File: nameOf(m.config), Fleet: apiservers, Without: m.fleet.without, Checked: m.checked, Resources: m.parsedResources(),
+	run := &reencrypt.Migration{Config: c, File: nameOf(m.config), Fleet: apiservers, APIs: apis, Without: m.fleet.without, Checked: m.checked, Resources: m.parsedResources(),
 		Delegate: m.delegate, TakeUp: m.takeUp, Clock: clock.RealClock{}, Watcher: watcher{m.streams},
 		Store: &reencrypt.Store{
 			From: from, Walk: m.streams.walk, Cluster: cluster, How: m.how.options(), Checkpoints: migrate.Folder(m.how.state),
@@ -229,11 +230,18 @@ func (m *migrateCommand) through() (*rest.Config, error) {
 }
 
 // all are the apiservers that have to agree: those that are named, else that one.
-func (m *migrateCommand) all(through *rest.Config) (*fleet.Fleet, error) {
+func (m *migrateCommand) all(through *rest.Config, cluster *migrate.Cluster) (*fleet.Fleet, map[string]proof.API, error) {
 	if len(m.fleet.apiservers) > 0 {
-		return m.fleet.open(&m.cluster, fleet.AskingPlugins())
+		all, err := m.fleet.open(&m.cluster, fleet.AskingPlugins())
+		if err != nil {
+			return nil, nil, err
+		}
+		apis, err := m.fleet.each(&m.cluster)
+		return all, apis, err
 	}
-	return m.fleet.of([]fleet.Member{{Name: cmp.Or(m.cluster.context, through.Host), Config: through}}, fleet.AskingPlugins())
+	name := cmp.Or(m.cluster.context, through.Host)
+	all, err := m.fleet.of([]fleet.Member{{Name: name, Config: through}}, fleet.AskingPlugins())
+	return all, map[string]proof.API{name: cluster}, err
 }
 
 // watcher tells on standard error how a migration goes.

@@ -64,7 +64,8 @@ below another --prefix, or in an etcd of their own, which
 The user needs get on the nonResourceURLs /debug/encryption, /metrics and /readyz/*;
 get, create, patch and delete on Secrets and ConfigMaps in the namespace --canaries;
 list on leases in kube-system, on endpointslices in default and on apiservices; and
-list and get on every resource that is served, of which one object each is looked for.
+list and get on every resource that is served, of which one object each is looked for,
+through each apiserver.
 
 Exit codes:
   0  yes: nothing that was looked at needs it. Other backups count too
@@ -156,7 +157,11 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 	if err != nil {
 		return retire.Evidence{}, err
 	}
-	prover := &proof.Prover{Fleet: apiservers, Etcd: from, API: cluster, Layout: o.Layout}
+	apis, err := r.fleet.each(&r.cluster)
+	if err != nil {
+		return retire.Evidence{}, err
+	}
+	prover := &proof.Prover{Fleet: apiservers, Etcd: from, API: cluster, APIs: apis, Layout: o.Layout}
 	return retire.Gather(ctx, prover, cluster.Own, r.fleet.without, func(ctx context.Context, deks []string) (etcd retire.Stock, snapshots []retire.Stock, err error) {
 		o := o
 		o.DEKs = deks

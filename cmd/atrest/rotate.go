@@ -49,9 +49,10 @@ apiserver. So it is known that etcd is theirs, what each writes with, and that e
 can read it. The canaries are deleted at the end.
 
 The user needs get on the nonResourceURLs /debug/encryption, /metrics and /readyz/*;
-list, get and patch on what is encrypted; get, create, patch and delete on Secrets
-and ConfigMaps in the namespace --canaries; list on leases in kube-system and on
-endpointslices in default; and, if the configuration has a wildcard, on apiservices.
+list, get and patch on what is encrypted, list and get through each apiserver; get,
+create, patch and delete on Secrets and ConfigMaps in the namespace --canaries; list
+on leases in kube-system and on endpointslices in default; and, if the configuration
+has a wildcard, on apiservices.
 With post on the nonResourceURL /debug/encryption/ask a new key_id is known within
 seconds; without it, within a minute or so.
 
@@ -245,7 +246,11 @@ func (r *rotate) rotation(from source, folder *rollout.Folder) (*rollout.Rotatio
 	if err != nil {
 		return nil, nil, err
 	}
-	return &rollout.Rotation{Apiservers: r.fleet.apiservers, Files: r.files(), Cluster: cluster, Through: through, Folder: folder,
+	apis, err := r.fleet.each(&r.cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &rollout.Rotation{Apiservers: r.fleet.apiservers, Files: r.files(), Cluster: cluster, Through: through, APIs: apis, Folder: folder,
 			Times: r.fill, Checked: r.checked, Without: r.fleet.without, Replaced: replaced}, &reencrypt.Store{
 			From: from, Walk: audit.Run, // a bar would be drawn over what is told
 			Audit:   audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list},

@@ -49,6 +49,8 @@ type cluster struct {
 	removed int
 	// unlisted is that the API cannot list.
 	unlisted bool
+	// finds are how often etcd was asked for one object.
+	finds int
 }
 
 func newCluster() *cluster {
@@ -62,6 +64,7 @@ func (c *cluster) put(key, value string) int64 {
 }
 
 func (c *cluster) Find(_ context.Context, key string) (audit.Entry, error) {
+	c.finds++
 	entry, ok := c.etcd[key]
 	if !ok {
 		return entry, audit.ErrNotFound
@@ -175,7 +178,7 @@ func (a api) Revision(_ context.Context, r schema.GroupVersionResource, o migrat
 }
 
 func (c *cluster) prover() *Prover {
-	return &Prover{Fleet: members{c}, Etcd: c, API: api{c}, Layout: audit.NewLayout("", nil)}
+	return &Prover{Fleet: members{c}, Etcd: c, API: api{c}, APIs: map[string]API{"a": api{c}, "b": api{c}}, Layout: audit.NewLayout("", nil)}
 }
 
 // What the API lists has to be where one looks, in that version: something else of the
@@ -190,16 +193,41 @@ func TestWhatTheAPIListsIsInEtcd(t *testing.T) {
 	for _, revision := range []int64{1, 4} { // what is left of it there is of another count
 		c.hidden = map[string]audit.Entry{"/registry/example.com/widgets/ns/a": {ModRevision: revision}}
 		require.ErrorContains(t, c.prover().Present(t.Context(), []schema.GroupResource{secrets, widgets}),
-			"the apiserver lists widgets.example.com ns/a, and etcd at here does not have it as /registry/example.com/widgets/ns/a: if its objects are kept in an etcd of their own")
+			"apiserver a lists widgets.example.com ns/a, and etcd at here does not have it as /registry/example.com/widgets/ns/a: if its objects are kept in an etcd of their own")
 	}
 	// One that does not open keeps the API from listing, and not from reading others.
 	c.unlisted = true
-	require.ErrorContains(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}), "whether there are objects of widgets.example.com is not known: one does not open")
+	require.ErrorContains(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}), "whether apiserver a has objects of widgets.example.com is not known: one does not open")
 	c.hidden = nil
 	require.NoError(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}))
 	c.unlisted, c.hidden = false, map[string]audit.Entry{"/registry/example.com/widgets/ns/a": {ModRevision: 4}}
 	c.etcd = map[string]audit.Entry{}
 	require.Error(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}))
+}
+
+// An apiserver that keeps a resource elsewhere than the others is found, and named, as is
+// one that does not answer.
+func TestWhatEachApiserverListsIsInEtcd(t *testing.T) {
+	c := newCluster()
+	c.put("/registry/example.com/widgets/ns/here", fresh)
+	other := newCluster()
+	p := c.prover()
+	p.APIs["b"] = api{other}
+	require.NoError(t, p.Present(t.Context(), []schema.GroupResource{widgets}), "the other has none")
+	other.put("/registry/example.com/widgets/ns/there", fresh)
+	require.ErrorContains(t, p.Present(t.Context(), []schema.GroupResource{widgets}), "apiserver b lists widgets.example.com ns/there, and etcd at here does not have it")
+	other.unlisted = true
+	require.ErrorContains(t, p.Present(t.Context(), []schema.GroupResource{widgets}), "whether apiserver b has objects of widgets.example.com is not known: ")
+	delete(p.APIs, "b")
+	require.ErrorContains(t, p.Present(t.Context(), []schema.GroupResource{widgets}), "apiserver b is not asked")
+}
+
+// What one apiserver was found to list is not looked for again for another.
+func TestEqualAnswersAreLookedForOnce(t *testing.T) {
+	c := newCluster()
+	c.put("/registry/example.com/widgets/ns/here", fresh)
+	require.NoError(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}))
+	require.Equal(t, 1, c.finds)
 }
 
 func stale(f audit.Form) bool { return f.Name != "new" }

@@ -31,7 +31,7 @@ func (m *Migration) identify(ctx context.Context) error {
 }
 
 func (m *Migration) prover() *proof.Prover {
-	return &proof.Prover{Alone: m.alone, Fleet: m.Fleet, Etcd: m.Store.From, API: m.Store.Cluster, Layout: m.Store.Audit.Layout, Names: m.Store.Audit.Names}
+	return &proof.Prover{Alone: m.alone, Fleet: m.Fleet, Etcd: m.Store.From, API: m.Store.Cluster, APIs: m.APIs, Layout: m.Store.Audit.Layout, Names: m.Store.Audit.Names}
 }
 
 // alone asks the plugin that an apiserver writes with to encrypt and decrypt, if it is

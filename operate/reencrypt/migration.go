@@ -28,6 +28,8 @@ type Migration struct {
 	// Fleet are all apiservers there are, but for those of the names Without.
 	Fleet   proof.Fleet
 	Without []string
+	// APIs are those apiservers by their names, to see what each lists.
+	APIs map[string]proof.API
 	// Checked says that the plugins are known to decrypt. Without it, the plugin of an
 	// apiserver that is the only one is asked: nobody else reads what it wrote.
 	Checked bool

@@ -26,6 +26,7 @@ import (
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -211,7 +212,7 @@ func newMigration(t *testing.T, c *cluster, parsed *config.Configuration) (*Migr
 	c.tells = func() map[string]rotation.Instance {
 		return map[string]rotation.Instance{"a": {ConfigHash: parsed.Hash()}}
 	}
-	return &Migration{Checked: true, Config: parsed, File: "FILE", Watcher: heard, Clock: clocktesting.NewFakePassiveClock(time.Unix(1795176000, 0)), Fleet: members{c},
+	return &Migration{Checked: true, Config: parsed, File: "FILE", Watcher: heard, Clock: clocktesting.NewFakePassiveClock(time.Unix(1795176000, 0)), Fleet: members{c}, APIs: map[string]proof.API{"a": through},
 		Store: &Store{From: c, Walk: audit.Run, Audit: audit.Options{Names: audit.NamesIn(parsed), Layout: audit.NewLayout("", nil)}, Cluster: through}}, heard
 }
 

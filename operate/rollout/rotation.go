@@ -31,6 +31,8 @@ type Rotation struct {
 	// Through is the same apiserver, which tells what its user may do.
 	Cluster *migrate.Cluster
 	Through *fleet.Fleet
+	// APIs are those of Apiservers, to see what each lists.
+	APIs map[string]proof.API
 	// Folder keeps its state.
 	Folder *Folder
 	// Checked is that the plugin which is written with is known to decrypt. If there
@@ -184,16 +186,22 @@ func (r *Rotation) allowed(ctx context.Context, found configurations) error {
 	needs := append(r.Fleet.NeedsOfCanaries(samples), fleet.Need{Verb: "list", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-system"})
 	for _, resource := range samples {
 		if !fleet.HasCanary(resource) {
-			needs = append(needs, needsOf(resource, "get", "patch")...)
+			needs = append(needs, needsOf(resource, "patch")...)
 		}
 	}
-	denied, _ := r.Fleet.Denied(ctx, needs) // of what is not known nothing is said
 	var rewriting []fleet.Need
-	for _, name := range found.resources {
-		rewriting = append(rewriting, needsOf(schema.ParseGroupResource(name), "list", "get", "patch")...)
+	for _, resource := range parsed(found.resources) {
+		needs = append(needs, needsOf(resource, "list", "get")...) // of what each lists
+		rewriting = append(rewriting, needsOf(resource, "list", "get", "patch")...)
 	}
+	denied, _ := r.Fleet.Denied(ctx, needs) // of what is not known nothing is said
 	more, _ := r.Through.Denied(ctx, rewriting)
-	if denied = append(denied, more...); len(denied) > 0 {
+	for _, line := range more {
+		if !slices.Contains(denied, line) { // it is one of the apiservers
+			denied = append(denied, line)
+		}
+	}
+	if len(denied) > 0 {
 		return fmt.Errorf("the user may not do all that it takes: %s", strings.Join(denied, "; "))
 	}
 	return nil
@@ -241,7 +249,7 @@ func (p *Prepared) world(store *reencrypt.Store, w Watcher) *world {
 	store.Audit.Names = p.found.names
 	all := &world{
 		rotation: r, found: p.found, fleet: r.Fleet, store: store, watcher: w, without: r.Without, samples: maps.Clone(p.found.samples), providers: r.Kind.providers(), resources: parsed(p.State.Plan.Resources), located: map[schema.GroupResource]bool{},
-		prover: &proof.Prover{Fleet: r.Fleet, Etcd: store.From, Layout: store.Audit.Layout, Names: p.found.names, API: r.Cluster},
+		prover: &proof.Prover{Fleet: r.Fleet, Etcd: store.From, Layout: store.Audit.Layout, Names: p.found.names, API: r.Cluster, APIs: r.APIs},
 		stages: stages{files: r.Files, hashes: p.State.Plan.Configs, copies: r.Folder.copies()},
 	}
 	all.prover.Alone = all.alone

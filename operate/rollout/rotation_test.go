@@ -3,6 +3,8 @@ package rollout
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -198,6 +200,28 @@ func TestAWildcardCoversWhatTheClusterServesBesideWhatIsNamed(t *testing.T) {
 		}
 		require.ElementsMatch(t, want, names, resources)
 	}
+}
+
+// What each apiserver lists is looked at through it, so it has to be allowed there.
+func TestWhatTheUserMayNotDoIsToldBeforeAnything(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"status":{"allowed":%t}}`, !strings.Contains(string(body), `"verb":"list"`) || !strings.Contains(string(body), "widgets"))
+	}))
+	defer server.Close()
+	r := newRotation(t, exchanging, encryption)
+	var err error
+	r.Through, err = fleet.New([]fleet.Member{{Name: "cp-2", Config: &rest.Config{Host: server.URL}}}, clock.RealClock{})
+	require.NoError(t, err)
+	r.Fleet = r.Through
+	require.NoError(t, r.allowed(t.Context(), configurations{resources: []string{"secrets"}}))
+	err = r.allowed(t.Context(), configurations{resources: []string{"secrets", "widgets.example.com"}})
+	const line = "through apiserver cp-2 the user may not list widgets.example.com: give it"
+	require.ErrorContains(t, err, line)
+	require.Equal(t, 1, strings.Count(err.Error(), line))
+	r.Through = newRotation(t, exchanging, encryption).Fleet // another, of which it is not known
+	require.ErrorContains(t, r.allowed(t.Context(), configurations{resources: []string{"widgets.example.com"}}), line)
 }
 
 // finished counts what a Watcher is told.
