@@ -60,6 +60,7 @@ type apiserver struct {
 	forbids   string // a method
 	refuses   string // the name of an object that cannot be updated
 	updates   string // an etcd key that somebody else writes before the next patch
+	cluster   string // the UID of its namespace kube-system
 	main      bool   // it knows nothing of the etcd of "etcd override"
 	lame      bool   // an aggregated API of it is away
 	migrator  string // what becomes of StorageVersionMigrations; "" if they are not served
@@ -68,7 +69,7 @@ type apiserver struct {
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates
-// KEY|migrator works|ignores|fails|lies| counts|main|lame|listed|unlisted|awaits N: an apiserver, to which the
+// KEY|migrator works|ignores|fails|lies| counts|main|of CLUSTER|lame|listed|unlisted|awaits N: an apiserver, to which the
 // context NAME of $KUBECONFIG leads. The first one is that of the current context.
 // "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
@@ -98,6 +99,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"migrator": func() { a.migrator = rest[0] },
 		"counts":   func() { a.patches = 0 },
 		"main":     func() { a.main = true },
+		"of":       func() { a.cluster = rest[0] },
 		"lame":     func() { a.lame = true },
 		"away":     func() { go a.Close() },
 		"listed":   func() { w.list(a.id, true) },
@@ -203,6 +205,8 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, map[string]any{"items": []any{map[string]any{"spec": spec}}})
 	case r.URL.Path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
 		answer(w, http.StatusCreated, map[string]any{"status": map[string]any{"allowed": true}})
+	case r.URL.Path == "/api/v1/namespaces/kube-system":
+		answer(w, http.StatusOK, map[string]any{"metadata": map[string]any{"uid": cmp.Or(a.cluster, "one")}})
 	case r.URL.Path == "/api":
 		answer(w, http.StatusOK, metav1.APIVersions{Versions: []string{"v1"}})
 	case path[0] == "apis" && len(path) == 1:

@@ -68,8 +68,9 @@ listed, either.
 
 The user of the kubeconfig needs the verbs list, get and patch for the resources,
 list and get through each apiserver, get for the nonResourceURLs /debug/encryption, /metrics and /readyz/*, list for
-leases in kube-system and for endpointslices in default, and get, create, patch
-and delete for secrets and configmaps in the namespace --canaries.
+leases in kube-system and for endpointslices in default, get for the namespace
+kube-system, and get, create, patch and delete for secrets and configmaps in the
+namespace --canaries.
 
 Exit codes:
   0  nothing is left to rewrite; with --dry-run, nothing is to be rewritten

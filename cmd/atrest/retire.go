@@ -63,9 +63,9 @@ below another --prefix, or in an etcd of their own, which
 
 The user needs get on the nonResourceURLs /debug/encryption, /metrics and /readyz/*;
 get, create, patch and delete on Secrets and ConfigMaps in the namespace --canaries;
-list on leases in kube-system, on endpointslices in default and on apiservices; and
-list and get on every resource that is served, of which one object each is looked for,
-through each apiserver.
+list on leases in kube-system, on endpointslices in default and on apiservices; get on
+the namespace kube-system; and, through each apiserver, list and get on every resource
+that is served, of which one object each is looked for.
 
 Exit codes:
   0  yes: nothing that was looked at needs it. Other backups count too

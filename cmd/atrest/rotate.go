@@ -51,8 +51,8 @@ can read it. The canaries are deleted at the end.
 The user needs get on the nonResourceURLs /debug/encryption, /metrics and /readyz/*;
 list, get and patch on what is encrypted, list and get through each apiserver; get,
 create, patch and delete on Secrets and ConfigMaps in the namespace --canaries; list
-on leases in kube-system and on endpointslices in default; and, if the configuration
-has a wildcard, on apiservices.
+on leases in kube-system and on endpointslices in default; get on the namespace
+kube-system; and, if the configuration has a wildcard, list on apiservices.
 With post on the nonResourceURL /debug/encryption/ask a new key_id is known within
 seconds; without it, within a minute or so.
 

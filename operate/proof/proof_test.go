@@ -49,6 +49,8 @@ type cluster struct {
 	removed int
 	// unlisted is that the API cannot list.
 	unlisted bool
+	// uids are by what the apiservers tell their cluster.
+	uids map[string]string
 	// finds are how often etcd was asked for one object.
 	finds int
 }
@@ -87,8 +89,12 @@ func (c *cluster) String() string { return "etcd at here" }
 // members are its apiservers.
 type members struct{ *cluster }
 
-func (m members) Names() []string                                      { return []string{"a", "b"} }
-func (m members) Others(context.Context) ([]fleet.Other, error)        { return m.others, m.err }
+func (m members) Names() []string                               { return []string{"a", "b"} }
+func (m members) Others(context.Context) ([]fleet.Other, error) { return m.others, m.err }
+func (m members) Cluster(_ context.Context, apiserver string) (string, error) {
+	return m.uids[apiserver], m.err
+}
+
 func (m members) Observe(context.Context) map[string]rotation.Instance { return nil }
 
 func (m members) Write(_ context.Context, instance string, r schema.GroupResource) (fleet.Written, error) {
@@ -264,6 +270,26 @@ func TestWhatIsNotAsItShouldBeIsNamed(t *testing.T) {
 		_, err := p.Show(t.Context(), "a", secrets, stale)
 		require.ErrorContains(t, err, want)
 	}
+}
+
+func TestApiserversOfTwoClustersAreNamed(t *testing.T) {
+	c := newCluster()
+	both := []string{"a", "b"}
+	for _, all := range []map[string]string{nil, {"a": "1", "b": "1"}} { // of none, and of one
+		c.uids = all
+		uid, err := OneCluster(t.Context(), members{c}, both)
+		require.NoError(t, err)
+		require.Equal(t, all["a"], uid)
+	}
+	c.uids = map[string]string{"a": "1", "b": "2"}
+	_, err := OneCluster(t.Context(), members{c}, both)
+	require.ErrorContains(t, err, "not of one cluster: a has a namespace kube-system with UID 1; b has a namespace kube-system with UID 2: name those of one alone")
+	c.uids = map[string]string{"b": "2"}
+	_, err = OneCluster(t.Context(), members{c}, both)
+	require.ErrorContains(t, err, "not of one cluster: a serves no namespaces; b has")
+	c.err = errors.New("b is away")
+	_, err = OneCluster(t.Context(), members{c}, both)
+	require.ErrorIs(t, err, c.err)
 }
 
 func TestOneThatAnotherRunRemovedIsWrittenAgain(t *testing.T) {

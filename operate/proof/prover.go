@@ -19,6 +19,7 @@ import (
 type Fleet interface {
 	Names() []string
 	Others(context.Context) ([]fleet.Other, error)
+	Cluster(ctx context.Context, instance string) (string, error)
 	Observe(context.Context) map[string]rotation.Instance
 	Write(ctx context.Context, instance string, r schema.GroupResource) (fleet.Written, error)
 	Touch(ctx context.Context, instance string, r schema.GroupVersionResource, namespace, name string) (fleet.Written, error)

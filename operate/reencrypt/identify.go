@@ -21,6 +21,9 @@ func (m *Migration) identify(ctx context.Context) error {
 	if err := proof.Named(ctx, m.Fleet, m.Without); err != nil {
 		return err
 	}
+	if _, err := proof.OneCluster(ctx, m.Fleet, m.Fleet.Names()); err != nil {
+		return err
+	}
 	prover := m.prover()
 	for _, apiserver := range m.Fleet.Names() {
 		if err := m.shows(ctx, prover, apiserver); err != nil {

@@ -51,15 +51,20 @@ type cluster struct {
 	canary, maps string
 	// others are apiservers that are not named.
 	others []fleet.Other
-	tells  func() map[string]rotation.Instance
+	// unknown is why an apiserver does not say of which cluster it is.
+	unknown error
+	tells   func() map[string]rotation.Instance
 }
 
 // members are the apiservers, as a fleet sees them. A canary is no object of the cluster, so
 // that it is not counted.
 type members struct{ *cluster }
 
-func (m members) Names() []string                                      { return []string{"a"} }
-func (m members) Others(context.Context) ([]fleet.Other, error)        { return m.others, nil }
+func (m members) Names() []string                               { return []string{"a"} }
+func (m members) Others(context.Context) ([]fleet.Other, error) { return m.others, nil }
+func (m members) Cluster(_ context.Context, apiserver string) (string, error) {
+	return "uid of " + apiserver, m.unknown
+}
 func (m members) Observe(context.Context) map[string]rotation.Instance { return m.tells() }
 func (m members) Write(_ context.Context, _ string, r schema.GroupResource) (fleet.Written, error) {
 	return fleet.Written{Resource: r, Namespace: "kube-system", Name: "canary", Version: 7}, nil
@@ -230,6 +235,7 @@ func TestWhatAnApiserverStoresIsSeenBeforeAnythingIsRewritten(t *testing.T) {
 	for want, change := range map[string]func(*cluster){
 		"apiserver a stores /registry/secrets/kube-system/canary as plaintext, and FILE says aesgcm": func(c *cluster) { c.canary = plain },
 		"there are apiservers that are not named: b (a Lease): name each with --apiservers":          func(c *cluster) { c.others = []fleet.Other{{Name: "b", Why: "a Lease"}} },
+		"which cluster a is of is not known":                                                         func(c *cluster) { c.unknown = errors.New("which cluster a is of is not known") },
 	} {
 		c := &cluster{etcd: map[string]string{"secrets/ns/a": plain}}
 		m, _ := newMigration(t, c, parse(t, aesgcm))

@@ -100,7 +100,7 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(r.Kind.suits(found), r.writable(ctx), r.allowed(ctx, found), r.decrypts(ctx, found)); err != nil {
+	if err := errors.Join(r.Kind.suits(found), r.writable(ctx), r.allowed(ctx, found), r.known(ctx, &s), r.decrypts(ctx, found)); err != nil {
 		return nil, err
 	}
 	r.Times(&s.Plan, begun)
@@ -183,7 +183,7 @@ func (r *Rotation) writable(ctx context.Context) error {
 // apiserver that does not answer it is not known; that is waited for anyway.
 func (r *Rotation) allowed(ctx context.Context, found configurations) error {
 	samples := found.samples.Resources()
-	needs := append(r.Fleet.NeedsOfCanaries(samples), fleet.Need{Verb: "list", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-system"})
+	needs := append(r.Fleet.NeedsOfCanaries(samples), fleet.Need{Verb: "list", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-system"}, fleet.NeedOfCluster())
 	for _, resource := range samples {
 		if !fleet.HasCanary(resource) {
 			needs = append(needs, needsOf(resource, "patch")...)
@@ -219,8 +219,9 @@ func needsOf(r schema.GroupResource, verbs ...string) []fleet.Need {
 // of [drive.Run].
 func (p *Prepared) Drive(ctx context.Context, store *reencrypt.Store, w Watcher, o drive.Options) (rotation.Done, error) {
 	r := p.rotation
-	o.Save = r.Folder.save
-	return r.Kind.drive(ctx, p.world(store, w), p.State, o)
+	world := p.world(store, w)
+	o.Save = world.save(r.Folder.save)
+	return r.Kind.drive(ctx, world, p.State, o)
 }
 
 // Identify shows of each apiserver what it writes with now and that etcd is its own,
@@ -253,5 +254,8 @@ func (p *Prepared) world(store *reencrypt.Store, w Watcher) *world {
 		stages: stages{files: r.Files, hashes: p.State.Plan.Configs, copies: r.Folder.copies()},
 	}
 	all.prover.Alone = all.alone
+	if p.State.Cluster != "" {
+		all.cluster = &p.State.Cluster
+	}
 	return all
 }

@@ -36,6 +36,8 @@ type world struct {
 	watcher Watcher
 	// without are apiservers that are known to exist and are not of the rotation.
 	without []string
+	// cluster is the UID of the cluster's namespace kube-system, nil if none was told.
+	cluster *string
 	// seen is what the apiservers told last.
 	seen map[string]rotation.Instance
 }
