@@ -201,7 +201,7 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases":
 		answer(w, http.StatusOK, a.w.leases())
 	case a.lame && r.URL.Path == "/apis/apiregistration.k8s.io/v1/apiservices":
-		spec := map[string]any{"group": lameGroup, "version": "v1beta1", "service": map[string]any{"name": "metrics"}}
+		spec := map[string]any{"group": lameGroup, "version": "v1beta1", "service": map[string]any{"namespace": "monitoring", "name": "metrics"}}
 		answer(w, http.StatusOK, map[string]any{"items": []any{map[string]any{"spec": spec}}})
 	case r.URL.Path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
 		answer(w, http.StatusCreated, map[string]any{"status": map[string]any{"allowed": true}})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -162,7 +163,7 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 		return retire.Evidence{}, err
 	}
 	prover := &proof.Prover{Fleet: apiservers, Etcd: from, API: cluster, APIs: apis, Layout: o.Layout}
-	return retire.Gather(ctx, prover, cluster.Own, r.fleet.without, func(ctx context.Context, deks []string) (etcd retire.Stock, snapshots []retire.Stock, err error) {
+	found, err := retire.Gather(ctx, prover, cluster.Own, r.fleet.without, func(ctx context.Context, deks []string) (etcd retire.Stock, snapshots []retire.Stock, err error) {
 		o := o
 		o.DEKs = deks
 		r.clean(ctx, apiservers) // what was written to be shown is not to be counted
@@ -178,6 +179,11 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 		}
 		return etcd, snapshots, nil
 	})
+	if err != nil {
+		return found, err
+	}
+	found.Beside = proof.Beside(ctx, cluster, func(string) bool { return true }, slices.Concat(r.fleet.apiservers, r.fleet.without))
+	return found, nil
 }
 
 // through is the first apiserver, which tells what there is.

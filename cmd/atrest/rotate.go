@@ -51,8 +51,8 @@ can read it. The canaries are deleted at the end.
 The user needs get on the nonResourceURLs /debug/encryption, /metrics and /readyz/*;
 list, get and patch on what is encrypted, list and get through each apiserver; get,
 create, patch and delete on Secrets and ConfigMaps in the namespace --canaries; list
-on leases in kube-system and on endpointslices in default; get on the namespace
-kube-system; and, if the configuration has a wildcard, list on apiservices.
+on leases in kube-system, on endpointslices in default and on apiservices; and get
+on the namespace kube-system.
 With post on the nonResourceURL /debug/encryption/ask a new key_id is known within
 seconds; without it, within a minute or so.
 
@@ -269,10 +269,18 @@ func (r *rotate) carryOut(ctx context.Context, prepared *rollout.Prepared, store
 	case err != nil:
 		return err
 	}
-	return r.output.write(r.out, done, func(to io.Writer) error {
+	view := struct {
+		rotation.Done
+		Warnings []string `json:"warnings,omitempty"`
+	}{done, prepared.Beside(ctx)}
+	err = r.output.write(r.out, view, func(to io.Writer) error {
 		_, err := fmt.Fprintln(to, doneText(done))
 		return err
 	})
+	for _, text := range view.Warnings {
+		r.warn("%s", printable(text))
+	}
+	return err
 }
 
 const (

@@ -348,6 +348,29 @@ func TestWhereThereIsNothingToWriteThatIsSaid(t *testing.T) {
 	}
 }
 
+// aggregated are what a cluster tells of.
+type aggregated struct {
+	all []migrate.Aggregated
+	err error
+}
+
+func (a aggregated) Aggregated(context.Context) ([]migrate.Aggregated, error) { return a.all, a.err }
+
+func TestAggregatedApiserversThatMayKeepSomethingAreToldOf(t *testing.T) {
+	a := aggregated{all: []migrate.Aggregated{{Service: "kube-system/metrics", Groups: []string{"metrics.k8s.io"}}, {Service: "shop/api", Groups: []string{"beta.example.com", "example.com"}}}}
+	every := func(string) bool { return true }
+	const shop = "the aggregated apiserver shop/api serves beta.example.com, example.com, and may keep objects of it with keys of its own, which was not asked"
+	told := Beside(t.Context(), a, every, nil)
+	require.Len(t, told, 2)
+	require.Contains(t, told[1], shop)
+	told = Beside(t.Context(), a, func(group string) bool { return group == "example.com" }, nil)
+	require.Len(t, told, 1)
+	require.Contains(t, told[0], shop)
+	require.Len(t, Beside(t.Context(), a, every, []string{"shop/api"}), 1)
+	require.Empty(t, Beside(t.Context(), a, every, []string{AnyOther}))
+	require.Equal(t, []string{"it may not be listed"}, Beside(t.Context(), aggregated{err: errors.New("it may not be listed")}, every, nil))
+}
+
 func TestAnApiserverThatIsNotNamedIsAnErrorUnlessItIsExcused(t *testing.T) {
 	c := newCluster()
 	require.NoError(t, Named(t.Context(), members{c}, nil))

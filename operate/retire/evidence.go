@@ -32,6 +32,8 @@ type Evidence struct {
 	Written []Written
 	// Elsewhere is which objects are not in Etcd, as far as that was seen.
 	Elsewhere string
+	// Beside tells of aggregated apiservers that are not among those.
+	Beside []string
 	// Unshown is, of those of which it was not shown that they store in Etcd, why.
 	Unshown map[string]string
 }

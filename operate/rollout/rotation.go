@@ -245,6 +245,12 @@ func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store) error {
 	return errors.Join(problems...)
 }
 
+// Beside tells of the aggregated apiservers that serve a group which a configuration is
+// for: what they keep is not of the rotation.
+func (p *Prepared) Beside(ctx context.Context) []string {
+	return proof.Beside(ctx, p.rotation.Cluster, p.found.has, slices.Concat(p.rotation.Apiservers, p.rotation.Without))
+}
+
 func (p *Prepared) world(store *reencrypt.Store, w Watcher) *world {
 	r := p.rotation
 	store.Audit.Names = p.found.names
