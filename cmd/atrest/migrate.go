@@ -256,4 +256,12 @@ func (w watcher) Left(resource, to string) {
 	fmt.Fprintf(w.err, "%s: left to storageversionmigration %s\n", resource, to)
 }
 
+func (w watcher) Waiting(resource, to string, waited time.Duration, running bool) {
+	what := "is not taken up yet"
+	if running {
+		what = "is running"
+	}
+	fmt.Fprintf(w.err, "%s: storageversionmigration %s %s, after %s\n", resource, to, what, waited.Round(time.Second))
+}
+
 func (w watcher) Failed(problem string) { w.warn("%s", printable(problem)) }

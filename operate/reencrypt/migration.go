@@ -56,6 +56,9 @@ type Watcher interface {
 	Rewriting(resource string) (show func(migrate.Progress), end func())
 	// Left tells that the migrator of the cluster was given a resource.
 	Left(resource, to string)
+	// Waiting tells from time to time for how long the end of that was waited for, and
+	// whether the migrator has begun.
+	Waiting(resource, to string, waited time.Duration, running bool)
 	// Failed tells why a resource was not rewritten, while others go on.
 	Failed(problem string)
 }
@@ -321,6 +324,9 @@ func (m *Migration) leave(ctx context.Context, resource schema.GroupResource, ro
 	w := migrate.Wanted{Resource: version, KeyID: m.goal(resource), Round: round, TakeUp: m.TakeUp}
 	if keyID := audit.WrittenWith(m.Config, resource, m.current).KeyIDHash; keyID != "" {
 		w.KeyID = keyID
+	}
+	w.Progress = func(waited time.Duration, running bool) {
+		m.Watcher.Waiting(resource.String(), w.Name(), waited, running)
 	}
 	m.Watcher.Left(resource.String(), w.Name())
 	return delegate.Migrate(ctx, w)

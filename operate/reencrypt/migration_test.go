@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -46,6 +47,9 @@ type cluster struct {
 	// is for which key_ids that was done.
 	migrator bool
 	left     []string
+	// slow is how often the migrator is looked at before it is through.
+	slow int
+	made metav1.ObjectMeta
 	// canary is what an apiserver stores now, and maps what if it is a ConfigMap,
 	// unless that is empty.
 	canary, maps string
@@ -154,6 +158,9 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *cluster) migration(w http.ResponseWriter, r *http.Request, parts []string) {
 	succeeded := map[string]any{"metadata": map[string]any{"name": "m", "uid": "1", "resourceVersion": "1"},
 		"status": map[string]any{"conditions": []metav1.Condition{{Type: "Succeeded", Status: "True"}}}}
+	if c.slow > 0 {
+		succeeded["status"] = map[string]any{"conditions": []metav1.Condition{{Type: "Running", Status: "True"}}}
+	}
 	switch {
 	case len(parts) == 0:
 		answer(w, metav1.APIGroup{Name: "storagemigration.k8s.io", Versions: []metav1.GroupVersionForDiscovery{{Version: "v1beta1"}}})
@@ -166,14 +173,42 @@ func (c *cluster) migration(w http.ResponseWriter, r *http.Request, parts []stri
 		for key := range c.etcd {
 			c.etcd[key] = sealed
 		}
-		succeeded["metadata"] = o.ObjectMeta
+		c.made = o.ObjectMeta
+		succeeded["metadata"] = c.made
 		answer(w, succeeded)
 	case len(c.left) == 0:
 		w.WriteHeader(http.StatusNotFound)
 		answer(w, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: 404, Reason: metav1.StatusReasonNotFound})
 	default:
+		c.slow--
+		succeeded["metadata"] = c.made
 		answer(w, succeeded)
 	}
+}
+
+// hurried is a clock on which waiting takes no time.
+type hurried struct{ *clocktesting.FakeClock }
+
+func (c hurried) NewTimer(d time.Duration) clock.Timer {
+	timer := c.FakeClock.NewTimer(d)
+	c.Step(d)
+	return timer
+}
+
+func TestWhatAMigratorTakesIsTold(t *testing.T) {
+	c := &cluster{migrator: true, slow: 40, etcd: map[string]string{"secrets/ns/a": plain}}
+	m, heard := newMigration(t, c, parse(t, aesgcm))
+	m.Delegate = true
+	server := httptest.NewServer(c)
+	defer server.Close()
+	var err error
+	m.Store.Cluster, err = migrate.NewCluster(&rest.Config{Host: server.URL}, hurried{clocktesting.NewFakeClock(time.Unix(1795176000, 0))})
+	require.NoError(t, err)
+	found, err := m.Plan(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, m.Carry(t.Context(), found))
+	const name = "encryption-migration-core-secrets "
+	require.Equal(t, []string{name + "30s true", name + "1m0s true"}, heard.waiting)
 }
 
 func metadata(name, version string) metav1.PartialObjectMetadata {
@@ -183,13 +218,16 @@ func metadata(name, version string) metav1.PartialObjectMetadata {
 func answer(w http.ResponseWriter, body any) { _ = json.NewEncoder(w).Encode(body) }
 
 // ears remembers what a migration told.
-type ears struct{ rewriting, failed []string }
+type ears struct{ rewriting, failed, waiting []string }
 
 func (e *ears) Rewriting(resource string) (show func(migrate.Progress), end func()) {
 	e.rewriting = append(e.rewriting, resource)
 	return func(migrate.Progress) {}, func() {}
 }
-func (e *ears) Left(string, string)   {}
+func (e *ears) Left(string, string) {}
+func (e *ears) Waiting(_, to string, waited time.Duration, running bool) {
+	e.waiting = append(e.waiting, fmt.Sprint(to, " ", waited.Round(10*time.Second), " ", running))
+}
 func (e *ears) Failed(problem string) { e.failed = append(e.failed, problem) }
 
 func parse(t *testing.T, provider string) *config.Configuration {
