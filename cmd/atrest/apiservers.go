@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -48,6 +49,13 @@ func (f *fleetFlags) open(cluster *clusterFlags, options ...fleet.Option) (*flee
 		members = append(members, fleet.Member{Name: context, Config: config})
 	}
 	return f.of(members, append(options, fleet.SeparateServers(f.separate...))...)
+}
+
+// warnOfNobody warns of what --without-apiservers names that is no apiserver.
+func (f *fleetFlags) warnOfNobody(ctx context.Context, s streams, all *fleet.Fleet, cluster *migrate.Cluster) {
+	for _, name := range proof.Absent(ctx, all, cluster, f.without) {
+		s.warn("flag --without-apiservers: no apiserver %s exists", printable(name))
+	}
 }
 
 // each are the same apiservers, to see what each lists.

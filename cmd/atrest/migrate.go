@@ -151,6 +151,7 @@ func (m *migrateCommand) run(ctx context.Context) error {
 			From: from, Walk: m.streams.walk, Cluster: cluster, How: m.how.options(), Checkpoints: migrate.Folder(m.how.state),
 			Audit: audit.Options{Layout: layout, Names: audit.NamesIn(c), Rate: m.walk.rate, MaxListed: m.walk.list},
 		}}
+	m.fleet.warnOfNobody(ctx, m.streams, apiservers, cluster)
 	defer m.clean(ctx, apiservers)
 	err = m.do(ctx, run)
 	if err != nil && ctx.Err() != nil {

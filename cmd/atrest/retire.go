@@ -158,6 +158,7 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 	if err != nil {
 		return retire.Evidence{}, err
 	}
+	r.fleet.warnOfNobody(ctx, r.streams, apiservers, cluster)
 	apis, err := r.fleet.each(&r.cluster)
 	if err != nil {
 		return retire.Evidence{}, err

@@ -195,6 +195,7 @@ func (r *rotate) run(ctx context.Context, kind rollout.Kind) error {
 		return err
 	}
 	all.Kind, all.Fleet = kind, apiservers
+	r.fleet.warnOfNobody(ctx, r.streams, apiservers, all.Cluster)
 	defer r.clean(ctx, apiservers)
 	prepared, err := all.Prepare(ctx)
 	switch {

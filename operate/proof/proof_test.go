@@ -348,6 +348,18 @@ func TestWhereThereIsNothingToWriteThatIsSaid(t *testing.T) {
 	}
 }
 
+func TestWhoIsExcusedAndIsNobodyIsToldOf(t *testing.T) {
+	c := newCluster()
+	c.others = []fleet.Other{{Name: "gone"}}
+	a := aggregated{all: []migrate.Aggregated{{Service: "shop/api"}}}
+	without := []string{"gone", "shop/api", AnyOther, "b", "gnoe"}
+	require.Equal(t, []string{"gnoe"}, Absent(t.Context(), members{c}, a, without))
+	require.Empty(t, Absent(t.Context(), members{c}, a, without[:4]))
+	require.Empty(t, Absent(t.Context(), members{c}, aggregated{err: errors.New("they may not be listed")}, without), "it is not known")
+	c.err = errors.New("Leases cannot be read")
+	require.Empty(t, Absent(t.Context(), members{c}, a, without), "it is not known")
+}
+
 // aggregated are what a cluster tells of.
 type aggregated struct {
 	all []migrate.Aggregated
