@@ -72,10 +72,10 @@ func (s *Store) Count(ctx context.Context, resources []schema.GroupResource) (*a
 
 // CountEverything counts the whole keyspace, under whatever prefix, as there may be
 // objects of other apiservers. There is an error if nothing at all is stored below
-// the prefix of these.
-func (s *Store) CountEverything(ctx context.Context) (*audit.Report, error) {
+// the prefix of these. each is called with every object.
+func (s *Store) CountEverything(ctx context.Context, each func(r schema.GroupResource, key string, f audit.Form)) (*audit.Report, error) {
 	o := s.Audit
-	o.Everywhere = true
+	o.Everywhere, o.Each = true, each
 	report, err := s.Walk(ctx, s.From, o)
 	if err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -271,6 +272,30 @@ func TestAnAuditThatProvesNothingIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, `no object below /registry/ is stored with "old", "new", which proves nothing`)
 	_, err = of(audit.Resource{Name: audit.Rest, Forms: []audit.Count{count(config.KMSv2, "new")}})
 	require.ErrorContains(t, err, "are not told apart")
+}
+
+func TestCanariesAreToldApartInACount(t *testing.T) {
+	under := func(name, keyID string) audit.Form {
+		return audit.Form{Kind: config.KMSv2, Name: name, KeyIDHash: keyID}
+	}
+	s := store(audit.Resource{Name: "secrets", Objects: 7, Forms: []audit.Count{{Form: under("new", "2"), Objects: 1}, {Form: under("new", "2"), Objects: 5}, {Form: under("new", "1"), Objects: 1}}},
+		audit.Resource{Name: "pods", Objects: 1, Forms: []audit.Count{{Form: under("new", "2"), Objects: 1}}})
+	walk := s.Walk
+	s.Walk = func(ctx context.Context, from audit.Source, o audit.Options) (*audit.Report, error) {
+		for _, key := range []string{"secrets/kube-system/atrest-canary-cp-1", "secrets/kube-system/atrest-canary-cp-2", "secrets/atrest-canary-/mine", "pods/default/atrest-canary-pod"} {
+			resource, _, _ := strings.Cut(key, "/")
+			o.Each(schema.GroupResource{Resource: resource}, "/registry/"+key, under("new", "2"))
+		}
+		return walk(ctx, from, o)
+	}
+	a, err := (&world{store: s, providers: []string{"new"}}).Audit(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, []rotation.Count{
+		{Resource: "secrets", Provider: "new", KeyID: "2", Objects: 1, Canaries: 1},
+		{Resource: "secrets", Provider: "new", KeyID: "2", Objects: 5, Canaries: 1},
+		{Resource: "secrets", Provider: "new", KeyID: "1", Objects: 1},
+		{Resource: "pods", Provider: "new", KeyID: "2", Objects: 1},
+	}, a.Counts)
 }
 
 func TestWhatARotationRewrites(t *testing.T) {

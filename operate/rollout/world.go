@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -104,11 +105,16 @@ func outside(goal rotation.Goal, providers []string) func(audit.Form) bool {
 // resource that is served no more, is newer than the plan, or is stored where
 // nobody would look for it.
 func (w *world) Audit(ctx context.Context, resources []string) (rotation.Audit, error) {
-	report, err := w.store.CountEverything(ctx)
+	canaries := map[rotation.Count]int64{}
+	report, err := w.store.CountEverything(ctx, func(r schema.GroupResource, key string, f audit.Form) {
+		if fleet.IsCanary(r, path.Base(key)) {
+			canaries[countOf(r.String(), f)]++
+		}
+	})
 	if err != nil {
 		return rotation.Audit{}, err
 	}
-	counts, found := countsOf(report), false
+	counts, found := countsOf(report, canaries), false
 	for _, c := range counts {
 		if c.Resource == audit.Rest {
 			return rotation.Audit{}, fmt.Errorf("more than %d resources and ways to store them are not told apart: have everything rewritten with atrest migrate first", audit.MaxRows)
@@ -130,21 +136,31 @@ func parsed(resources []string) []schema.GroupResource {
 	return all
 }
 
-// countsOf are the counts of a report, as a rotation wants them.
-func countsOf(report *audit.Report) []rotation.Count {
+// countsOf are the counts of a report, as a rotation wants them. The canaries are by
+// what [countOf] gives.
+func countsOf(report *audit.Report, canaries map[rotation.Count]int64) []rotation.Count {
 	var counts []rotation.Count
 	for _, resource := range report.Resources {
 		for _, stored := range resource.Forms {
-			c := rotation.Count{Resource: resource.Name, Objects: stored.Objects}
-			if stored.Kind.IsKMS() {
-				c.Provider, c.KeyID = stored.Name, stored.KeyIDHash
-			} else if stored.Kind == audit.Unknown || stored.Begins.IsKMS() {
-				c.Provider = rotation.Unreadable
-			}
+			c := countOf(resource.Name, stored.Form)
+			among := min(canaries[c], stored.Objects) // forms that are one here may be several rows
+			canaries[c] -= among
+			c.Objects, c.Canaries = stored.Objects, among
 			counts = append(counts, c)
 		}
 	}
 	return counts
+}
+
+// countOf is the count of no object that is stored in a form.
+func countOf(resource string, f audit.Form) rotation.Count {
+	c := rotation.Count{Resource: resource}
+	if f.Kind.IsKMS() {
+		c.Provider, c.KeyID = f.Name, f.KeyIDHash
+	} else if f.Kind == audit.Unknown || f.Begins.IsKMS() {
+		c.Provider = rotation.Unreadable
+	}
+	return c
 }
 
 // etcdsOf are the etcd clusters that a report is of.
