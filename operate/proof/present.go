@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -88,7 +89,18 @@ func (p *Prover) present(ctx context.Context, apiserver string, r schema.GroupRe
 		return fmt.Errorf("%s %s through apiserver %s: %w", r, newest, apiserver, errOvertaken)
 	}
 	return fmt.Errorf("apiserver %s lists %s %s, and %s does not have it as %s: if its objects are kept in an etcd of their own, name that with --etcd-servers-overrides, "+
-		"and have all apiservers keep them there; else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix", apiserver, r, newest, p.Etcd, strings.Join(keys, " or "))
+		"and have all apiservers keep them there; else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix%s", apiserver, r, newest, p.Etcd, strings.Join(keys, " or "), p.newer(r))
+}
+
+// newer says what else to do about a resource that may be one of Kubernetes' own which
+// the layout does not know yet: it is taken for a custom resource, which is stored below
+// its group. Other groups are of custom resources alone.
+func (p *Prover) newer(r schema.GroupResource) string {
+	asCustom := slices.Equal(p.Layout.Paths(r), []string{r.Group + "/" + r.Resource + "/"})
+	if own := strings.HasSuffix(r.Group, ".k8s.io") || !strings.Contains(r.Group, "."); !asCustom || !own {
+		return ""
+	}
+	return fmt.Sprintf("; if it is a resource of Kubernetes' own that is newer than this program, say where it is stored: --map %s=%s", r.Resource, r)
 }
 
 // knownTries are how many objects are looked at for one that can be read.

@@ -228,6 +228,30 @@ func TestWhatEachApiserverListsIsInEtcd(t *testing.T) {
 	require.ErrorContains(t, p.Present(t.Context(), []schema.GroupResource{widgets}), "apiserver b is not asked")
 }
 
+// A resource of Kubernetes' own that is newer than the layout is looked for in the wrong
+// place, until somebody says where it is.
+func TestWhereANewResourceIsStoredCanBeSaid(t *testing.T) {
+	for r, want := range map[schema.GroupResource]string{
+		{Group: "new.k8s.io", Resource: "gears"}:    "say where it is stored: --map gears=gears.new.k8s.io",
+		{Group: "apps", Resource: "gears"}:          "--map gears=gears.apps",
+		{Group: "example.com", Resource: "gears"}:   "",
+		{Group: "apps", Resource: "deployments"}:    "",
+		{Group: "batch", Resource: "jobs"}:          "",
+		{Resource: "configmaps"}:                    "",
+		{Resource: "gears"}:                         "",
+		{Group: "told.k8s.io", Resource: "springs"}: "",
+	} {
+		c := newCluster()
+		c.hidden = map[string]audit.Entry{"/elsewhere/" + r.Resource + "/ns/one": {ModRevision: 1}}
+		p := c.prover()
+		p.Layout = audit.NewLayout("", map[string]schema.GroupResource{"springs": {Group: "told.k8s.io", Resource: "springs"}})
+		err := p.Present(t.Context(), []schema.GroupResource{r})
+		require.ErrorContains(t, err, "does not have it as /registry/")
+		require.ErrorContains(t, err, want)
+		require.Equal(t, want != "", strings.Contains(err.Error(), "--map"), r)
+	}
+}
+
 // What one apiserver was found to list is not looked for again for another.
 func TestEqualAnswersAreLookedForOnce(t *testing.T) {
 	c := newCluster()

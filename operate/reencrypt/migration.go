@@ -317,7 +317,7 @@ func (m *Migration) leave(ctx context.Context, resource schema.GroupResource, ro
 	if err != nil {
 		return err
 	}
-	version, err := m.Store.Cluster.Version(ctx, resource)
+	version, err := m.Store.version(ctx, resource)
 	if err != nil {
 		return err
 	}

@@ -186,6 +186,20 @@ func (c *cluster) migration(w http.ResponseWriter, r *http.Request, parts []stri
 	}
 }
 
+// What is stored of a resource that is newer than the layout is taken for another.
+func TestTheGroupOfWhatIsNotServedMayBeTold(t *testing.T) {
+	c := &cluster{migrator: true, etcd: map[string]string{"gears/ns/a": plain, "gone.example.com/things/ns/a": plain, "masterleases/1": plain}}
+	m, _ := newMigration(t, c, parse(t, aesgcm))
+	for r, told := range map[schema.GroupResource]bool{{Resource: "gears"}: true, {Group: "gone.example.com", Resource: "things"}: false, {Resource: "apiServerIPInfo"}: false} {
+		for name, err := range map[string]error{"rewritten": m.Store.Rewrite(t.Context(), r, "", stale, nil), "left": m.leave(t.Context(), r, 1)} {
+			require.ErrorIs(t, err, migrate.ErrNoResource, name)
+			require.Equal(t, told, strings.Contains(err.Error(), "--map gears=gears.GROUP"), err)
+		}
+	}
+}
+
+func stale(audit.Form) bool { return true }
+
 // hurried is a clock on which waiting takes no time.
 type hurried struct{ *clocktesting.FakeClock }
 
