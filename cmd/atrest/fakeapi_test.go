@@ -31,6 +31,7 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/healthz"
+	"github.com/kube-atrest/atrest/internal/etcdtest"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/providers"
@@ -59,6 +60,8 @@ type apiserver struct {
 	forbids   string // a method
 	refuses   string // the name of an object that cannot be updated
 	updates   string // an etcd key that somebody else writes before the next patch
+	cluster   string // the UID of its namespace kube-system
+	main      bool   // it knows nothing of the etcd of "etcd override"
 	lame      bool   // an aggregated API of it is away
 	migrator  string // what becomes of StorageVersionMigrations; "" if they are not served
 	migration map[string]map[string]any
@@ -66,7 +69,7 @@ type apiserver struct {
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates
-// KEY|migrator works|ignores|fails|lies| counts|lame|listed|unlisted|awaits N: an apiserver, to which the
+// KEY|migrator works|ignores|fails|lies| counts|main|of CLUSTER|lame|listed|unlisted|awaits N: an apiserver, to which the
 // context NAME of $KUBECONFIG leads. The first one is that of the current context.
 // "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
@@ -95,6 +98,8 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"updates":  func() { a.updates = rest[0] },
 		"migrator": func() { a.migrator = rest[0] },
 		"counts":   func() { a.patches = 0 },
+		"main":     func() { a.main = true },
+		"of":       func() { a.cluster = rest[0] },
 		"lame":     func() { a.lame = true },
 		"away":     func() { go a.Close() },
 		"listed":   func() { w.list(a.id, true) },
@@ -196,10 +201,12 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases":
 		answer(w, http.StatusOK, a.w.leases())
 	case a.lame && r.URL.Path == "/apis/apiregistration.k8s.io/v1/apiservices":
-		spec := map[string]any{"group": lameGroup, "version": "v1beta1", "service": map[string]any{"name": "metrics"}}
+		spec := map[string]any{"group": lameGroup, "version": "v1beta1", "service": map[string]any{"namespace": "monitoring", "name": "metrics"}}
 		answer(w, http.StatusOK, map[string]any{"items": []any{map[string]any{"spec": spec}}})
 	case r.URL.Path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
 		answer(w, http.StatusCreated, map[string]any{"status": map[string]any{"allowed": true}})
+	case r.URL.Path == "/api/v1/namespaces/kube-system":
+		answer(w, http.StatusOK, map[string]any{"metadata": map[string]any{"uid": cmp.Or(a.cluster, "one")}})
 	case r.URL.Path == "/api":
 		answer(w, http.StatusOK, metav1.APIVersions{Versions: []string{"v1"}})
 	case path[0] == "apis" && len(path) == 1:
@@ -287,16 +294,24 @@ func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []strin
 		}
 		answer(w, http.StatusOK, metadataOf(found[0]))
 	case r.Method == http.MethodDelete:
-		a.w.storeOf(at).Delete(at)
+		a.storeOf(at).Delete(at)
 		answer(w, http.StatusOK, metav1.Status{Status: "Success"})
 	default:
 		a.patch(w, r, found[0])
 	}
 }
 
+// storeOf is the store in which it has an etcd key.
+func (a *apiserver) storeOf(key string) *etcdtest.Server {
+	if a.main {
+		return a.w.etcd
+	}
+	return a.w.storeOf(key)
+}
+
 func (a *apiserver) read(r *pb.RangeRequest) []*mvccpb.KeyValue {
 	r.Serializable = true // tells it from the tool
-	found, err := a.w.storeOf(string(r.Key)).Range(context.Background(), r)
+	found, err := a.storeOf(string(r.Key)).Range(context.Background(), r)
 	require.NoError(a.w.t, err)
 	return found.Kvs
 }
@@ -355,7 +370,7 @@ func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.Key
 	require.NoError(a.w.t, json.NewDecoder(r.Body).Decode(&patch))
 	if key := a.updates; key != "" {
 		a.updates = ""
-		a.w.storeOf(key).Store(key, a.read(&pb.RangeRequest{Key: []byte(key)})[0].Value)
+		a.storeOf(key).Store(key, a.read(&pb.RangeRequest{Key: []byte(key)})[0].Value)
 		kv = a.read(&pb.RangeRequest{Key: kv.Key})[0]
 	}
 	meta, _ := patch["metadata"].(map[string]any)
@@ -386,7 +401,7 @@ func (a *apiserver) store(w http.ResponseWriter, key string, object map[string]a
 		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
 		return
 	}
-	a.w.storeOf(key).Store(key, sealed)
+	a.storeOf(key).Store(key, sealed)
 	answer(w, http.StatusOK, metadataOf(a.read(&pb.RangeRequest{Key: []byte(key)})[0]))
 }
 

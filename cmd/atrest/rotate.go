@@ -57,9 +57,10 @@ apiserver. So it is known that etcd is theirs, what each writes with, and that e
 can read it. The canaries are deleted at the end.
 
 The user needs get on the nonResourceURLs /debug/encryption, /metrics and /readyz/*;
-list, get and patch on what is encrypted; get, create, patch and delete on Secrets
-and ConfigMaps in the namespace --canaries; list on leases in kube-system and on
-endpointslices in default; and, if the configuration has a wildcard, on apiservices.
+list, get and patch on what is encrypted, list and get through each apiserver; get,
+create, patch and delete on Secrets and ConfigMaps in the namespace --canaries; list
+on leases in kube-system, on endpointslices in default and on apiservices; and get
+on the namespace kube-system.
 With post on the nonResourceURL /debug/encryption/ask a new key_id is known within
 seconds; without it, within a minute or so.
 
@@ -215,6 +216,7 @@ func (r *rotate) run(ctx context.Context, kind kindOf) error {
 	if all.Kind, err = kind(ctx, all.Files, all.Apiservers, folder); err != nil {
 		return notPrepared(ctx, err)
 	}
+	r.fleet.warnOfNobody(ctx, r.streams, apiservers, all.Cluster)
 	defer r.clean(ctx, apiservers)
 	prepared, err := all.Prepare(ctx)
 	switch {
@@ -281,7 +283,11 @@ func (r *rotate) rotation(from source, folder *rollout.Folder) (*rollout.Rotatio
 	if err != nil {
 		return nil, nil, err
 	}
-	return &rollout.Rotation{Apiservers: r.fleet.apiservers, Files: r.files(), Cluster: cluster, Through: through, Folder: folder,
+	apis, err := r.fleet.each(&r.cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &rollout.Rotation{Apiservers: r.fleet.apiservers, Files: r.files(), Cluster: cluster, Through: through, APIs: apis, Folder: folder,
 			Times: r.fill, Checked: r.checked, Without: r.fleet.without, Replaced: replaced}, &reencrypt.Store{
 			From: from, Walk: audit.Run, // a bar would be drawn over what is told
 			Audit:   audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list},
@@ -300,10 +306,18 @@ func (r *rotate) carryOut(ctx context.Context, prepared *rollout.Prepared, store
 	case err != nil:
 		return err
 	}
-	return r.output.write(r.out, done, func(to io.Writer) error {
+	view := struct {
+		rotation.Done
+		Warnings []string `json:"warnings,omitempty"`
+	}{done, prepared.Beside(ctx)}
+	err = r.output.write(r.out, view, func(to io.Writer) error {
 		_, err := fmt.Fprintln(to, doneText(done))
 		return err
 	})
+	for _, text := range view.Warnings {
+		r.warn("%s", printable(text))
+	}
+	return err
 }
 
 const (

@@ -81,4 +81,3 @@ func (m *move) target() (target, error) {
 	}
 	return t, nil
 }
-

@@ -16,6 +16,9 @@ import (
 
 // Canary shows what an apiserver writes with.
 func (w *world) Canary(ctx context.Context, c rotation.Canary) (rotation.Shown, error) {
+	if err := w.isOf(ctx, c.Instance); err != nil {
+		return rotation.Shown{}, err
+	}
 	shown := rotation.Shown{KeyIDs: map[string]string{}}
 	for _, provider := range c.Providers {
 		if err := w.show(ctx, &shown, c.Instance, provider); err != nil {

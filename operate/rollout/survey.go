@@ -142,6 +142,16 @@ func (r *Rotation) coveredBy(ctx context.Context, c *config.Configuration, plann
 	return all, nil
 }
 
+// has reports whether a file names resources of a group, or all of them.
+func (s *configurations) has(group string) bool {
+	for _, c := range s.parsed {
+		if slices.ContainsFunc(c.Rules(), func(rule config.Rule) bool { return rule.Resource.Group == group || rule.Resource.Group == "*" }) {
+			return true
+		}
+	}
+	return false
+}
+
 // writing are the providers, among names, that an apiserver's file has write.
 func (s *configurations) writing(apiserver string, names []string) []string {
 	var all []string

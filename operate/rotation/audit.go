@@ -95,7 +95,7 @@ func (v *view) fault(a *Audit) string {
 func (a *Audit) unsound() string {
 	var all int64
 	for _, c := range a.Counts {
-		if all += c.Objects; c.Objects < 0 || all < 0 {
+		if all += c.Objects; c.Objects < 0 || all < 0 || c.Canaries < 0 || c.Canaries > c.Objects {
 			return "it has less objects than none"
 		}
 	}
@@ -174,10 +174,10 @@ func (v *view) done(a *Audit, o Observation, keyID string, providers, former, go
 	needed := []string{d.KeyID}
 	for _, c := range a.Counts {
 		if c.KeyID == d.KeyID && slices.Contains(providers, c.Provider) {
-			d.Objects += c.Objects
+			d.Objects += c.Objects - c.Canaries
 			continue
 		}
-		d.Otherwise += c.Objects
+		d.Otherwise += c.Objects - c.Canaries
 		if c.Objects > 0 && c.Provider == Unreadable {
 			d.Providers, d.Keys = nil, nil
 		}

@@ -175,4 +175,7 @@ type Count struct {
 	// KeyID is the hash of the key_id. It is empty of KMS v1, which stores none.
 	KeyID   string `json:"keyID,omitempty"`
 	Objects int64  `json:"objects"`
+	// Canaries are those of the objects that were written for the rotation alone, and
+	// are gone when it is over. A [Done] leaves them out.
+	Canaries int64 `json:"canaries,omitempty"`
 }

@@ -45,6 +45,10 @@ type State struct {
 	// Etcds are the ids of the etcd clusters in which something was found first that
 	// the apiservers wrote: those that the rotation is of.
 	Etcds []uint64 `json:"etcds,omitempty"`
+	// Cluster is the UID of the namespace kube-system that the apiservers tell, as etcd
+	// clusters may have one id. It is empty if they tell none, or if the rotation began
+	// with a program that did not ask. It is for who stores the state.
+	Cluster string `json:"cluster,omitempty"`
 }
 
 // Plan is what both kinds of rotation have to be told.
