@@ -172,7 +172,7 @@ func (v *view) doubt(s Shown, i Instance, providers []string, since time.Time) s
 		switch told := i.Providers[provider].KeyID; {
 		case slices.Contains(s.Nothing, provider):
 		case !found:
-			return "nothing that it wrote with " + list([]string{provider}) + " was found in etcd"
+			return "nothing that it wrote with provider " + list([]string{provider}) + " was found in etcd"
 		case keyID != told:
 			return fmt.Sprintf("what it wrote with provider %s was found under key_id %q, and it tells of %q", provider, keyID, told)
 		}
