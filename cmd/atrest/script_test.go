@@ -73,7 +73,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"plugin": plugin, "etcd": etcdCommand, "render": render, "seal": seal, "nokeys": nokeys,
-			"fails": fails, "newline": newline, "api": api, "waits": waits,
+			"fails": fails, "newline": newline, "api": api, "waits": waits, "pack": pack,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,

@@ -31,7 +31,7 @@ type sourceFlags struct {
 // add declares the flags; key is what the flag for the client's key is called.
 func (s *sourceFlags) add(flags *pflag.FlagSet, key string) {
 	s.addEtcd(flags, key)
-	flags.StringVar(&s.snapshot, "snapshot", "", "read this file instead: of etcdctl snapshot save, or member/snap/db of a stopped member")
+	flags.StringVar(&s.snapshot, "snapshot", "", "read this file instead: of etcdctl snapshot save, also packed by gzip, zip or zstd, or member/snap/db of a stopped member")
 }
 
 // addEtcd declares those of etcd alone.
