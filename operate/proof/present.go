@@ -82,8 +82,7 @@ const knownTries = 20
 // version that it has there.
 func (p *Prover) known(ctx context.Context, r schema.GroupVersionResource) bool {
 	tries := 0
-	for _, path := range p.Layout.Paths(r.GroupResource()) {
-		within := p.Layout.Prefix() + path
+	for _, within := range p.Layout.Places(r.GroupResource()) {
 		contents, err := p.Etcd.Read(ctx, within)
 		if err != nil {
 			return false
@@ -108,8 +107,8 @@ func (p *Prover) known(ctx context.Context, r schema.GroupVersionResource) bool 
 // keys are where an object may be in etcd.
 func (p *Prover) keys(r schema.GroupResource, namespace, name string) []string {
 	var all []string
-	for _, path := range p.Layout.Paths(r) {
-		all = append(all, p.Layout.Prefix()+path+objectPath(namespace, name))
+	for _, within := range p.Layout.Places(r) {
+		all = append(all, within+objectPath(namespace, name))
 	}
 	return all
 }
