@@ -38,8 +38,9 @@ Before an old key goes for good, to prove that nothing needs it:
     --cacert ca.crt --cert client.crt --key client.key
 
 Where etcd is, and how it is reached, is said as to etcdctl: by --endpoints,
---cacert, --cert and --key, or by ETCDCTL_ENDPOINTS, ETCDCTL_CACERT,
-ETCDCTL_CERT and ETCDCTL_KEY.
+--cacert, --cert, --key and --user, or by ETCDCTL_ENDPOINTS, ETCDCTL_CACERT,
+ETCDCTL_CERT, ETCDCTL_KEY, ETCDCTL_USER and ETCDCTL_PASSWORD. No flag takes a
+password, but --password-file the file that it is in.
 
 Exit codes, of all commands:
   0  the answer is good: usable, no change, nothing found, decrypted, migrated,
