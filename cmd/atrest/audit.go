@@ -63,8 +63,8 @@ for a resource of the core group, with a warning, unless --map says what it is.
 
 Only what is below --prefix is counted, and for /kubernetes.io also what OpenShift's
 own apiservers keep below /openshift.io. With --everywhere the whole keyspace is
-walked, and what begins with k8s:enc: counts below any other prefix too. With --etcd-servers-overrides each etcd is
-walked, whatever it is to hold.
+walked, and what begins with k8s:enc: counts below any other prefix too. With
+--etcd-servers-overrides each etcd is walked, whatever it is to hold.
 
 Exit codes:
   0  counted, and nothing below was found

@@ -157,7 +157,7 @@ func newRoot(s streams) *cobra.Command {
 	}
 	root.SetHelpCommand(newHelp())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s), newRotate(s), newRetire(s), newVersion(s), newCompletion(s))
+	root.AddCommand(newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s), newRotate(s), newRetire(s), newVersion(s), newCompletion(s), newMan(s))
 	completeOutputs(root)
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
