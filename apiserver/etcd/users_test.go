@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/kube-atrest/atrest/apiserver/etcd"
@@ -41,9 +40,9 @@ func TestAReaderWithAPassword(t *testing.T) {
 	require.NoError(t, read())
 
 	for want, o := range map[string]audited.Options{
-		rpctypes.ErrUserEmpty.Error():  {},
-		rpctypes.ErrAuthFailed.Error(): {User: "auditor", Password: password("another")},
-		"permission denied":            {User: "stranger", Password: password("s3cret")},
+		"user name is empty":    {},
+		"authentication failed": {User: "auditor", Password: password("another")},
+		"permission denied":     {User: "stranger", Password: password("s3cret")},
 	} {
 		o.Endpoints = []string{s.Endpoint()}
 		_, err := dialed(t, o).Find(t.Context(), "/registry/secrets/default/a")
