@@ -4,6 +4,6 @@
 //
 // What was seen in one look goes in as [Seen], and [Of] makes an [Overview] of it: a
 // row for each provider of each apiserver, and the problems. It is a pure function;
-// nobody is asked here. What was not seen in this look is unknown, never well, however
+// [Look] is who asks. What was not seen in this look is unknown, never well, however
 // well it was before.
 package overview
