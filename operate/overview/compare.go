@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -24,7 +25,7 @@ func (j *judge) compare() {
 		j.missing(names, provider)
 		j.agree(names, provider, subject{"another key_id of " + provider + " than the others", "key_ids of " + provider, ""},
 			func(name string) string { return of(name).KeyID })
-		j.agree(names, provider, subject{"another use for " + provider + " than the others", "uses for " + provider, ""},
+		j.agree(names, provider, subject{"another role for " + provider + " than the others", "roles for " + provider, ""},
 			func(name string) string { return string(of(name).Told.Role) })
 	}
 }
@@ -94,7 +95,7 @@ func (j *judge) agree(names []string, provider string, of subject, value func(st
 		var parts []string
 		for _, v := range slices.Sorted(maps.Keys(by)) {
 			about.Apiservers = append(about.Apiservers, by[v]...)
-			parts = append(parts, list(by[v])+has(len(by[v]))+v)
+			parts = append(parts, list(by[v])+has(len(by[v]))+hashed.Short(v))
 		}
 		about.Why = joined(strings.Join(parts, ", "), of.remedy)
 		j.add(NotWell, about)
@@ -103,7 +104,7 @@ func (j *judge) agree(names []string, provider string, of subject, value func(st
 	for _, name := range names {
 		if v := value(name); v != "" && v != most {
 			j.add(NotWell, Problem{Apiservers: []string{name}, Provider: provider, What: name + " has " + of.one,
-				Why: joined(fmt.Sprintf("%s, and they have %s", v, most), of.remedy)})
+				Why: joined(fmt.Sprintf("%s, and they have %s", hashed.Short(v), hashed.Short(most)), of.remedy)})
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -97,7 +98,7 @@ func (j *judge) provider(apiserver, name string, p rotation.Provider) {
 	if p.KeyID == "" || p.WroteKeyID == "" || p.KeyID == p.WroteKeyID {
 		return
 	}
-	about.Why = fmt.Sprintf("at %s under %s, and its plugin names %s", utc(p.WroteAt), p.WroteKeyID, p.KeyID)
+	about.Why = fmt.Sprintf("at %s under %s, and its plugin names %s", utc(p.WroteAt), hashed.Short(p.WroteKeyID), hashed.Short(p.KeyID))
 	if j.seen.Ended.Sub(p.WroteAt) <= behind {
 		about.What = fmt.Sprintf("%s writes under another key_id than the plugin of %s names", apiserver, name)
 		j.add(NotWell, about)

@@ -195,9 +195,9 @@ var lies = map[string]struct {
 	"one configuration, and another key_id": {ours, func(s *overview.Seen) {
 		change(s, "cp-2", provider("vault", func(p *rotation.Provider) { p.KeyID, p.WroteKeyID = keyB, keyB }))
 	}, overview.NotWell, []string{"cp-2 has another key_id of vault than the others: sha256:b, and they have sha256:a"}},
-	"one configuration, and another use": {ours, func(s *overview.Seen) {
+	"one configuration, and another role": {ours, func(s *overview.Seen) {
 		change(s, "cp-2", provider("vault", func(p *rotation.Provider) { p.Told.Role = rotation.RoleReads }))
-	}, overview.NotWell, []string{"cp-2 has another use for vault than the others: reads, and they have writes"}},
+	}, overview.NotWell, []string{"cp-2 has another role for vault than the others: reads, and they have writes"}},
 	"one writes under the former key_id": {stock, func(s *overview.Seen) {
 		change(s, "cp-2", provider("vault", func(p *rotation.Provider) { p.WroteKeyID, p.WroteAt = keyB, now.Add(-time.Minute) }))
 	}, overview.NotWell, []string{"cp-2 writes under another key_id than the plugin of vault names: at 2026-11-20T11:59:00Z under sha256:b, and its plugin names sha256:a"}},
@@ -222,6 +222,14 @@ func TestLiesAreNotBelieved(t *testing.T) {
 				says = append(says, string(lie.verdict)+": "+text)
 			}
 			require.Equal(t, says, lines(o))
+			for _, p := range o.Problems {
+				if who, _, _ := strings.Cut(p.What, " "); slices.Contains(s.Apiservers, who) {
+					require.Equal(t, []string{who}, p.Apiservers, "it is the row of that one")
+				}
+				for _, provider := range []string{"vault", "old"} {
+					require.Equal(t, strings.Contains(p.What, " "+provider), p.Provider == provider, p.What)
+				}
+			}
 			begin := map[overview.Verdict]string{overview.NotWell: "Not well: ", overview.Unknown: "Unknown: "}[lie.verdict]
 			require.True(t, strings.HasPrefix(o.Summary, begin+o.Problems[0].What), o.Summary)
 		})

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
@@ -72,7 +73,7 @@ func (j *judge) readable(stored string, form audit.Form) bool {
 		about.What = fmt.Sprintf("%swith %s, of which no apiserver tells", stored, form.Name)
 		j.add(Unknown, about)
 	case form.KeyIDHash != "" && !keyIDs[form.KeyIDHash]:
-		j.notes = append(j.notes, fmt.Sprintf("%sunder an earlier key_id of %s, %s: atrest migrate rewrites what lags", stored, form.Name, form.KeyIDHash))
+		j.notes = append(j.notes, fmt.Sprintf("%sunder an earlier key_id of %s, %s: atrest migrate rewrites what lags", stored, form.Name, hashed.Short(form.KeyIDHash)))
 	default:
 		return true
 	}
