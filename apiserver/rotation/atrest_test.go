@@ -44,7 +44,7 @@ func (c *cluster) rotate(t *testing.T, kind string, args ...string) *command {
 // status is what "atrest status" ends with and says of the cluster.
 func (c *cluster) status(t *testing.T) (code int, text string) {
 	t.Helper()
-	p := harness.RunFile(t, c.program, append([]string{"status", "--apiservers", strings.Join(names, ","), "--kubeconfig", c.kubeconfig(t),
+	p := harness.RunFile(t, c.program, append([]string{"status", "--apiservers", strings.Join(names, ","), "--kubeconfig", c.kubeconfig(t), "--separate-configs",
 		"--endpoints", c.etcds[0].options.Endpoint()}, c.overrides()...)...)
 	<-p.Exited()
 	t.Logf("atrest status:\n%s", p.Log())

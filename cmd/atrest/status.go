@@ -24,6 +24,7 @@ type statusCommand struct {
 	walk     walkFlags
 	cluster  clusterFlags
 	fleet    fleetFlags
+	separate bool
 	watch    bool
 	interval time.Duration
 
@@ -88,6 +89,7 @@ func newStatus(s streams) *cobra.Command {
 	c.walk.add(flags)
 	c.output.addFlag(flags)
 	flags.Lookup("output").Usage = "table, wide (a table with whole names and hashes), json or yaml"
+	flags.BoolVar(&c.separate, "separate-configs", false, "each apiserver has a configuration of its own, as for a socket of its own: do not compare them")
 	flags.BoolVarP(&c.watch, "watch", "w", false, "look again and again, until Ctrl-C")
 	flags.DurationVar(&c.interval, "interval", 5*time.Second, "time between two looks of --watch")
 	return command
@@ -133,7 +135,9 @@ func (c *statusCommand) run(ctx context.Context) error {
 		count = func(ctx context.Context) *overview.Etcd { return c.count(ctx, from, o) }
 	}
 	look := func(ctx context.Context) overview.Overview {
-		return overview.Of(overview.Look(ctx, apiservers, c.fleet.without, clock.RealClock{}, count))
+		seen := overview.Look(ctx, apiservers, c.fleet.without, clock.RealClock{}, count)
+		seen.SeparateConfigs = c.separate
+		return overview.Of(seen)
 	}
 	if c.watch {
 		return c.follow(ctx, look, clock.RealClock{})

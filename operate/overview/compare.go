@@ -13,8 +13,12 @@ import (
 // compare judges whether the apiservers agree.
 func (j *judge) compare() {
 	names := j.names()
-	j.agree(names, "", subject{"another configuration than the others", "configurations", "whether the difference matters, atrest diff says"},
-		func(name string) string { return j.usable[name].ConfigHash })
+	if j.seen.SeparateConfigs {
+		j.notes = append(j.notes, "the configurations are not compared, as each apiserver has one of its own")
+	} else {
+		j.agree(names, "", subject{"another configuration than the others", "configurations", ofConfigs},
+			func(name string) string { return j.usable[name].ConfigHash })
+	}
 	for _, provider := range j.providers() {
 		of := func(name string) rotation.Provider {
 			if p := j.usable[name].Providers[provider]; !p.Silent {
@@ -29,6 +33,8 @@ func (j *judge) compare() {
 			func(name string) string { return string(of(name).Told.Role) })
 	}
 }
+
+const ofConfigs = "what the difference means, atrest diff says; if each has one of its own, as for a socket of its own, say --separate-configs"
 
 // providers are those that any apiserver has, or seems to.
 func (j *judge) providers() []string {
@@ -93,9 +99,12 @@ func (j *judge) agree(names []string, provider string, of subject, value func(st
 	if 2*len(by[most]) <= told {
 		about := Problem{Provider: provider, What: "the apiservers have different " + of.several}
 		var parts []string
-		for _, v := range slices.Sorted(maps.Keys(by)) {
-			about.Apiservers = append(about.Apiservers, by[v]...)
-			parts = append(parts, list(by[v])+has(len(by[v]))+hashed.Short(v))
+		for _, name := range names {
+			v := value(name)
+			if same := by[v]; v != "" && same[0] == name {
+				about.Apiservers = append(about.Apiservers, same...)
+				parts = append(parts, list(same)+has(len(same))+hashed.Short(v))
+			}
 		}
 		about.Why = joined(strings.Join(parts, ", "), of.remedy)
 		j.add(NotWell, about)

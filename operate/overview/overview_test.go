@@ -22,6 +22,7 @@ const (
 	keyA, keyB = "sha256:a", "sha256:b"
 	fileA      = "sha256:1"
 	fileB      = "sha256:2"
+	ofConfigs  = "what the difference means, atrest diff says; if each has one of its own, as for a socket of its own, say --separate-configs"
 )
 
 // vault is a provider that is written with, of an apiserver of this project.
@@ -148,11 +149,11 @@ var lies = map[string]struct {
 	}, overview.NotWell, []string{"cp-2 has not taken its file into use as it is now: kind: ["}},
 	"another configuration": {ours, func(s *overview.Seen) {
 		change(s, "cp-2", func(i *rotation.Instance) { i.ConfigHash = fileB })
-	}, overview.NotWell, []string{"cp-2 has another configuration than the others: sha256:2, and they have sha256:1; whether the difference matters, atrest diff says"}},
+	}, overview.NotWell, []string{"cp-2 has another configuration than the others: sha256:2, and they have sha256:1; " + ofConfigs}},
 	"three configurations": {ours, func(s *overview.Seen) {
 		change(s, "cp-2", func(i *rotation.Instance) { i.ConfigHash = fileB })
 		change(s, "cp-3", func(i *rotation.Instance) { i.ConfigHash = "sha256:3" })
-	}, overview.NotWell, []string{"the apiservers have different configurations: cp-1 has sha256:1, cp-2 has sha256:2, cp-3 has sha256:3; whether the difference matters, atrest diff says"}},
+	}, overview.NotWell, []string{"the apiservers have different configurations: cp-1 has sha256:1, cp-2 has sha256:2, cp-3 has sha256:3; " + ofConfigs}},
 	"an apiserver that tells nothing": {stock, func(s *overview.Seen) {
 		change(s, "cp-2", func(i *rotation.Instance) { i.Providers = nil })
 	}, overview.Unknown, []string{
@@ -256,7 +257,9 @@ func TestAnEarlierAnswerIsNotCalledWell(t *testing.T) {
 }
 
 func TestNotesChangeNoVerdict(t *testing.T) {
-	idle, none, gone := look(stock), look(ours), look(stock)
+	idle, none, gone, separate := look(stock), look(ours), look(stock), look(ours)
+	separate.SeparateConfigs = true
+	change(&separate, "cp-2", func(i *rotation.Instance) { i.ConfigHash = fileB })
 	for _, name := range idle.Apiservers {
 		change(&idle, name, provider("vault", func(p *rotation.Provider) { p.WroteKeyID, p.WroteAt = "", time.Time{} }))
 		none.Told[name] = rotation.Instance{CheckedAt: now, ConfigHash: fileA, Complete: true}
@@ -266,6 +269,7 @@ func TestNotesChangeNoVerdict(t *testing.T) {
 		"no apiserver has written anything yet, as far as they tell":                                                                       idle,
 		"nothing is written with KMS: what is written is under keys that are in the file, or plain":                                        none,
 		"former was not heard of for minutes by cp-1: it is probably in the configuration no longer, which a kube-apiserver does not tell": gone,
+		"the configurations are not compared, as each apiserver has one of its own":                                                        separate,
 	} {
 		o := overview.Of(s)
 		require.Equal(t, overview.Well, o.Verdict, o.Summary)

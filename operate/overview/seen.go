@@ -20,6 +20,9 @@ type Seen struct {
 	// are known by. Untold is why it is not known whether there are any.
 	Unnamed map[string]string
 	Untold  string
+	// SeparateConfigs tells that each apiserver is meant to have a configuration of its
+	// own, so that they are not compared.
+	SeparateConfigs bool
 	// Etcd is what is stored, if somebody looked.
 	Etcd *Etcd
 }
