@@ -58,7 +58,8 @@ With --watch it looks again every --interval until Ctrl-C, and ends with the exi
 code of the last look. With -o json each look is a line then.
 
 The user needs get on the nonResourceURLs /debug/encryption, /metrics and /readyz/*,
-list on leases in kube-system and on endpointslices in default; with post on the
+get on the namespace kube-system, by whose UID clusters are told apart, and list on
+leases in kube-system and on endpointslices in default; with post on the
 nonResourceURL /debug/encryption/ask the plugins are asked at once.
 
 Exit codes:

@@ -13,10 +13,17 @@ import (
 // compare judges whether the apiservers agree.
 func (j *judge) compare() {
 	names := j.names()
+	for _, name := range names {
+		if why := j.seen.Clusters[name].Problem; why != "" {
+			j.add(Unknown, Problem{Apiservers: []string{name}, What: "which cluster " + name + " is of is not known", Why: why})
+		}
+	}
+	j.agree(names, "", subject{"is of another cluster than the others", "are of different clusters", "by the UID of the namespace kube-system; name those of one alone"},
+		func(name string) string { return j.seen.Clusters[name].UID })
 	if j.seen.SeparateConfigs {
 		j.notes = append(j.notes, "the configurations are not compared, as each apiserver has one of its own")
 	} else {
-		j.agree(names, "", subject{"another configuration than the others", "configurations", ofConfigs},
+		j.agree(names, "", subject{"has another configuration than the others", "have different configurations", ofConfigs},
 			func(name string) string { return j.usable[name].ConfigHash })
 	}
 	for _, provider := range j.providers() {
@@ -27,9 +34,9 @@ func (j *judge) compare() {
 			return rotation.Provider{}
 		}
 		j.missing(names, provider)
-		j.agree(names, provider, subject{"another key_id of " + provider + " than the others", "key_ids of " + provider, ""},
+		j.agree(names, provider, subject{"has another key_id of " + provider + " than the others", "have different key_ids of " + provider, ""},
 			func(name string) string { return of(name).KeyID })
-		j.agree(names, provider, subject{"another role for " + provider + " than the others", "roles for " + provider, ""},
+		j.agree(names, provider, subject{"has another role for " + provider + " than the others", "have different roles for " + provider, ""},
 			func(name string) string { return string(of(name).Told.Role) })
 	}
 }
@@ -79,8 +86,8 @@ func has(n int) string {
 	return " have "
 }
 
-// subject is what apiservers have to have the same of: what one has that differs, what
-// several have, and what to do.
+// subject is what apiservers have to have the same of: what is said of one that differs,
+// and of several that do, and what to do.
 type subject struct{ one, several, remedy string }
 
 // agree judges whether all that tell something tell the same.
@@ -97,7 +104,7 @@ func (j *judge) agree(names []string, provider string, of subject, value func(st
 	}
 	most := slices.MaxFunc(slices.Sorted(maps.Keys(by)), func(a, b string) int { return len(by[a]) - len(by[b]) })
 	if 2*len(by[most]) <= told {
-		about := Problem{Provider: provider, What: "the apiservers have different " + of.several}
+		about := Problem{Provider: provider, What: "the apiservers " + of.several}
 		var parts []string
 		for _, name := range names {
 			v := value(name)
@@ -112,7 +119,7 @@ func (j *judge) agree(names []string, provider string, of subject, value func(st
 	}
 	for _, name := range names {
 		if v := value(name); v != "" && v != most {
-			j.add(NotWell, Problem{Apiservers: []string{name}, Provider: provider, What: name + " has " + of.one,
+			j.add(NotWell, Problem{Apiservers: []string{name}, Provider: provider, What: name + " " + of.one,
 				Why: joined(fmt.Sprintf("%s, and they have %s", hashed.Short(v), hashed.Short(most)), of.remedy)})
 		}
 	}

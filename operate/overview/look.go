@@ -12,9 +12,14 @@ import (
 // without, which are excused. count looks into etcd, and is nil if nobody is to. The
 // clock is that of the fleet.
 func Look(ctx context.Context, f proof.Fleet, without []string, clk clock.PassiveClock, count func(context.Context) *Etcd) Seen {
-	s := Seen{Began: clk.Now(), Apiservers: f.Names(), Unnamed: map[string]string{}}
+	s := Seen{Began: clk.Now(), Apiservers: f.Names(), Unnamed: map[string]string{}, Clusters: map[string]Cluster{}}
 	s.Told = f.Observe(ctx)
 	s.Ended = clk.Now()
+	for _, name := range s.Apiservers {
+		if len(s.Apiservers) > 1 && s.fresh(s.Told[name]) {
+			s.Clusters[name] = clusterOf(ctx, f, name)
+		}
+	}
 	if s.answered() { // one that never did could be any of those that nobody named
 		others, err := proof.Unnamed(ctx, f, without)
 		if err != nil {
@@ -28,6 +33,14 @@ func Look(ctx context.Context, f proof.Fleet, without []string, clk clock.Passiv
 		s.Etcd = count(ctx)
 	}
 	return s
+}
+
+func clusterOf(ctx context.Context, f proof.Fleet, apiserver string) Cluster {
+	uid, err := f.Cluster(ctx, apiserver)
+	if err != nil {
+		return Cluster{Problem: err.Error()}
+	}
+	return Cluster{UID: uid}
 }
 
 // answered reports whether each apiserver did, at any time.

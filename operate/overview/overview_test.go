@@ -206,6 +206,12 @@ var lies = map[string]struct {
 		change(s, "cp-2", provider("vault", func(p *rotation.Provider) { p.WroteKeyID = keyB }))
 	}, overview.Unknown, []string{"cp-2 has not written since the plugin of vault names another key_id: " +
 		"last at 2026-11-20T11:00:00Z under sha256:b, and its plugin names sha256:a: what it writes under now was not seen"}},
+	"one is of another cluster": {ours, func(s *overview.Seen) {
+		s.Clusters = map[string]overview.Cluster{"cp-1": {UID: "x"}, "cp-2": {UID: "y"}, "cp-3": {UID: "x"}}
+	}, overview.NotWell, []string{"cp-2 is of another cluster than the others: y, and they have x; by the UID of the namespace kube-system; name those of one alone"}},
+	"which cluster one is of is not known": {ours, func(s *overview.Seen) {
+		s.Clusters = map[string]overview.Cluster{"cp-1": {UID: "x"}, "cp-2": {Problem: "forbidden"}, "cp-3": {UID: "x"}}
+	}, overview.Unknown, []string{"which cluster cp-2 is of is not known: forbidden"}},
 	"one is not named": {ours, func(s *overview.Seen) { s.Unnamed["cp-4"] = "it has a Lease" }, overview.Unknown, []string{"cp-4 is not named: it has a Lease"}},
 	"who there is is not known": {ours, func(s *overview.Seen) { s.Untold = "no Leases" }, overview.Unknown,
 		[]string{"whether there are other apiservers is not known: no Leases"}},

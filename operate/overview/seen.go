@@ -20,12 +20,19 @@ type Seen struct {
 	// are known by. Untold is why it is not known whether there are any.
 	Unnamed map[string]string
 	Untold  string
+	// Clusters are those that the apiservers are of, by name of the apiserver; one that
+	// is not there was not asked.
+	Clusters map[string]Cluster
 	// SeparateConfigs tells that each apiserver is meant to have a configuration of its
 	// own, so that they are not compared.
 	SeparateConfigs bool
 	// Etcd is what is stored, if somebody looked.
 	Etcd *Etcd
 }
+
+// Cluster is by which UID an apiserver tells its cluster, empty if it tells none, as one
+// that serves no namespaces; or why that is not known.
+type Cluster struct{ UID, Problem string }
 
 // Etcd is what was seen of what is stored.
 type Etcd struct {
