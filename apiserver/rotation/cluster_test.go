@@ -48,6 +48,8 @@ type plan struct {
 	programs []string
 	// apart are resources of the core group that an etcd of their own holds.
 	apart []string
+	// flags are further ones of the apiservers.
+	flags []string
 }
 
 // member is an etcd, which holds these resources of the core group, or all others if there
@@ -120,7 +122,7 @@ func (p plan) start(t *testing.T) *cluster {
 		c.nodes = append(c.nodes, n)
 		c.startPlugin(t, n, p.provider, p.keys)
 		n.config = harness.NewConfigFileAt(t, filepath.Join(c.configs, name+".yaml"), c.entry(n, p.provider))
-		flags := append(n.config.Flags(), c.overrides()...)
+		flags := slices.Concat(n.config.Flags(), c.overrides(), p.flags)
 		n.Server = harness.Launch(t, harness.Spec{Program: p.programs[min(i, len(p.programs)-1)], Host: name, Etcd: c.etcds[0].options, Flags: flags})
 	}
 	t.Cleanup(c.kill)    // nobody needs their orderly end

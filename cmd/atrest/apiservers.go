@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/proof"
 )
 
 // fleetFlags name all apiservers of a cluster.
@@ -46,6 +49,28 @@ func (f *fleetFlags) open(cluster *clusterFlags, options ...fleet.Option) (*flee
 		members = append(members, fleet.Member{Name: context, Config: config})
 	}
 	return f.of(members, append(options, fleet.SeparateServers(f.separate...))...)
+}
+
+// warnOfNobody warns of what --without-apiservers names that is no apiserver.
+func (f *fleetFlags) warnOfNobody(ctx context.Context, s streams, all *fleet.Fleet, cluster *migrate.Cluster) {
+	for _, name := range proof.Absent(ctx, all, cluster, f.without) {
+		s.warn("flag --without-apiservers: no apiserver %s exists", printable(name))
+	}
+}
+
+// each are the same apiservers, to see what each lists.
+func (f *fleetFlags) each(cluster *clusterFlags) (map[string]proof.API, error) {
+	all := map[string]proof.API{}
+	for _, context := range f.apiservers {
+		config, err := cluster.config(context)
+		if err != nil {
+			return nil, err
+		}
+		if all[context], err = migrate.NewCluster(config, clock.RealClock{}); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // of are apiservers as the flags have them asked.

@@ -73,7 +73,7 @@ Exit codes:
      resources that it encrypts; with --strict also what is only outdated
   2  not counted: wrong flags, etcd, the snapshot or FILE cannot be read, or
      nothing at all is stored there; with --strict, the key_id that is written
-     under now is not known`
+     under now is not known, or none is stored, as with KMS v1`
 
 func newAudit(s streams) *cobra.Command {
 	a := &auditCommand{streams: s}
@@ -195,8 +195,11 @@ func (a *auditCommand) findings(ctx context.Context, report *audit.Report, c *co
 		keyIDs, why = preflight.KeyIDs(ctx, c, preflight.Options{})
 	}
 	current := func(provider string) string { return keyIDs[provider] }
-	if names := report.Undated(c, current); names != nil {
-		undated = fmt.Errorf("which key_id is the current one is not known of %s, so none is outdated: %w", quoted(names), why)
+	v2, v1 := report.Undated(c, current)
+	if v2 != nil {
+		undated = fmt.Errorf("which key_id is the current one is not known of %s, so none is outdated: %w", quoted(v2), why)
+	} else if v1 != nil {
+		undated = fmt.Errorf("under which key the objects of %s are cannot be known, as KMS v1 stores no key_id: have them rewritten with a provider of KMS v2", quoted(v1))
 	}
 	return report.Against(c, current), undated
 }

@@ -30,6 +30,7 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/healthz"
+	"github.com/kube-atrest/atrest/internal/etcdtest"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/providers"
@@ -58,6 +59,8 @@ type apiserver struct {
 	forbids   string // a method
 	refuses   string // the name of an object that cannot be updated
 	updates   string // an etcd key that somebody else writes before the next patch
+	cluster   string // the UID of its namespace kube-system
+	main      bool   // it knows nothing of the etcd of "etcd override"
 	lame      bool   // an aggregated API of it is away
 	migrator  string // what becomes of StorageVersionMigrations; "" if they are not served
 	migration map[string]map[string]any
@@ -65,7 +68,7 @@ type apiserver struct {
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates
-// KEY|migrator works|ignores|fails|lies| counts|lame|listed|unlisted|awaits N: an apiserver, to which the
+// KEY|migrator works|ignores|fails|lies| counts|main|of CLUSTER|lame|listed|unlisted|awaits N: an apiserver, to which the
 // context NAME of $KUBECONFIG leads. The first one is that of the current context.
 // "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
@@ -94,6 +97,8 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"updates":  func() { a.updates = rest[0] },
 		"migrator": func() { a.migrator = rest[0] },
 		"counts":   func() { a.patches = 0 },
+		"main":     func() { a.main = true },
+		"of":       func() { a.cluster = rest[0] },
 		"lame":     func() { a.lame = true },
 		"away":     func() { go a.Close() },
 		"listed":   func() { w.list(a.id, true) },
@@ -198,6 +203,8 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, a.aggregated())
 	case r.URL.Path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
 		answer(w, http.StatusCreated, map[string]any{"status": map[string]any{"allowed": true}})
+	case r.URL.Path == "/api/v1/namespaces/kube-system":
+		answer(w, http.StatusOK, map[string]any{"metadata": map[string]any{"uid": cmp.Or(a.cluster, "one")}})
 	case r.URL.Path == "/api":
 		answer(w, http.StatusOK, metav1.APIVersions{Versions: []string{"v1"}})
 	case path[0] == "apis" && len(path) == 1:
@@ -240,15 +247,15 @@ const lameGroup = "custom.metrics.k8s.io"
 // aggregated are the APIServices of other apiservers.
 func (a *apiserver) aggregated() map[string]any {
 	items := []any{}
-	add := func(group, version string) {
-		items = append(items, map[string]any{"spec": map[string]any{"group": group, "version": version, "service": map[string]any{"name": "other"}}})
+	add := func(group, version, namespace, name string) {
+		items = append(items, map[string]any{"spec": map[string]any{"group": group, "version": version, "service": map[string]any{"namespace": namespace, "name": name}}})
 	}
 	if a.lame {
-		add(lameGroup, "v1beta1")
+		add(lameGroup, "v1beta1", "monitoring", "metrics")
 	}
 	if a.prefix == openShift {
-		add("route.openshift.io", "v1")
-		add("oauth.openshift.io", "v1")
+		add("route.openshift.io", "v1", "openshift-apiserver", "api")
+		add("oauth.openshift.io", "v1", "openshift-oauth-apiserver", "api")
 	}
 	return map[string]any{"items": items}
 }
@@ -303,16 +310,24 @@ func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []strin
 		}
 		answer(w, http.StatusOK, metadataOf(found[0]))
 	case r.Method == http.MethodDelete:
-		a.w.storeOf(at).Delete(at)
+		a.storeOf(at).Delete(at)
 		answer(w, http.StatusOK, metav1.Status{Status: "Success"})
 	default:
 		a.patch(w, r, found[0])
 	}
 }
 
+// storeOf is the store in which it has an etcd key.
+func (a *apiserver) storeOf(key string) *etcdtest.Server {
+	if a.main {
+		return a.w.etcd
+	}
+	return a.w.storeOf(key)
+}
+
 func (a *apiserver) read(r *pb.RangeRequest) []*mvccpb.KeyValue {
 	r.Serializable = true // tells it from the tool
-	found, err := a.w.storeOf(string(r.Key)).Range(context.Background(), r)
+	found, err := a.storeOf(string(r.Key)).Range(context.Background(), r)
 	require.NoError(a.w.t, err)
 	return found.Kvs
 }
@@ -369,7 +384,7 @@ func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.Key
 	require.NoError(a.w.t, json.NewDecoder(r.Body).Decode(&patch))
 	if key := a.updates; key != "" {
 		a.updates = ""
-		a.w.storeOf(key).Store(key, a.read(&pb.RangeRequest{Key: []byte(key)})[0].Value)
+		a.storeOf(key).Store(key, a.read(&pb.RangeRequest{Key: []byte(key)})[0].Value)
 		kv = a.read(&pb.RangeRequest{Key: kv.Key})[0]
 	}
 	meta, _ := patch["metadata"].(map[string]any)
@@ -400,7 +415,7 @@ func (a *apiserver) store(w http.ResponseWriter, key string, object map[string]a
 		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
 		return
 	}
-	a.w.storeOf(key).Store(key, sealed)
+	a.storeOf(key).Store(key, sealed)
 	answer(w, http.StatusOK, metadataOf(a.read(&pb.RangeRequest{Key: []byte(key)})[0]))
 }
 

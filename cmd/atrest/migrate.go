@@ -16,6 +16,7 @@ import (
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/reencrypt"
 )
 
@@ -75,9 +76,10 @@ that all apiservers write with the new key nor that what they say is so. With
 if it was for the same. The user needs list, get and patch for the resources.
 
 The user of the kubeconfig needs the verbs list, get and patch for the resources,
-get for the nonResourceURLs /debug/encryption, /metrics and /readyz/*, list for
-leases in kube-system and for endpointslices in default, and get, create, patch
-and delete for secrets and configmaps in the namespace --canaries.
+list and get through each apiserver, get for the nonResourceURLs /debug/encryption, /metrics and /readyz/*, list for
+leases in kube-system and for endpointslices in default, get for the namespace
+kube-system, and get, create, patch and delete for secrets and configmaps in the
+namespace --canaries.
 
 Exit codes:
   0  nothing is left to rewrite; with --dry-run, nothing is to be rewritten; with
@@ -157,7 +159,7 @@ func (m *migrateCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	apiservers, err := m.all(through)
+	apiservers, apis, err := m.all(through, cluster)
 	if err != nil {
 		return err
 	}
@@ -166,12 +168,13 @@ func (m *migrateCommand) run(ctx context.Context) error {
 		return err
 	}
 	defer from.Close()
-	run := &reencrypt.Migration{Config: c, File: nameOf(m.config), Fleet: apiservers, Without: m.fleet.without, Checked: m.checked, Resources: m.parsedResources(),
+	run := &reencrypt.Migration{Config: c, File: nameOf(m.config), Fleet: apiservers, APIs: apis, Without: m.fleet.without, Checked: m.checked, Resources: m.parsedResources(),
 		Delegate: m.delegate, TakeUp: m.takeUp, Clock: clock.RealClock{}, Watcher: watcher{m.streams},
 		Store: &reencrypt.Store{
 			From: from, Walk: m.streams.walk, Cluster: cluster, How: m.how.options(), Checkpoints: migrate.Folder(m.how.state),
 			Audit: audit.Options{Layout: layout, Names: audit.NamesIn(c), Rate: m.walk.rate, MaxListed: m.walk.list},
 		}}
+	m.fleet.warnOfNobody(ctx, m.streams, apiservers, cluster)
 	defer m.clean(ctx, apiservers)
 	err = m.do(ctx, run)
 	if err != nil && ctx.Err() != nil {
@@ -252,11 +255,18 @@ func (m *migrateCommand) through() (*rest.Config, error) {
 }
 
 // all are the apiservers that have to agree: those that are named, else that one.
-func (m *migrateCommand) all(through *rest.Config) (*fleet.Fleet, error) {
+func (m *migrateCommand) all(through *rest.Config, cluster *migrate.Cluster) (*fleet.Fleet, map[string]proof.API, error) {
 	if len(m.fleet.apiservers) > 0 {
-		return m.fleet.open(&m.cluster, fleet.AskingPlugins())
+		all, err := m.fleet.open(&m.cluster, fleet.AskingPlugins())
+		if err != nil {
+			return nil, nil, err
+		}
+		apis, err := m.fleet.each(&m.cluster)
+		return all, apis, err
 	}
-	return m.fleet.of([]fleet.Member{{Name: cmp.Or(m.cluster.context, through.Host), Config: through}}, fleet.AskingPlugins())
+	name := cmp.Or(m.cluster.context, through.Host)
+	all, err := m.fleet.of([]fleet.Member{{Name: name, Config: through}}, fleet.AskingPlugins())
+	return all, map[string]proof.API{name: cluster}, err
 }
 
 // watcher tells on standard error how a migration goes.
@@ -268,6 +278,14 @@ func (w watcher) Rewriting(resource string) (show func(migrate.Progress), end fu
 
 func (w watcher) Left(resource, to string) {
 	fmt.Fprintf(w.err, "%s: left to storageversionmigration %s\n", resource, to)
+}
+
+func (w watcher) Waiting(resource, to string, waited time.Duration, running bool) {
+	what := "is not taken up yet"
+	if running {
+		what = "is running"
+	}
+	fmt.Fprintf(w.err, "%s: storageversionmigration %s %s, after %s\n", resource, to, what, waited.Round(time.Second))
 }
 
 func (w watcher) Failed(problem string) { w.warn("%s", printable(problem)) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -63,8 +64,9 @@ below another --prefix, or in an etcd of their own, which
 
 The user needs get on the nonResourceURLs /debug/encryption, /metrics and /readyz/*;
 get, create, patch and delete on Secrets and ConfigMaps in the namespace --canaries;
-list on leases in kube-system, on endpointslices in default and on apiservices; and
-list and get on every resource that is served, of which one object each is looked for.
+list on leases in kube-system, on endpointslices in default and on apiservices; get on
+the namespace kube-system; and, through each apiserver, list and get on every resource
+that is served, of which one object each is looked for.
 
 Exit codes:
   0  yes: nothing that was looked at needs it. Other backups count too
@@ -156,8 +158,13 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 	if err != nil {
 		return retire.Evidence{}, err
 	}
-	prover := &proof.Prover{Fleet: apiservers, Etcd: from, API: cluster, Layout: o.Layout}
-	return retire.Gather(ctx, prover, cluster.Own, r.fleet.without, func(ctx context.Context, deks []string) (etcd retire.Stock, snapshots []retire.Stock, err error) {
+	r.fleet.warnOfNobody(ctx, r.streams, apiservers, cluster)
+	apis, err := r.fleet.each(&r.cluster)
+	if err != nil {
+		return retire.Evidence{}, err
+	}
+	prover := &proof.Prover{Fleet: apiservers, Etcd: from, API: cluster, APIs: apis, Layout: o.Layout}
+	found, err := retire.Gather(ctx, prover, cluster.Own, r.fleet.without, func(ctx context.Context, deks []string) (etcd retire.Stock, snapshots []retire.Stock, err error) {
 		o := o
 		o.DEKs = deks
 		r.clean(ctx, apiservers) // what was written to be shown is not to be counted
@@ -173,6 +180,11 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 		}
 		return etcd, snapshots, nil
 	})
+	if err != nil {
+		return found, err
+	}
+	found.Beside = proof.Beside(ctx, cluster, func(string) bool { return true }, slices.Concat(r.fleet.apiservers, r.fleet.without))
+	return found, nil
 }
 
 // through is the first apiserver, which tells what there is.

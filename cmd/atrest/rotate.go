@@ -22,11 +22,19 @@ import (
 	"github.com/kube-atrest/atrest/operate/rotation/drive"
 )
 
-const rotateHelp = `Rotate the key that everything is encrypted under, and prove it.
+const rotateHelp = `Rotate the key that everything is encrypted under, or move to another, and
+prove it.
 
+  atrest rotate --to KIND     From whatever writes now to aescbc, aesgcm or secretbox
+                              with a new key, to a plugin with kms:NAME, or to
+                              identity, which encrypts nothing.
   atrest rotate two-plugins   From one KMS plugin to another: the new version of
                               the key is behind a plugin of its own.
   atrest rotate one-plugin    To the new key_id of a plugin that changed it.
+
+A new key for --to is made here and written into the configuration files, and
+nowhere else. Where an entry of the configuration is written as plain text and
+another is encrypted, the former stays as it is.
 
 Each is a plan, which --plan prints and ends. Between two of its steps is a gate:
 what each apiserver says of itself, or what an audit of etcd counts, and never a
@@ -49,9 +57,10 @@ apiserver. So it is known that etcd is theirs, what each writes with, and that e
 can read it. The canaries are deleted at the end.
 
 The user needs get on the nonResourceURLs /debug/encryption, /metrics and /readyz/*;
-list, get and patch on what is encrypted; get, create, patch and delete on Secrets
-and ConfigMaps in the namespace --canaries; list on leases in kube-system and on
-endpointslices in default; and, if the configuration has a wildcard, on apiservices.
+list, get and patch on what is encrypted, list and get through each apiserver; get,
+create, patch and delete on Secrets and ConfigMaps in the namespace --canaries; list
+on leases in kube-system, on endpointslices in default and on apiservices; and get
+on the namespace kube-system.
 With post on the nonResourceURL /debug/encryption/ask a new key_id is known within
 seconds; without it, within a minute or so.
 
@@ -61,7 +70,7 @@ Exit codes:
      and the configuration in effect is another now
   2  it could not begin or go on: wrong flags, or something cannot be read`
 
-// rotate is what both kinds of rotation are told and do.
+// rotate is what all kinds of rotation are told and do.
 type rotate struct {
 	streams
 	output  output
@@ -83,20 +92,30 @@ type rotate struct {
 }
 
 func newRotate(s streams) *cobra.Command {
+	r := &move{rotate: rotate{streams: s}}
 	command := &cobra.Command{
-		Use:   "rotate",
-		Short: "Rotate the key that everything is encrypted under, and prove it",
-		Long:  rotateHelp,
+		Use:     "rotate",
+		Short:   "Rotate the key that everything is encrypted under, or move to another, and prove it",
+		Long:    rotateHelp,
+		Example: moveExample,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usagef("no rotation %q: there are two-plugins and one-plugin", args[0])
 			}
 			return nil
 		},
-		RunE: func(*cobra.Command, []string) error {
-			return usagef("which rotation: there are two-plugins and one-plugin")
+		RunE: func(command *cobra.Command, _ []string) error {
+			if len(r.to) == 0 {
+				return usagef("which rotation: say --to, or one of two-plugins and one-plugin")
+			}
+			target, err := r.target()
+			if err != nil {
+				return err
+			}
+			return r.run(command.Context(), target.Move)
 		},
 	}
+	r.addFlags(command.Flags())
 	command.AddCommand(newTwoPlugins(s), newOnePlugin(s))
 	return command
 }
@@ -164,7 +183,7 @@ func (r *rotate) fill(p *rotation.Plan, begun bool) {
 }
 
 // run prints the plan, or carries it out.
-func (r *rotate) run(ctx context.Context, kind rollout.Kind) error {
+func (r *rotate) run(ctx context.Context, kind kindOf) error {
 	if err := r.check(); err != nil {
 		return err
 	}
@@ -193,21 +212,40 @@ func (r *rotate) run(ctx context.Context, kind rollout.Kind) error {
 	if err != nil {
 		return err
 	}
-	all.Kind, all.Fleet = kind, apiservers
+	all.Fleet = apiservers
+	if all.Kind, err = kind(ctx, all.Files, all.Apiservers, folder); err != nil {
+		return notPrepared(ctx, err)
+	}
+	r.fleet.warnOfNobody(ctx, r.streams, apiservers, all.Cluster)
 	defer r.clean(ctx, apiservers)
 	prepared, err := all.Prepare(ctx)
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return notFinished(ctx)
-	case errors.Is(err, rollout.ErrAnother), errors.Is(err, rollout.ErrOtherApiservers):
-		return usagef("%w", err)
 	case err != nil:
-		return err
+		return notPrepared(ctx, err)
 	case r.plan:
 		return r.printPlan(ctx, prepared, store)
 	}
 	return r.carryOut(ctx, prepared, store)
 }
+
+// notPrepared is why a rotation cannot begin or go on.
+func notPrepared(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return notFinished(ctx)
+	case errors.Is(err, rollout.ErrAnother), errors.Is(err, rollout.ErrOtherApiservers), errors.Is(err, rollout.ErrAlready):
+		return usagef("%w", err)
+	}
+	return err
+}
+
+// kindIs is a kind that is known without a look at the files.
+func kindIs(k rollout.Kind) kindOf {
+	return func(context.Context, rollout.Files, []string, *rollout.Folder) (rollout.Kind, error) { return k, nil }
+}
+
+// kindOf finds out which kind of rotation it is.
+type kindOf func(context.Context, rollout.Files, []string, *rollout.Folder) (rollout.Kind, error)
 
 // replacements are those of --replace-apiserver.
 func (r *rotate) replacements() ([]rollout.Replaced, error) {
@@ -245,7 +283,11 @@ func (r *rotate) rotation(from source, folder *rollout.Folder) (*rollout.Rotatio
 	if err != nil {
 		return nil, nil, err
 	}
-	return &rollout.Rotation{Apiservers: r.fleet.apiservers, Files: r.files(), Cluster: cluster, Through: through, Folder: folder,
+	apis, err := r.fleet.each(&r.cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &rollout.Rotation{Apiservers: r.fleet.apiservers, Files: r.files(), Cluster: cluster, Through: through, APIs: apis, Folder: folder,
 			Times: r.fill, Checked: r.checked, Without: r.fleet.without, Replaced: replaced}, &reencrypt.Store{
 			From: from, Walk: audit.Run, // a bar would be drawn over what is told
 			Audit:   audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list},
@@ -264,10 +306,18 @@ func (r *rotate) carryOut(ctx context.Context, prepared *rollout.Prepared, store
 	case err != nil:
 		return err
 	}
-	return r.output.write(r.out, done, func(to io.Writer) error {
+	view := struct {
+		rotation.Done
+		Warnings []string `json:"warnings,omitempty"`
+	}{done, prepared.Beside(ctx)}
+	err = r.output.write(r.out, view, func(to io.Writer) error {
 		_, err := fmt.Fprintln(to, doneText(done))
 		return err
 	})
+	for _, text := range view.Warnings {
+		r.warn("%s", printable(text))
+	}
+	return err
 }
 
 const (

@@ -54,7 +54,7 @@ func newTwoPlugins(s streams) *cobra.Command {
 			if err := r.checkNames(); err != nil {
 				return err
 			}
-			return r.run(command.Context(), rollout.TwoPlugins{From: r.from, To: r.to, Changes: r.changes})
+			return r.run(command.Context(), kindIs(rollout.Move{From: r.from, To: r.to, Changes: r.changes}))
 		},
 	}
 	flags := command.Flags()
@@ -84,7 +84,7 @@ func (r *twoPlugins) changes(apiserver string) []edit.Replacement {
 	var all []edit.Replacement
 	for i := range r.from {
 		endpoint := strings.ReplaceAll(r.endpoints[i], rollout.Placeholder, apiserver)
-		all = append(all, edit.Replacement{Old: r.from[i], New: edit.Plugin{Name: r.to[i], Endpoint: endpoint, Timeout: r.pluginTimeout}})
+		all = append(all, edit.Replacement{Old: r.from[i], New: edit.Provider{Name: r.to[i], Endpoint: endpoint, Timeout: r.pluginTimeout}})
 	}
 	return all
 }
@@ -133,7 +133,7 @@ func newOnePlugin(s streams) *cobra.Command {
 			if len(r.provider) == 0 {
 				return usagef("flag --provider is missing: name the KMS provider that everything is written with")
 			}
-			return r.run(command.Context(), rollout.OnePlugin{Providers: r.provider, From: r.from, Watch: r.watch})
+			return r.run(command.Context(), kindIs(rollout.OnePlugin{Providers: r.provider, From: r.from, Watch: r.watch}))
 		},
 	}
 	flags := command.Flags()

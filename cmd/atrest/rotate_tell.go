@@ -100,7 +100,15 @@ func (r *rotate) printPlan(ctx context.Context, prepared *rollout.Prepared, stor
 
 // doneText says what was counted, and what may go now, a line for each.
 func doneText(done rotation.Done) string {
-	text := fmt.Sprintf("finished: %s under key_id %s", counted(int(done.Objects), "object"), printable(done.KeyID))
+	text := "finished: " + counted(int(done.Objects), "object")
+	switch {
+	case done.KeyID != "":
+		text += " under key_id " + printable(done.KeyID)
+	case slices.Contains(done.With, rotation.Plain):
+		text += " as plain text: nothing of this configuration is encrypted"
+	default:
+		text += " with " + printable(strings.Join(done.With, ", "))
+	}
 	if done.Otherwise > 0 {
 		text += fmt.Sprintf(", and %d stored otherwise: atrest audit", done.Otherwise)
 	}
@@ -109,6 +117,9 @@ func doneText(done rotation.Done) string {
 	}
 	for _, provider := range done.Providers {
 		text += fmt.Sprintf("\n  may be stopped: the plugin of provider %q", provider)
+	}
+	for _, key := range done.Keys {
+		text += fmt.Sprintf("\n  in no configuration any more: key %s; a backup of etcd may need it, so keep a copy as long as one is kept that was made before", printable(key))
 	}
 	for _, keyID := range done.KeyIDs {
 		keyID = printable(keyID)

@@ -73,22 +73,26 @@ func (r *Report) Against(c *config.Configuration, current Current) []Finding {
 	return found
 }
 
-// Undated are the KMS v2 providers, by name, of which current does not tell the
-// key_id though objects are stored with them that are to be: whether those are
-// [Outdated] is not known, and Against says nothing of it.
-func (r *Report) Undated(c *config.Configuration, current Current) []string {
-	var names []string
+// Undated are the KMS providers, by name, with which objects are stored that are to be,
+// and of which it is not known whether they are [Outdated], so that Against says nothing
+// of it: those of KMS v2 of which current does not tell the key_id, and those of KMS v1,
+// which stores none.
+func (r *Report) Undated(c *config.Configuration, current Current) (v2, v1 []string) {
 	for _, resource := range r.Resources {
 		e := expectationOf(c, resource.Name, current)
 		for _, stored := range resource.Forms {
-			written := e.judge(stored.Form) == "" && stored.Kind == config.KMSv2
-			if written && e.current(stored.Name) == "" && !slices.Contains(names, stored.Name) {
-				names = append(names, stored.Name)
+			switch {
+			case e.judge(stored.Form) != "":
+			case stored.Kind == config.KMSv1:
+				v1 = append(v1, stored.Name)
+			case stored.Kind == config.KMSv2 && e.current(stored.Name) == "":
+				v2 = append(v2, stored.Name)
 			}
 		}
 	}
-	slices.Sort(names)
-	return names
+	slices.Sort(v2)
+	slices.Sort(v1)
+	return slices.Compact(v2), slices.Compact(v1)
 }
 
 // Broken lists what no configuration can read, and what did not open.

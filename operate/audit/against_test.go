@@ -159,7 +159,23 @@ func TestProvidersWhoseKeyIDOfNowIsNotKnown(t *testing.T) {
 		{[]audit.Resource{of("pods", audit.Form{Kind: config.AESGCM, Name: "one"})}, nil},
 	} {
 		r := &audit.Report{Resources: test.stored}
-		require.Equal(t, test.want, r.Undated(c, nil))
-		require.Empty(t, r.Undated(c, known))
+		v2, v1 := r.Undated(c, nil)
+		require.Equal(t, test.want, v2)
+		require.Empty(t, v1)
+		v2, _ = r.Undated(c, known)
+		require.Empty(t, v2)
 	}
+}
+
+// KMS v1 stores no key_id, so that of what is stored with it nobody can know.
+func TestProvidersOfKMSv1NeverTellTheirKeyID(t *testing.T) {
+	c, err := config.Parse([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"+
+		"- resources: [secrets]\n  providers: [kms: {name: a, endpoint: 'unix:///a'}, kms: {name: b, endpoint: 'unix:///b'}]\n"), config.Options{KMSv1: true})
+	require.NoError(t, err)
+	one, two := reportOf("secrets", row(config.KMSv1, "a"), row(config.KMSv1, "a"), row(config.KMSv1, "b")), reportOf("secrets", row(config.KMSv1, "b"))
+	v2, v1 := one.Undated(c, nil)
+	require.Empty(t, v2)
+	require.Equal(t, []string{"a"}, v1)
+	_, v1 = two.Undated(c, nil)
+	require.Empty(t, v1, "it is outdated in any case")
 }

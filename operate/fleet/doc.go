@@ -18,6 +18,7 @@
 // [AskingPlugins]). For canaries it needs the verbs get, create, patch and delete
 // for secrets and configmaps in one namespace, for another object get and patch, and
 // to know of others the verb list for leases (coordination.k8s.io) in kube-system and
-// for endpointslices (discovery.k8s.io) in default. [Fleet.Denied] tells which it has
+// for endpointslices (discovery.k8s.io) in default, and to tell clusters apart
+// ([Fleet.Cluster]) the verb get for the namespace kube-system. [Fleet.Denied] tells which it has
 // not.
 package fleet

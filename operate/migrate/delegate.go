@@ -95,9 +95,9 @@ type Wanted struct {
 	// TakeUp is for how long nobody needs to have taken it up: 2 minutes if it is
 	// 0.
 	TakeUp time.Duration
-	// Progress, if set, is told each time the migration is looked at: false until
-	// somebody took it up.
-	Progress func(running bool)
+	// Progress, if set, is told every 30 seconds for how long the end was waited for,
+	// and whether somebody took the migration up.
+	Progress func(waited time.Duration, running bool)
 }
 
 // Name is that of the StorageVersionMigration for a resource.
@@ -128,10 +128,12 @@ func (m migration) is(condition string) (why metav1.Condition, is bool) {
 }
 
 // firstLook and lookEvery are the shortest and the longest time between two looks at a
-// migration: that of a few objects is soon over.
+// migration: that of a few objects is soon over. waitingEvery is that between two words
+// about one that is not.
 const (
-	firstLook = 100 * time.Millisecond
-	lookEvery = 2 * time.Second
+	firstLook    = 100 * time.Millisecond
+	lookEvery    = 2 * time.Second
+	waitingEvery = 30 * time.Second
 )
 
 // Migrate makes a StorageVersionMigration, unless it is there, and waits for its
@@ -140,7 +142,8 @@ const (
 // [*OutageError] when the apiserver was away for too long, or that of the
 // context, at whose end the migration goes on by itself.
 func (d *Delegate) Migrate(ctx context.Context, w Wanted) error {
-	since, known := d.cluster.clock.Now(), types.UID("")
+	began, known := d.cluster.clock.Now(), types.UID("")
+	since, told := began, began
 	for pause := firstLook; ; pause = min(2*pause, lookEvery) {
 		m, err := d.look(ctx, w, known == "")
 		if err != nil {
@@ -160,8 +163,9 @@ func (d *Delegate) Migrate(ctx context.Context, w Wanted) error {
 		if d.cluster.clock.Since(since) > cmp.Or(w.TakeUp, 2*time.Minute) {
 			return fmt.Errorf("storageversionmigration %s: %w", w.Name(), ErrNotTakenUp)
 		}
-		if w.Progress != nil {
-			w.Progress(running)
+		if now := d.cluster.clock.Now(); w.Progress != nil && now.Sub(told) >= waitingEvery {
+			told = now
+			w.Progress(now.Sub(began), running)
 		}
 		if err := sleep(ctx, d.cluster.clock, pause); err != nil {
 			return err

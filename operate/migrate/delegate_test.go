@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -128,10 +129,8 @@ func TestAMigrationIsMadeAndAwaited(t *testing.T) {
 	}
 	d, err := c.delegate()
 	require.NoError(t, err)
-	var told []bool
-	w := migrate.Wanted{Resource: deployments, KeyID: "sha256:1", Round: 3, Progress: func(running bool) { told = append(told, running) }}
+	w := migrate.Wanted{Resource: deployments, KeyID: "sha256:1", Round: 3, Progress: func(time.Duration, bool) { t.Error("it is soon over") }}
 	require.NoError(t, d.Migrate(t.Context(), w))
-	require.Equal(t, []bool{false, true, true}, told)
 	o := c.objects["encryption-migration-apps-deployments"]
 	require.Equal(t, "storagemigration.k8s.io/v1beta1", o["apiVersion"])
 	require.Equal(t, map[string]any{"resource": map[string]any{"group": "apps", "resource": "deployments"}}, o["spec"])
@@ -236,14 +235,24 @@ func TestAMigrationMayTakeAsLongAsItLikes(t *testing.T) {
 	c := newControlPlane(t, "v1beta1")
 	looks := 0
 	c.looked = func(o map[string]any) {
-		if o["status"] = condition("Running"); looks > 1000 {
+		switch {
+		case looks > 1000:
 			o["status"] = condition("Succeeded")
+		case looks > 20:
+			o["status"] = condition("Running")
 		}
 		looks++
 	}
 	d, err := c.delegate()
 	require.NoError(t, err)
-	require.NoError(t, d.Migrate(t.Context(), migrate.Wanted{Resource: secrets, KeyID: "k"}))
+	var told []time.Duration
+	var taken []bool
+	require.NoError(t, d.Migrate(t.Context(), migrate.Wanted{Resource: secrets, KeyID: "k", Progress: func(waited time.Duration, running bool) {
+		told, taken = append(told, waited.Round(10*time.Second)), append(taken, running)
+	}}))
+	require.Equal(t, []time.Duration{30 * time.Second, time.Minute, 90 * time.Second}, told[:3])
+	require.Equal(t, []bool{false, true, true}, taken[:3])
+	require.InDelta(t, 2000/30, len(told), 5)
 }
 
 func TestResourcesAreThoseThatCanBeRewritten(t *testing.T) {

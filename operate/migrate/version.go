@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,7 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 
 	"github.com/kube-atrest/atrest/internal/kubeapi"
 )
@@ -93,50 +91,4 @@ func (c *Cluster) Revision(ctx context.Context, r schema.GroupVersionResource, o
 		return 0, err
 	}
 	return strconv.ParseInt(found.version().resourceVersion, 10, 64)
-}
-
-// Own is [Cluster.Resources] without what aggregated apiservers serve, which keep their
-// objects where they like, and may be away.
-func (c *Cluster) Own(ctx context.Context) ([]schema.GroupResource, error) {
-	aggregated, err := c.aggregated(ctx)
-	if err != nil {
-		return nil, err
-	}
-	served, err := c.Resources(ctx)
-	var failed *discovery.ErrGroupDiscoveryFailed
-	if errors.As(err, &failed) && !slices.ContainsFunc(slices.Collect(maps.Keys(failed.Groups)), func(v schema.GroupVersion) bool { return !aggregated[v] }) {
-		err = nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var own []schema.GroupResource
-	for _, r := range served {
-		if !aggregated[r.GroupVersion()] {
-			own = append(own, r.GroupResource())
-		}
-	}
-	return own, nil
-}
-
-// aggregated are the versions of APIs that other apiservers serve.
-func (c *Cluster) aggregated(ctx context.Context) (map[schema.GroupVersion]bool, error) {
-	var services struct {
-		Items []struct {
-			Spec struct {
-				Group   string    `json:"group"`
-				Version string    `json:"version"`
-				Service *struct{} `json:"service"`
-			} `json:"spec"`
-		} `json:"items"`
-	}
-	err := c.api.Ask(ctx, kubeapi.Request{Method: http.MethodGet, Path: []string{"apis", "apiregistration.k8s.io", "v1", "apiservices"}}, &services)
-	if err != nil && !apierrors.IsNotFound(err) { // there are none
-		return nil, fmt.Errorf("which APIs are of aggregated apiservers is not known: %w: the user needs the verb list for apiservices (apiregistration.k8s.io)", err)
-	}
-	all := map[schema.GroupVersion]bool{}
-	for _, s := range services.Items {
-		all[schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}] = s.Spec.Service != nil
-	}
-	return all, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,74 +14,101 @@ import (
 	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
-// API is the apiserver that objects are listed and rewritten through:
-// [migrate.Cluster].
+// API is an apiserver that objects are listed and rewritten through: [migrate.Cluster].
 type API interface {
 	Version(context.Context, schema.GroupResource) (schema.GroupVersionResource, error)
 	Newest(context.Context, schema.GroupVersionResource) (o migrate.Object, revision int64, found bool, err error)
 	Revision(context.Context, schema.GroupVersionResource, migrate.Object) (int64, error)
 }
 
-// Present is an error if of one of the resources the API lists an object, the one that
-// was written last, that etcd does not have in that very version: then its objects are
-// where nobody looks, whatever else etcd has of it. Revisions of two etcds cannot be
-// compared, so that a later one is no better than an earlier one. What is not served is
+// Present is an error if of one of the resources an apiserver lists an object, the one
+// that was written last, that etcd does not have in that very version: then its objects
+// are where nobody looks, whatever else etcd has of it. Revisions of two etcds cannot be
+// compared, so that a later one is no better than an earlier one. Each apiserver is
+// asked, as one may have an etcd of its own for a resource. What one does not serve is
 // passed over.
 func (p *Prover) Present(ctx context.Context, resources []schema.GroupResource) error {
 	for _, r := range resources {
-		err := errOvertaken
-		for range attempts { // it may be deleted meanwhile
-			if err = p.present(ctx, r); !errors.Is(err, errOvertaken) {
-				break
+		met := map[seen]bool{}
+		for _, apiserver := range p.Fleet.Names() {
+			err := errOvertaken
+			for range attempts { // it may be deleted meanwhile
+				if err = p.present(ctx, apiserver, r, met); !errors.Is(err, errOvertaken) {
+					break
+				}
 			}
-		}
-		if err != nil {
-			return err
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func (p *Prover) present(ctx context.Context, r schema.GroupResource) error {
-	version, err := p.API.Version(ctx, r)
+// seen is an object of a resource in a version.
+type seen struct {
+	migrate.Object
+	revision int64
+}
+
+// present is Present through one apiserver. met are those that were found in etcd
+// already, as another lists them.
+func (p *Prover) present(ctx context.Context, apiserver string, r schema.GroupResource, met map[seen]bool) error {
+	api, ok := p.APIs[apiserver]
+	if !ok {
+		return fmt.Errorf("apiserver %s is not asked what it lists: this is a mistake in this program", apiserver)
+	}
+	version, err := api.Version(ctx, r)
 	if errors.Is(err, migrate.ErrNoResource) {
 		return nil
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("apiserver %s: %w", apiserver, err)
 	}
-	newest, revision, found, err := p.API.Newest(ctx, version)
+	newest, revision, found, err := api.Newest(ctx, version)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && !found:
+	case apierrors.IsNotFound(err), err == nil && !found, met[seen{newest, revision}]:
 		return nil
-	case err != nil && p.known(ctx, version): // one that does not open is enough for that
+	case err != nil && p.known(ctx, api, version): // one that does not open is enough for that
 		return nil
 	case err != nil:
-		return fmt.Errorf("whether there are objects of %s is not known: %w", r, err)
+		return fmt.Errorf("whether apiserver %s has objects of %s is not known: %w", apiserver, r, err)
 	}
 	keys := p.keys(r, newest.Namespace, newest.Name)
 	for _, key := range keys {
 		entry, err := p.Etcd.Find(ctx, key)
 		if err == nil && entry.ModRevision == revision {
+			met[seen{newest, revision}] = true
 			return nil
 		}
 		if err != nil && !errors.Is(err, audit.ErrNotFound) {
 			return err
 		}
 	}
-	if now, err := p.API.Revision(ctx, version, newest); err != nil || now != revision {
-		return fmt.Errorf("%s %s: %w", r, newest, errOvertaken)
+	if now, err := api.Revision(ctx, version, newest); err != nil || now != revision {
+		return fmt.Errorf("%s %s through apiserver %s: %w", r, newest, apiserver, errOvertaken)
 	}
-	return fmt.Errorf("the apiserver lists %s %s, and %s does not have it as %s: if its objects are kept in an etcd of their own, name that with --etcd-servers-overrides; "+
-		"else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix", r, newest, p.Etcd, strings.Join(keys, " or "))
+	return fmt.Errorf("apiserver %s lists %s %s, and %s does not have it as %s: if its objects are kept in an etcd of their own, name that with --etcd-servers-overrides, "+
+		"and have all apiservers keep them there; else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix%s", apiserver, r, newest, p.Etcd, strings.Join(keys, " or "), p.newer(r))
+}
+
+// newer says what else to do about a resource that may be one of Kubernetes' own which
+// the layout does not know yet: it is taken for a custom resource, which is stored below
+// its group. Other groups are of custom resources alone.
+func (p *Prover) newer(r schema.GroupResource) string {
+	asCustom := slices.Equal(p.Layout.Places(r), []string{p.Layout.Prefix() + r.Group + "/" + r.Resource + "/"})
+	if own := strings.HasSuffix(r.Group, ".k8s.io") || !strings.Contains(r.Group, "."); !asCustom || !own {
+		return ""
+	}
+	return fmt.Sprintf("; if it is a resource of Kubernetes' own that is newer than this program, say where it is stored: --map %s=%s", r.Resource, r)
 }
 
 // knownTries are how many objects are looked at for one that can be read.
 const knownTries = 20
 
-// known reports whether the API has one of the first objects that are in etcd in the
-// version that it has there.
-func (p *Prover) known(ctx context.Context, r schema.GroupVersionResource) bool {
+// known reports whether an apiserver has one of the first objects that are in etcd in
+// the version that it has there.
+func (p *Prover) known(ctx context.Context, api API, r schema.GroupVersionResource) bool {
 	tries := 0
 	for _, within := range p.Layout.Places(r.GroupResource()) {
 		contents, err := p.Etcd.Read(ctx, within)
@@ -96,7 +124,7 @@ func (p *Prover) known(ctx context.Context, r schema.GroupVersionResource) bool 
 			if err != nil {
 				continue
 			}
-			if now, err := p.API.Revision(ctx, r, migrate.Object{Namespace: is.namespace, Name: is.name}); err == nil && now == entry.ModRevision {
+			if now, err := api.Revision(ctx, r, migrate.Object{Namespace: is.namespace, Name: is.name}); err == nil && now == entry.ModRevision {
 				return true
 			}
 		}

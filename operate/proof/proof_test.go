@@ -49,6 +49,10 @@ type cluster struct {
 	removed int
 	// unlisted is that the API cannot list.
 	unlisted bool
+	// uids are by what the apiservers tell their cluster.
+	uids map[string]string
+	// finds are how often etcd was asked for one object.
+	finds int
 }
 
 func newCluster() *cluster {
@@ -62,6 +66,7 @@ func (c *cluster) put(key, value string) int64 {
 }
 
 func (c *cluster) Find(_ context.Context, key string) (audit.Entry, error) {
+	c.finds++
 	entry, ok := c.etcd[key]
 	if !ok {
 		return entry, audit.ErrNotFound
@@ -84,8 +89,12 @@ func (c *cluster) String() string { return "etcd at here" }
 // members are its apiservers.
 type members struct{ *cluster }
 
-func (m members) Names() []string                                      { return []string{"a", "b"} }
-func (m members) Others(context.Context) ([]fleet.Other, error)        { return m.others, m.err }
+func (m members) Names() []string                               { return []string{"a", "b"} }
+func (m members) Others(context.Context) ([]fleet.Other, error) { return m.others, m.err }
+func (m members) Cluster(_ context.Context, apiserver string) (string, error) {
+	return m.uids[apiserver], m.err
+}
+
 func (m members) Observe(context.Context) map[string]rotation.Instance { return nil }
 
 func (m members) Write(_ context.Context, instance string, r schema.GroupResource) (fleet.Written, error) {
@@ -175,7 +184,7 @@ func (a api) Revision(_ context.Context, r schema.GroupVersionResource, o migrat
 }
 
 func (c *cluster) prover() *Prover {
-	return &Prover{Fleet: members{c}, Etcd: c, API: api{c}, Layout: audit.NewLayout("", nil)}
+	return &Prover{Fleet: members{c}, Etcd: c, API: api{c}, APIs: map[string]API{"a": api{c}, "b": api{c}}, Layout: audit.NewLayout("", nil)}
 }
 
 // What the API lists has to be where one looks, in that version: something else of the
@@ -190,16 +199,65 @@ func TestWhatTheAPIListsIsInEtcd(t *testing.T) {
 	for _, revision := range []int64{1, 4} { // what is left of it there is of another count
 		c.hidden = map[string]audit.Entry{"/registry/example.com/widgets/ns/a": {ModRevision: revision}}
 		require.ErrorContains(t, c.prover().Present(t.Context(), []schema.GroupResource{secrets, widgets}),
-			"the apiserver lists widgets.example.com ns/a, and etcd at here does not have it as /registry/example.com/widgets/ns/a: if its objects are kept in an etcd of their own")
+			"apiserver a lists widgets.example.com ns/a, and etcd at here does not have it as /registry/example.com/widgets/ns/a: if its objects are kept in an etcd of their own")
 	}
 	// One that does not open keeps the API from listing, and not from reading others.
 	c.unlisted = true
-	require.ErrorContains(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}), "whether there are objects of widgets.example.com is not known: one does not open")
+	require.ErrorContains(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}), "whether apiserver a has objects of widgets.example.com is not known: one does not open")
 	c.hidden = nil
 	require.NoError(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}))
 	c.unlisted, c.hidden = false, map[string]audit.Entry{"/registry/example.com/widgets/ns/a": {ModRevision: 4}}
 	c.etcd = map[string]audit.Entry{}
 	require.Error(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}))
+}
+
+// An apiserver that keeps a resource elsewhere than the others is found, and named, as is
+// one that does not answer.
+func TestWhatEachApiserverListsIsInEtcd(t *testing.T) {
+	c := newCluster()
+	c.put("/registry/example.com/widgets/ns/here", fresh)
+	other := newCluster()
+	p := c.prover()
+	p.APIs["b"] = api{other}
+	require.NoError(t, p.Present(t.Context(), []schema.GroupResource{widgets}), "the other has none")
+	other.put("/registry/example.com/widgets/ns/there", fresh)
+	require.ErrorContains(t, p.Present(t.Context(), []schema.GroupResource{widgets}), "apiserver b lists widgets.example.com ns/there, and etcd at here does not have it")
+	other.unlisted = true
+	require.ErrorContains(t, p.Present(t.Context(), []schema.GroupResource{widgets}), "whether apiserver b has objects of widgets.example.com is not known: ")
+	delete(p.APIs, "b")
+	require.ErrorContains(t, p.Present(t.Context(), []schema.GroupResource{widgets}), "apiserver b is not asked")
+}
+
+// A resource of Kubernetes' own that is newer than the layout is looked for in the wrong
+// place, until somebody says where it is.
+func TestWhereANewResourceIsStoredCanBeSaid(t *testing.T) {
+	for r, want := range map[schema.GroupResource]string{
+		{Group: "new.k8s.io", Resource: "gears"}:    "say where it is stored: --map gears=gears.new.k8s.io",
+		{Group: "apps", Resource: "gears"}:          "--map gears=gears.apps",
+		{Group: "example.com", Resource: "gears"}:   "",
+		{Group: "apps", Resource: "deployments"}:    "",
+		{Group: "batch", Resource: "jobs"}:          "",
+		{Resource: "configmaps"}:                    "",
+		{Resource: "gears"}:                         "",
+		{Group: "told.k8s.io", Resource: "springs"}: "",
+	} {
+		c := newCluster()
+		c.hidden = map[string]audit.Entry{"/elsewhere/" + r.Resource + "/ns/one": {ModRevision: 1}}
+		p := c.prover()
+		p.Layout = audit.NewLayout("", map[string]schema.GroupResource{"springs": {Group: "told.k8s.io", Resource: "springs"}})
+		err := p.Present(t.Context(), []schema.GroupResource{r})
+		require.ErrorContains(t, err, "does not have it as /registry/")
+		require.ErrorContains(t, err, want)
+		require.Equal(t, want != "", strings.Contains(err.Error(), "--map"), r)
+	}
+}
+
+// What one apiserver was found to list is not looked for again for another.
+func TestEqualAnswersAreLookedForOnce(t *testing.T) {
+	c := newCluster()
+	c.put("/registry/example.com/widgets/ns/here", fresh)
+	require.NoError(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}))
+	require.Equal(t, 1, c.finds)
 }
 
 func stale(f audit.Form) bool { return f.Name != "new" }
@@ -236,6 +294,26 @@ func TestWhatIsNotAsItShouldBeIsNamed(t *testing.T) {
 		_, err := p.Show(t.Context(), "a", secrets, stale)
 		require.ErrorContains(t, err, want)
 	}
+}
+
+func TestApiserversOfTwoClustersAreNamed(t *testing.T) {
+	c := newCluster()
+	both := []string{"a", "b"}
+	for _, all := range []map[string]string{nil, {"a": "1", "b": "1"}} { // of none, and of one
+		c.uids = all
+		uid, err := OneCluster(t.Context(), members{c}, both)
+		require.NoError(t, err)
+		require.Equal(t, all["a"], uid)
+	}
+	c.uids = map[string]string{"a": "1", "b": "2"}
+	_, err := OneCluster(t.Context(), members{c}, both)
+	require.ErrorContains(t, err, "not of one cluster: a has a namespace kube-system with UID 1; b has a namespace kube-system with UID 2: name those of one alone")
+	c.uids = map[string]string{"b": "2"}
+	_, err = OneCluster(t.Context(), members{c}, both)
+	require.ErrorContains(t, err, "not of one cluster: a serves no namespaces; b has")
+	c.err = errors.New("b is away")
+	_, err = OneCluster(t.Context(), members{c}, both)
+	require.ErrorIs(t, err, c.err)
 }
 
 func TestOneThatAnotherRunRemovedIsWrittenAgain(t *testing.T) {
@@ -292,6 +370,41 @@ func TestWhereThereIsNothingToWriteThatIsSaid(t *testing.T) {
 		_, err := newCluster().prover().Show(t.Context(), "a", r, stale)
 		require.ErrorIs(t, err, ErrNoObject)
 	}
+}
+
+func TestWhoIsExcusedAndIsNobodyIsToldOf(t *testing.T) {
+	c := newCluster()
+	c.others = []fleet.Other{{Name: "gone"}}
+	a := aggregated{all: []migrate.Aggregated{{Service: "shop/api"}}}
+	without := []string{"gone", "shop/api", AnyOther, "b", "gnoe"}
+	require.Equal(t, []string{"gnoe"}, Absent(t.Context(), members{c}, a, without))
+	require.Empty(t, Absent(t.Context(), members{c}, a, without[:4]))
+	require.Empty(t, Absent(t.Context(), members{c}, aggregated{err: errors.New("they may not be listed")}, without), "it is not known")
+	c.err = errors.New("Leases cannot be read")
+	require.Empty(t, Absent(t.Context(), members{c}, a, without), "it is not known")
+}
+
+// aggregated are what a cluster tells of.
+type aggregated struct {
+	all []migrate.Aggregated
+	err error
+}
+
+func (a aggregated) Aggregated(context.Context) ([]migrate.Aggregated, error) { return a.all, a.err }
+
+func TestAggregatedApiserversThatMayKeepSomethingAreToldOf(t *testing.T) {
+	a := aggregated{all: []migrate.Aggregated{{Service: "kube-system/metrics", Groups: []string{"metrics.k8s.io"}}, {Service: "shop/api", Groups: []string{"beta.example.com", "example.com"}}}}
+	every := func(string) bool { return true }
+	const shop = "the aggregated apiserver shop/api serves beta.example.com, example.com, and may keep objects of it with keys of its own, which was not asked"
+	told := Beside(t.Context(), a, every, nil)
+	require.Len(t, told, 2)
+	require.Contains(t, told[1], shop)
+	told = Beside(t.Context(), a, func(group string) bool { return group == "example.com" }, nil)
+	require.Len(t, told, 1)
+	require.Contains(t, told[0], shop)
+	require.Len(t, Beside(t.Context(), a, every, []string{"shop/api"}), 1)
+	require.Empty(t, Beside(t.Context(), a, every, []string{AnyOther}))
+	require.Equal(t, []string{"it may not be listed"}, Beside(t.Context(), aggregated{err: errors.New("it may not be listed")}, every, nil))
 }
 
 func TestAnApiserverThatIsNotNamedIsAnErrorUnlessItIsExcused(t *testing.T) {

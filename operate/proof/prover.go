@@ -19,6 +19,7 @@ import (
 type Fleet interface {
 	Names() []string
 	Others(context.Context) ([]fleet.Other, error)
+	Cluster(ctx context.Context, instance string) (string, error)
 	Observe(context.Context) map[string]rotation.Instance
 	Write(ctx context.Context, instance string, r schema.GroupResource) (fleet.Written, error)
 	Touch(ctx context.Context, instance string, r schema.GroupVersionResource, namespace, name string) (fleet.Written, error)
@@ -36,9 +37,11 @@ type Prover struct {
 	// Alone, if set, tells whether what an apiserver that is the only one stores in a form
 	// can be read again, which nobody else shows.
 	Alone func(ctx context.Context, instance string, f audit.Form) error
-	// API is the apiserver that objects are listed and rewritten through, which has
-	// to read what the others write too.
+	// API is the apiserver that objects are rewritten through, which has to read what
+	// the others write too.
 	API API
+	// APIs are all apiservers of the fleet by their names, to see what each lists.
+	APIs map[string]API
 }
 
 // Shown is what was found in etcd of an object.

@@ -21,6 +21,9 @@ func (m *Migration) identify(ctx context.Context) error {
 	if err := proof.Named(ctx, m.Fleet, m.Without); err != nil {
 		return err
 	}
+	if _, err := proof.OneCluster(ctx, m.Fleet, m.Fleet.Names()); err != nil {
+		return err
+	}
 	prover := m.prover()
 	for _, apiserver := range m.Fleet.Names() {
 		if err := m.shows(ctx, prover, apiserver); err != nil {
@@ -31,7 +34,7 @@ func (m *Migration) identify(ctx context.Context) error {
 }
 
 func (m *Migration) prover() *proof.Prover {
-	return &proof.Prover{Alone: m.alone, Fleet: m.Fleet, Etcd: m.Store.From, API: m.Store.Cluster, Layout: m.Store.Audit.Layout, Names: m.Store.Audit.Names}
+	return &proof.Prover{Alone: m.alone, Fleet: m.Fleet, Etcd: m.Store.From, API: m.Store.Cluster, APIs: m.APIs, Layout: m.Store.Audit.Layout, Names: m.Store.Audit.Names}
 }
 
 // alone asks the plugin that an apiserver writes with to encrypt and decrypt, if it is

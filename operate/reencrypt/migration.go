@@ -28,6 +28,8 @@ type Migration struct {
 	// Fleet are all apiservers there are, but for those of the names Without.
 	Fleet   proof.Fleet
 	Without []string
+	// APIs are those apiservers by their names, to see what each lists.
+	APIs map[string]proof.API
 	// Checked says that the plugins are known to decrypt. Without it, the plugin of an
 	// apiserver that is the only one is asked: nobody else reads what it wrote.
 	Checked bool
@@ -54,6 +56,9 @@ type Watcher interface {
 	Rewriting(resource string) (show func(migrate.Progress), end func())
 	// Left tells that the migrator of the cluster was given a resource.
 	Left(resource, to string)
+	// Waiting tells from time to time for how long the end of that was waited for, and
+	// whether the migrator has begun.
+	Waiting(resource, to string, waited time.Duration, running bool)
 	// Failed tells why a resource was not rewritten, while others go on.
 	Failed(problem string)
 }
@@ -312,13 +317,16 @@ func (m *Migration) leave(ctx context.Context, resource schema.GroupResource, ro
 	if err != nil {
 		return err
 	}
-	version, err := m.Store.Cluster.Version(ctx, resource)
+	version, err := m.Store.version(ctx, resource)
 	if err != nil {
 		return err
 	}
 	w := migrate.Wanted{Resource: version, KeyID: m.goal(resource), Round: round, TakeUp: m.TakeUp}
 	if keyID := audit.WrittenWith(m.Config, resource, m.current).KeyIDHash; keyID != "" {
 		w.KeyID = keyID
+	}
+	w.Progress = func(waited time.Duration, running bool) {
+		m.Watcher.Waiting(resource.String(), w.Name(), waited, running)
 	}
 	m.Watcher.Left(resource.String(), w.Name())
 	return delegate.Migrate(ctx, w)

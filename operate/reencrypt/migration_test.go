@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -26,6 +27,7 @@ import (
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -45,20 +47,28 @@ type cluster struct {
 	// is for which key_ids that was done.
 	migrator bool
 	left     []string
+	// slow is how often the migrator is looked at before it is through.
+	slow int
+	made metav1.ObjectMeta
 	// canary is what an apiserver stores now, and maps what if it is a ConfigMap,
 	// unless that is empty.
 	canary, maps string
 	// others are apiservers that are not named.
 	others []fleet.Other
-	tells  func() map[string]rotation.Instance
+	// unknown is why an apiserver does not say of which cluster it is.
+	unknown error
+	tells   func() map[string]rotation.Instance
 }
 
 // members are the apiservers, as a fleet sees them. A canary is no object of the cluster, so
 // that it is not counted.
 type members struct{ *cluster }
 
-func (m members) Names() []string                                      { return []string{"a"} }
-func (m members) Others(context.Context) ([]fleet.Other, error)        { return m.others, nil }
+func (m members) Names() []string                               { return []string{"a"} }
+func (m members) Others(context.Context) ([]fleet.Other, error) { return m.others, nil }
+func (m members) Cluster(_ context.Context, apiserver string) (string, error) {
+	return "uid of " + apiserver, m.unknown
+}
 func (m members) Observe(context.Context) map[string]rotation.Instance { return m.tells() }
 func (m members) Write(_ context.Context, _ string, r schema.GroupResource) (fleet.Written, error) {
 	return fleet.Written{Resource: r, Namespace: "kube-system", Name: "canary", Version: 7}, nil
@@ -148,6 +158,9 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *cluster) migration(w http.ResponseWriter, r *http.Request, parts []string) {
 	succeeded := map[string]any{"metadata": map[string]any{"name": "m", "uid": "1", "resourceVersion": "1"},
 		"status": map[string]any{"conditions": []metav1.Condition{{Type: "Succeeded", Status: "True"}}}}
+	if c.slow > 0 {
+		succeeded["status"] = map[string]any{"conditions": []metav1.Condition{{Type: "Running", Status: "True"}}}
+	}
 	switch {
 	case len(parts) == 0:
 		answer(w, metav1.APIGroup{Name: "storagemigration.k8s.io", Versions: []metav1.GroupVersionForDiscovery{{Version: "v1beta1"}}})
@@ -160,14 +173,56 @@ func (c *cluster) migration(w http.ResponseWriter, r *http.Request, parts []stri
 		for key := range c.etcd {
 			c.etcd[key] = sealed
 		}
-		succeeded["metadata"] = o.ObjectMeta
+		c.made = o.ObjectMeta
+		succeeded["metadata"] = c.made
 		answer(w, succeeded)
 	case len(c.left) == 0:
 		w.WriteHeader(http.StatusNotFound)
 		answer(w, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: 404, Reason: metav1.StatusReasonNotFound})
 	default:
+		c.slow--
+		succeeded["metadata"] = c.made
 		answer(w, succeeded)
 	}
+}
+
+// What is stored of a resource that is newer than the layout is taken for another.
+func TestTheGroupOfWhatIsNotServedMayBeTold(t *testing.T) {
+	c := &cluster{migrator: true, etcd: map[string]string{"gears/ns/a": plain, "gone.example.com/things/ns/a": plain, "masterleases/1": plain}}
+	m, _ := newMigration(t, c, parse(t, aesgcm))
+	for r, told := range map[schema.GroupResource]bool{{Resource: "gears"}: true, {Group: "gone.example.com", Resource: "things"}: false, {Resource: "apiServerIPInfo"}: false} {
+		for name, err := range map[string]error{"rewritten": m.Store.Rewrite(t.Context(), r, "", stale, nil), "left": m.leave(t.Context(), r, 1)} {
+			require.ErrorIs(t, err, migrate.ErrNoResource, name)
+			require.Equal(t, told, strings.Contains(err.Error(), "--map gears=gears.GROUP"), err)
+		}
+	}
+}
+
+func stale(audit.Form) bool { return true }
+
+// hurried is a clock on which waiting takes no time.
+type hurried struct{ *clocktesting.FakeClock }
+
+func (c hurried) NewTimer(d time.Duration) clock.Timer {
+	timer := c.FakeClock.NewTimer(d)
+	c.Step(d)
+	return timer
+}
+
+func TestWhatAMigratorTakesIsTold(t *testing.T) {
+	c := &cluster{migrator: true, slow: 40, etcd: map[string]string{"secrets/ns/a": plain}}
+	m, heard := newMigration(t, c, parse(t, aesgcm))
+	m.Delegate = true
+	server := httptest.NewServer(c)
+	defer server.Close()
+	var err error
+	m.Store.Cluster, err = migrate.NewCluster(&rest.Config{Host: server.URL}, hurried{clocktesting.NewFakeClock(time.Unix(1795176000, 0))})
+	require.NoError(t, err)
+	found, err := m.Plan(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, m.Carry(t.Context(), found))
+	const name = "encryption-migration-core-secrets "
+	require.Equal(t, []string{name + "30s true", name + "1m0s true"}, heard.waiting)
 }
 
 func metadata(name, version string) metav1.PartialObjectMetadata {
@@ -177,13 +232,16 @@ func metadata(name, version string) metav1.PartialObjectMetadata {
 func answer(w http.ResponseWriter, body any) { _ = json.NewEncoder(w).Encode(body) }
 
 // ears remembers what a migration told.
-type ears struct{ rewriting, failed []string }
+type ears struct{ rewriting, failed, waiting []string }
 
 func (e *ears) Rewriting(resource string) (show func(migrate.Progress), end func()) {
 	e.rewriting = append(e.rewriting, resource)
 	return func(migrate.Progress) {}, func() {}
 }
-func (e *ears) Left(string, string)   {}
+func (e *ears) Left(string, string) {}
+func (e *ears) Waiting(_, to string, waited time.Duration, running bool) {
+	e.waiting = append(e.waiting, fmt.Sprint(to, " ", waited.Round(10*time.Second), " ", running))
+}
 func (e *ears) Failed(problem string) { e.failed = append(e.failed, problem) }
 
 func parse(t *testing.T, provider string) *config.Configuration {
@@ -211,7 +269,7 @@ func newMigration(t *testing.T, c *cluster, parsed *config.Configuration) (*Migr
 	c.tells = func() map[string]rotation.Instance {
 		return map[string]rotation.Instance{"a": {ConfigHash: parsed.Hash()}}
 	}
-	return &Migration{Checked: true, Config: parsed, File: "FILE", Watcher: heard, Clock: clocktesting.NewFakePassiveClock(time.Unix(1795176000, 0)), Fleet: members{c},
+	return &Migration{Checked: true, Config: parsed, File: "FILE", Watcher: heard, Clock: clocktesting.NewFakePassiveClock(time.Unix(1795176000, 0)), Fleet: members{c}, APIs: map[string]proof.API{"a": through},
 		Store: &Store{From: c, Walk: audit.Run, Audit: audit.Options{Names: audit.NamesIn(parsed), Layout: audit.NewLayout("", nil)}, Cluster: through}}, heard
 }
 
@@ -229,6 +287,7 @@ func TestWhatAnApiserverStoresIsSeenBeforeAnythingIsRewritten(t *testing.T) {
 	for want, change := range map[string]func(*cluster){
 		"apiserver a stores /registry/secrets/kube-system/canary as plaintext, and FILE says aesgcm": func(c *cluster) { c.canary = plain },
 		"there are apiservers that are not named: b (a Lease): name each with --apiservers":          func(c *cluster) { c.others = []fleet.Other{{Name: "b", Why: "a Lease"}} },
+		"which cluster a is of is not known":                                                         func(c *cluster) { c.unknown = errors.New("which cluster a is of is not known") },
 	} {
 		c := &cluster{etcd: map[string]string{"secrets/ns/a": plain}}
 		m, _ := newMigration(t, c, parse(t, aesgcm))

@@ -2,6 +2,7 @@ package reencrypt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -40,7 +41,7 @@ func (s *Store) Rewrite(ctx context.Context, resource schema.GroupResource, goal
 	if err != nil || needy.len() == 0 {
 		return err
 	}
-	version, err := s.Cluster.Version(ctx, resource)
+	version, err := s.version(ctx, resource)
 	if err != nil {
 		return err
 	}
@@ -53,6 +54,20 @@ func (s *Store) Rewrite(ctx context.Context, resource schema.GroupResource, goal
 	o.Expected = from.Counts.Rewritten + from.Counts.Unchanged + from.Counts.Gone + from.Counts.Failed + int64(needy.len())
 	_, err = s.Cluster.Rewrite(ctx, version, from, o)
 	return err
+}
+
+// version is in which version a resource is served. Of one whose etcd keys do not tell
+// the group it may be another that is not served so.
+func (s *Store) version(ctx context.Context, r schema.GroupResource) (schema.GroupVersionResource, error) {
+	version, err := s.Cluster.Version(ctx, r)
+	if !errors.Is(err, migrate.ErrNoResource) {
+		return version, err
+	}
+	layout := s.Audit.Layout
+	if _, known := layout.Resource(layout.Places(r)[0]); !known {
+		err = fmt.Errorf("%w; its etcd keys do not tell its group: if it is of one, say so before anything else: --map %s=%s.GROUP", err, r.Resource, r.Resource)
+	}
+	return version, err
 }
 
 // Count counts what resources are stored under, or everything if none is named.
@@ -72,10 +87,10 @@ func (s *Store) Count(ctx context.Context, resources []schema.GroupResource) (*a
 
 // CountEverything counts the whole keyspace, under whatever prefix, as there may be
 // objects of other apiservers. There is an error if nothing at all is stored below
-// the prefix of these.
-func (s *Store) CountEverything(ctx context.Context) (*audit.Report, error) {
+// the prefix of these. each is called with every object.
+func (s *Store) CountEverything(ctx context.Context, each func(r schema.GroupResource, key string, f audit.Form)) (*audit.Report, error) {
 	o := s.Audit
-	o.Everywhere = true
+	o.Everywhere, o.Each = true, each
 	report, err := s.Walk(ctx, s.From, o)
 	if err != nil {
 		return nil, err

@@ -26,10 +26,14 @@ type Evidence struct {
 	Unnamed []string
 	// Untold is why it is not known which there are, empty if it is.
 	Untold string
+	// Apart is why they are not known to be of one cluster, empty if they are.
+	Apart string
 	// Written is what they were seen to store.
 	Written []Written
 	// Elsewhere is which objects are not in Etcd, as far as that was seen.
 	Elsewhere string
+	// Beside tells of aggregated apiservers that are not among those.
+	Beside []string
 	// Unshown is, of those of which it was not shown that they store in Etcd, why.
 	Unshown map[string]string
 }
@@ -80,6 +84,10 @@ func Gather(ctx context.Context, prover *proof.Prover, resources func(context.Co
 			}
 			e.Written = append(e.Written, Written{name, shown.Form})
 		}
+	}
+	writing := slices.DeleteFunc(prover.Fleet.Names(), func(name string) bool { return e.Unshown[name] != "" })
+	if _, err := proof.OneCluster(ctx, prover.Fleet, writing); err != nil {
+		e.Apart = err.Error()
 	}
 	all, err := resources(ctx)
 	if err == nil {

@@ -63,6 +63,9 @@ func (e Evidence) againstBy(r Subject) []Reason {
 			Message: "nobody knows whether it stores in what was counted: " + e.Unshown[name]})
 	}
 	reasons = append(reasons, e.written(r, reasons)...)
+	if e.Apart != "" {
+		reasons = append(reasons, Reason{Kind: "no answer", Where: "apiservers", Message: "they are not known to be of one cluster: " + e.Apart})
+	}
 	if e.Elsewhere != "" {
 		reasons = append(reasons, Reason{Kind: "no answer", Where: "etcd", Message: "it is not all that there is: " + e.Elsewhere})
 	}

@@ -213,10 +213,12 @@ type apiservers struct {
 	order  []string
 	others []fleet.Other
 	lost   error
+	apart  error
 }
 
-func (a *apiservers) Names() []string                               { return []string{"a"} }
-func (a *apiservers) Others(context.Context) ([]fleet.Other, error) { return a.others, a.lost }
+func (a *apiservers) Names() []string                                 { return []string{"a"} }
+func (a *apiservers) Others(context.Context) ([]fleet.Other, error)   { return a.others, a.lost }
+func (a *apiservers) Cluster(context.Context, string) (string, error) { return "uid", a.apart }
 func (a *apiservers) Observe(context.Context) map[string]rotation.Instance {
 	a.order = append(a.order, "ask")
 	return map[string]rotation.Instance{"a": {Process: fmt.Sprint(len(a.order)), Providers: map[string]rotation.Provider{"other": {DEK: "sha256:dek"}}}}
@@ -274,6 +276,11 @@ func TestApiserversAreAskedBeforeTheCountAndAfter(t *testing.T) {
 	err = nil
 	_, got = Gather(ended, prover, nothing, nil, count)
 	require.ErrorIs(t, got, context.Canceled, "what was observed may be the end of the context alone")
+
+	all.apart = errors.New("a has one and b another")
+	e, got = Gather(t.Context(), prover, nothing, nil, count)
+	require.NoError(t, got)
+	require.Contains(t, fmt.Sprint(e.Answer(Subject{Provider: "kms"}, 1).Reasons), "{no answer apiservers they are not known to be of one cluster: a has one and b another")
 
 	all.others, all.lost = []fleet.Other{{Name: "b"}, {Name: "c"}}, errors.New("the etcd is another")
 	e, got = Gather(t.Context(), prover, nothing, []string{"b"}, count)

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-atrest/atrest/operate/rotation/edit"
 )
 
-// Kind is what one kind of rotation knows: [TwoPlugins] or [OnePlugin].
+// Kind is what one kind of rotation knows: [Move] or [OnePlugin].
 type Kind interface {
 	// begin makes the state of a new one of the plan.
 	begin(ctx context.Context, p rotation.Plan, observe observer) (rotation.State, error)
@@ -24,6 +24,8 @@ type Kind interface {
 	// that they are now.
 	providers() []string
 	leaving() []string
+	// replaced is what becomes of the file of an apiserver.
+	replaced(apiserver string) []edit.Replacement
 	// hashes are those of the files at all stages, by apiserver.
 	hashes(files map[string][]byte, kept copies) (map[string][]string, error)
 	// last is the configuration of an apiserver at the end, and with which of its
@@ -37,36 +39,47 @@ type Kind interface {
 
 type observer func(context.Context) map[string]rotation.Instance
 
-// TwoPlugins is the rotation from plugins to others, of as many providers.
-type TwoPlugins struct {
+// Move is the rotation from providers or keys to others. [Target.Move] makes one from
+// what the files say; one from plugins to as many others can be said by name.
+type Move struct {
+	// From and To are the names of KMS providers; or the kind and name of a key, as in
+	// aescbc:key1, or [rotation.Plain].
 	From, To []string
+	// Keyless is that no apiserver tells a key_id of those in To. Local is that they are
+	// no plugins: a new key is in no copy that is kept.
+	Keyless, Local bool
+	// Fresh is that a state in the folder is of a move of which nothing was done.
+	Fresh bool
 	// Changes are what becomes of the file of an apiserver.
 	Changes func(apiserver string) []edit.Replacement
 }
 
-func (k TwoPlugins) begin(_ context.Context, p rotation.Plan, _ observer) (rotation.State, error) {
-	return rotation.NewTwoPlugins(p, k.From, k.To)
+func (k Move) begin(_ context.Context, p rotation.Plan, _ observer) (rotation.State, error) {
+	s, err := rotation.NewTwoPlugins(p, k.From, k.To)
+	if err == nil {
+		s.TwoPlugins.Keyless = k.Keyless
+	}
+	return s, err
 }
 
-func (k TwoPlugins) owns(s rotation.State) bool {
+func (k Move) owns(s rotation.State) bool {
 	return s.TwoPlugins != nil && slices.Equal(s.TwoPlugins.Old, k.From) && slices.Equal(s.TwoPlugins.New, k.To)
 }
 
-func (k TwoPlugins) providers() []string { return slices.Concat(k.From, k.To) }
+func (k Move) providers() []string { return slices.Concat(k.From, k.To) }
 
-func (k TwoPlugins) leaving() []string { return k.From }
+func (k Move) leaving() []string { return k.From }
 
-func (k TwoPlugins) hashes(files map[string][]byte, kept copies) (map[string][]string, error) {
+func (k Move) replaced(apiserver string) []edit.Replacement { return k.Changes(apiserver) }
+
+func (k Move) hashes(files map[string][]byte, kept copies) (map[string][]string, error) {
 	return planned(files, k.Changes, kept)
 }
 
-func (k TwoPlugins) suits(configurations) error { return nil }
+func (k Move) suits(configurations) error { return nil }
 
-func (k TwoPlugins) drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error) {
-	w.stages.changes = k.Changes
-	for i, old := range k.From { // the new one is, or will be, for what the old one was for
-		w.samples.Pair(old, k.To[i])
-	}
+func (k Move) drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error) {
+	w.stages.changes, w.stages.local = k.Changes, k.Local
 	if err := w.stillSo(ctx, s); err != nil {
 		return rotation.Done{}, err
 	}
@@ -124,6 +137,8 @@ func (k OnePlugin) owns(s rotation.State) bool {
 func (k OnePlugin) providers() []string { return k.Providers }
 
 func (k OnePlugin) leaving() []string { return k.Providers }
+
+func (k OnePlugin) replaced(string) []edit.Replacement { return nil }
 
 func (k OnePlugin) hashes(files map[string][]byte, _ copies) (map[string][]string, error) {
 	all := map[string][]string{}

@@ -2,8 +2,6 @@ package rollout
 
 import (
 	"context"
-	"slices"
-
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/preflight"
@@ -25,10 +23,6 @@ func (w *world) alone(ctx context.Context, apiserver string, f audit.Form) error
 	return preflight.Alone(ctx, c, apiserver, f.Name, f.KeyIDHash)
 }
 
-func has(c *config.Configuration, provider string) bool {
-	return slices.ContainsFunc(c.Providers(), func(p *config.Provider) bool { return p.KMS().Name == provider })
-}
-
 // decrypts asks the plugin that is to be written with before anything is changed.
 func (r *Rotation) decrypts(ctx context.Context, found configurations) error {
 	if len(r.Apiservers) != 1 || r.Checked {
@@ -40,6 +34,9 @@ func (r *Rotation) decrypts(ctx context.Context, found configurations) error {
 		return nil
 	}
 	for _, name := range names {
+		if _, _, local := rotation.Local(name); local {
+			continue
+		}
 		if err := preflight.Alone(ctx, c, apiserver, name, ""); err != nil {
 			return err
 		}
@@ -48,7 +45,7 @@ func (r *Rotation) decrypts(ctx context.Context, found configurations) error {
 }
 
 // last is the configuration at the end, and the providers that it is written with.
-func (k TwoPlugins) last(apiserver string, found configurations) (*config.Configuration, []string, error) {
+func (k Move) last(apiserver string, found configurations) (*config.Configuration, []string, error) {
 	file, c := found.files[apiserver], found.parsed[apiserver]
 	if isLast(file, k.Changes(apiserver)) {
 		return c, k.To, nil

@@ -63,10 +63,7 @@ func isLast(file []byte, changes []edit.Replacement) bool {
 	if err != nil {
 		return false
 	}
-	has := func(name string) bool {
-		return slices.ContainsFunc(c.Providers(), func(p *config.Provider) bool { return p.KMS().Name == name })
-	}
-	return !slices.ContainsFunc(changes, func(r edit.Replacement) bool { return has(r.Old) || !has(r.New.Name) })
+	return !slices.ContainsFunc(changes, func(r edit.Replacement) bool { return has(c, r.Old) || !has(c, r.New.Name) })
 }
 
 // lastHashes are those of the stages of which the last one is a file, which one

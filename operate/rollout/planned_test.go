@@ -82,7 +82,7 @@ func TestAFileThatHasNothingToDoWithTheRotationIsRefused(t *testing.T) {
 // Another name for the plugin that is there is no rotation.
 func TestANewProviderNeedsAPluginOfItsOwn(t *testing.T) {
 	change := func(endpoint string) []edit.Replacement {
-		return []edit.Replacement{{Old: "old", New: edit.Plugin{Name: "new", Endpoint: endpoint}}}
+		return []edit.Replacement{{Old: "old", New: edit.Provider{Name: "new", Endpoint: endpoint}}}
 	}
 	third := strings.Replace(encryption, "  - identity", "  - kms: {apiVersion: v2, name: third, endpoint: \"unix:///run/third.sock\"}\n  - identity", 1)
 	for endpoint, other := range map[string]string{"unix:///run/old.sock": "old", "unix:////run/./old.sock": "old", "unix:///run/third.sock": "third"} {
@@ -92,7 +92,7 @@ func TestANewProviderNeedsAPluginOfItsOwn(t *testing.T) {
 	two := strings.Replace(encryption, "[secrets]", "[configmaps]", 1)
 	two = encryption + strings.ReplaceAll(two[strings.Index(two, "- resources"):], "old", "old-2")
 	_, err := plannedHashes([]byte(two), []edit.Replacement{
-		{Old: "old", New: edit.Plugin{Name: "new", Endpoint: "unix:///run/new.sock"}},
-		{Old: "old-2", New: edit.Plugin{Name: "new-2", Endpoint: "unix:///run/new.sock"}}})
+		{Old: "old", New: edit.Provider{Name: "new", Endpoint: "unix:///run/new.sock"}},
+		{Old: "old-2", New: edit.Provider{Name: "new-2", Endpoint: "unix:///run/new.sock"}}})
 	require.NoError(t, err, "the new ones may share theirs")
 }

@@ -31,6 +31,8 @@ type Rotation struct {
 	// Through is the same apiserver, which tells what its user may do.
 	Cluster *migrate.Cluster
 	Through *fleet.Fleet
+	// APIs are those of Apiservers, to see what each lists.
+	APIs map[string]proof.API
 	// Folder keeps its state.
 	Folder *Folder
 	// Checked is that the plugin which is written with is known to decrypt. If there
@@ -83,6 +85,9 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m, ok := r.Kind.(Move); ok && m.Fresh {
+		s, begun = rotation.State{}, false
+	}
 	if begun && !r.Kind.owns(s) {
 		return nil, fmt.Errorf("folder %s %w", r.Folder.Path, ErrAnother)
 	}
@@ -98,7 +103,7 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(r.Kind.suits(found), r.writable(ctx), r.allowed(ctx, found), r.decrypts(ctx, found)); err != nil {
+	if err := errors.Join(r.Kind.suits(found), r.writable(ctx), r.allowed(ctx, found), r.known(ctx, &s), r.decrypts(ctx, found)); err != nil {
 		return nil, err
 	}
 	r.Times(&s.Plan, begun)
@@ -165,7 +170,7 @@ func (r *Rotation) inEffect(ctx context.Context, p rotation.Plan, found configur
 
 // writable tells why the file of an apiserver could not be replaced.
 func (r *Rotation) writable(ctx context.Context) error {
-	if _, changes := r.Kind.(TwoPlugins); !changes {
+	if _, changes := r.Kind.(Move); !changes {
 		return nil
 	}
 	var problems []error
@@ -181,19 +186,25 @@ func (r *Rotation) writable(ctx context.Context) error {
 // apiserver that does not answer it is not known; that is waited for anyway.
 func (r *Rotation) allowed(ctx context.Context, found configurations) error {
 	samples := found.samples.Resources()
-	needs := append(r.Fleet.NeedsOfCanaries(samples), fleet.Need{Verb: "list", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-system"})
+	needs := append(r.Fleet.NeedsOfCanaries(samples), fleet.Need{Verb: "list", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-system"}, fleet.NeedOfCluster())
 	for _, resource := range samples {
 		if !fleet.HasCanary(resource) {
-			needs = append(needs, needsOf(resource, "get", "patch")...)
+			needs = append(needs, needsOf(resource, "patch")...)
 		}
 	}
-	denied, _ := r.Fleet.Denied(ctx, needs) // of what is not known nothing is said
 	var rewriting []fleet.Need
-	for _, name := range found.resources {
-		rewriting = append(rewriting, needsOf(schema.ParseGroupResource(name), "list", "get", "patch")...)
+	for _, resource := range parsed(found.resources) {
+		needs = append(needs, needsOf(resource, "list", "get")...) // of what each lists
+		rewriting = append(rewriting, needsOf(resource, "list", "get", "patch")...)
 	}
+	denied, _ := r.Fleet.Denied(ctx, needs) // of what is not known nothing is said
 	more, _ := r.Through.Denied(ctx, rewriting)
-	if denied = append(denied, more...); len(denied) > 0 {
+	for _, line := range more {
+		if !slices.Contains(denied, line) { // it is one of the apiservers
+			denied = append(denied, line)
+		}
+	}
+	if len(denied) > 0 {
 		return fmt.Errorf("the user may not do all that it takes: %s", strings.Join(denied, "; "))
 	}
 	return nil
@@ -211,8 +222,9 @@ func needsOf(r schema.GroupResource, verbs ...string) []fleet.Need {
 // of [drive.Run].
 func (p *Prepared) Drive(ctx context.Context, store *reencrypt.Store, w Watcher, o drive.Options) (rotation.Done, error) {
 	r := p.rotation
-	o.Save = r.Folder.save
-	return r.Kind.drive(ctx, p.world(store, w), p.State, o)
+	world := p.world(store, w)
+	o.Save = world.save(r.Folder.save)
+	return r.Kind.drive(ctx, world, p.State, o)
 }
 
 // Identify shows of each apiserver what it writes with now and that etcd is its own,
@@ -236,14 +248,23 @@ func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store) error {
 	return errors.Join(problems...)
 }
 
+// Beside tells of the aggregated apiservers that serve a group which a configuration is
+// for: what they keep is not of the rotation.
+func (p *Prepared) Beside(ctx context.Context) []string {
+	return proof.Beside(ctx, p.rotation.Cluster, p.found.has, slices.Concat(p.rotation.Apiservers, p.rotation.Without))
+}
+
 func (p *Prepared) world(store *reencrypt.Store, w Watcher) *world {
 	r := p.rotation
 	store.Audit.Names = p.found.names
 	all := &world{
 		rotation: r, found: p.found, fleet: r.Fleet, store: store, watcher: w, without: r.Without, samples: maps.Clone(p.found.samples), providers: r.Kind.providers(), resources: parsed(p.State.Plan.Resources), located: map[schema.GroupResource]bool{},
-		prover: &proof.Prover{Fleet: r.Fleet, Etcd: store.From, Layout: store.Audit.Layout, Names: p.found.names, API: r.Cluster},
+		prover: &proof.Prover{Fleet: r.Fleet, Etcd: store.From, Layout: store.Audit.Layout, Names: p.found.names, API: r.Cluster, APIs: r.APIs},
 		stages: stages{files: r.Files, hashes: p.State.Plan.Configs, copies: r.Folder.copies()},
 	}
 	all.prover.Alone = all.alone
+	if p.State.Cluster != "" {
+		all.cluster = &p.State.Cluster
+	}
 	return all
 }

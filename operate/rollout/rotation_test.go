@@ -3,6 +3,8 @@ package rollout
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -43,7 +46,7 @@ func (f inMemory) Write(_ context.Context, apiserver string, content []byte) err
 	return nil
 }
 
-var exchanging = TwoPlugins{From: []string{"old"}, To: []string{"new"}, Changes: toNew}
+var exchanging = Move{From: []string{"old"}, To: []string{"new"}, Changes: toNew}
 
 // newRotation is that of two apiservers, which nobody reaches.
 func newRotation(t *testing.T, kind Kind, file string) *Rotation {
@@ -93,7 +96,7 @@ func TestARotationGoesOnWithItsOwnStateAlone(t *testing.T) {
 	_, err = r.Prepare(t.Context())
 	require.ErrorIs(t, err, ErrOtherApiservers)
 	require.ErrorContains(t, err, "it began with cp-1, cp-2, and cp-1 are named")
-	r.Apiservers, r.Kind = []string{"cp-2", "cp-1"}, TwoPlugins{From: []string{"old"}, To: []string{"other"}, Changes: toNew}
+	r.Apiservers, r.Kind = []string{"cp-2", "cp-1"}, Move{From: []string{"old"}, To: []string{"other"}, Changes: toNew}
 	_, err = r.Prepare(t.Context())
 	require.ErrorIs(t, err, ErrAnother, "with another goal")
 }
@@ -108,9 +111,9 @@ func TestAFileThatCannotBeRotatedIsRefused(t *testing.T) {
 		kind Kind
 		file string
 	}{
-		`no resource is encrypted with KMS provider "absent"`: {OnePlugin{Providers: []string{"absent"}}, encryption},
-		`nothing is written with KMS provider "old"`:          {exchanging, before + reader},
-		`"second" is on the same plugin as "old"`:             {exchanging, head + shared},
+		`no resource is stored with provider "absent"`: {OnePlugin{Providers: []string{"absent"}}, encryption},
+		`nothing is written with KMS provider "old"`:   {exchanging, before + reader},
+		`"second" is on the same plugin as "old"`:      {exchanging, head + shared},
 	} {
 		_, err := newRotation(t, c.kind, c.file).Prepare(t.Context())
 		require.ErrorContains(t, err, problem)
@@ -200,6 +203,28 @@ func TestAWildcardCoversWhatTheClusterServesBesideWhatIsNamed(t *testing.T) {
 	}
 }
 
+// What each apiserver lists is looked at through it, so it has to be allowed there.
+func TestWhatTheUserMayNotDoIsToldBeforeAnything(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"status":{"allowed":%t}}`, !strings.Contains(string(body), `"verb":"list"`) || !strings.Contains(string(body), "widgets"))
+	}))
+	defer server.Close()
+	r := newRotation(t, exchanging, encryption)
+	var err error
+	r.Through, err = fleet.New([]fleet.Member{{Name: "cp-2", Config: &rest.Config{Host: server.URL}}}, clock.RealClock{})
+	require.NoError(t, err)
+	r.Fleet = r.Through
+	require.NoError(t, r.allowed(t.Context(), configurations{resources: []string{"secrets"}}))
+	err = r.allowed(t.Context(), configurations{resources: []string{"secrets", "widgets.example.com"}})
+	const line = "through apiserver cp-2 the user may not list widgets.example.com: give it"
+	require.ErrorContains(t, err, line)
+	require.Equal(t, 1, strings.Count(err.Error(), line))
+	r.Through = newRotation(t, exchanging, encryption).Fleet // another, of which it is not known
+	require.ErrorContains(t, r.allowed(t.Context(), configurations{resources: []string{"widgets.example.com"}}), line)
+}
+
 // finished counts what a Watcher is told.
 type finished struct {
 	Watcher
@@ -247,6 +272,30 @@ func TestAnAuditThatProvesNothingIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, `no object below /registry/ is stored with "old", "new", which proves nothing`)
 	_, err = of(audit.Resource{Name: audit.Rest, Forms: []audit.Count{count(config.KMSv2, "new")}})
 	require.ErrorContains(t, err, "are not told apart")
+}
+
+func TestCanariesAreToldApartInACount(t *testing.T) {
+	under := func(name, keyID string) audit.Form {
+		return audit.Form{Kind: config.KMSv2, Name: name, KeyIDHash: keyID}
+	}
+	s := store(audit.Resource{Name: "secrets", Objects: 7, Forms: []audit.Count{{Form: under("new", "2"), Objects: 1}, {Form: under("new", "2"), Objects: 5}, {Form: under("new", "1"), Objects: 1}}},
+		audit.Resource{Name: "pods", Objects: 1, Forms: []audit.Count{{Form: under("new", "2"), Objects: 1}}})
+	walk := s.Walk
+	s.Walk = func(ctx context.Context, from audit.Source, o audit.Options) (*audit.Report, error) {
+		for _, key := range []string{"secrets/kube-system/atrest-canary-cp-1", "secrets/kube-system/atrest-canary-cp-2", "secrets/atrest-canary-/mine", "pods/default/atrest-canary-pod"} {
+			resource, _, _ := strings.Cut(key, "/")
+			o.Each(schema.GroupResource{Resource: resource}, "/registry/"+key, under("new", "2"))
+		}
+		return walk(ctx, from, o)
+	}
+	a, err := (&world{store: s, providers: []string{"new"}}).Audit(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, []rotation.Count{
+		{Resource: "secrets", Provider: "new", KeyID: "2", Objects: 1, Canaries: 1},
+		{Resource: "secrets", Provider: "new", KeyID: "2", Objects: 5, Canaries: 1},
+		{Resource: "secrets", Provider: "new", KeyID: "1", Objects: 1},
+		{Resource: "pods", Provider: "new", KeyID: "2", Objects: 1},
+	}, a.Counts)
 }
 
 func TestWhatARotationRewrites(t *testing.T) {

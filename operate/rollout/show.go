@@ -16,6 +16,9 @@ import (
 
 // Canary shows what an apiserver writes with.
 func (w *world) Canary(ctx context.Context, c rotation.Canary) (rotation.Shown, error) {
+	if err := w.isOf(ctx, c.Instance); err != nil {
+		return rotation.Shown{}, err
+	}
 	shown := rotation.Shown{KeyIDs: map[string]string{}}
 	for _, provider := range c.Providers {
 		if err := w.show(ctx, &shown, c.Instance, provider); err != nil {
@@ -38,12 +41,16 @@ func (w *world) Canary(ctx context.Context, c rotation.Canary) (rotation.Shown, 
 func (w *world) show(ctx context.Context, shown *rotation.Shown, apiserver, provider string) error {
 	resources := w.samples[provider]
 	if len(resources) == 0 {
+		if _, _, local := rotation.Local(provider); local { // a key behind the one that writes
+			shown.Nothing = append(shown.Nothing, provider)
+			return nil
+		}
 		return fmt.Errorf("no resource is written with provider %q", provider)
 	}
 	empty := 0
 	keyID := w.seen[apiserver].Providers[provider].KeyID
 	for _, resource := range resources {
-		found, err := w.prover.Show(ctx, apiserver, resource, func(f audit.Form) bool { return f.Name != provider || f.KeyIDHash != keyID })
+		found, err := w.prover.Show(ctx, apiserver, resource, func(f audit.Form) bool { return nameOf(f) != provider || f.KeyIDHash != keyID })
 		switch had, twice := shown.KeyIDs[provider]; {
 		case errors.Is(err, proof.ErrNoObject):
 			if empty++; empty == len(resources) {
@@ -52,7 +59,7 @@ func (w *world) show(ctx context.Context, shown *rotation.Shown, apiserver, prov
 			continue
 		case err != nil:
 			return err
-		case !found.Form.Kind.IsKMS() || found.Form.Name != provider:
+		case nameOf(found.Form) != provider:
 			return fmt.Errorf("apiserver %s stores %s with %s, not with provider %q: see whether it has the configuration in effect that it tells of", apiserver, found.Key, found.Form, provider)
 		case twice && had != found.Form.KeyIDHash:
 			return fmt.Errorf("apiserver %s stores %s under key_id %s, and others under %s: it is tried again", apiserver, found.Key, found.Form.KeyIDHash, had)

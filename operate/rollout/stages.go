@@ -20,6 +20,8 @@ type stages struct {
 	hashes  map[string][]string // of all stages, by apiserver, as in a rotation.Plan
 	changes func(apiserver string) []edit.Replacement
 	copies  copies
+	// local is that a new key is in the files, which is in no copy.
+	local bool
 }
 
 // bring makes the file of an apiserver that of a stage, whose hash it has to have
@@ -59,18 +61,29 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 	if hashed.Name(next) != hash {
 		return errors.New("the new file would not be the one that was planned: give --endpoint and --plugin-timeout as at the beginning")
 	}
-	if err := r.copies.keep(rotation.Stages[at], apiserver, file); err != nil {
-		return fmt.Errorf("copy of the file: %w", err)
+	if err := r.keep(rotation.Stages[at], apiserver, file); err != nil {
+		return err
 	}
 	return r.exchange(ctx, apiserver, to, file, next)
 }
 
 // exchange keeps a copy of the next file, and writes it.
 func (r *stages) exchange(ctx context.Context, apiserver string, to rotation.Stage, file, next []byte) error {
-	if err := r.copies.keep(to, apiserver, next); err != nil {
-		return fmt.Errorf("copy of the file: %w", err)
+	if err := r.keep(to, apiserver, next); err != nil {
+		return err
 	}
 	return r.write(ctx, apiserver, to, file, next)
+}
+
+// keep stores the file of a stage, unless it has a new key, which is in the files alone.
+func (r *stages) keep(stage rotation.Stage, apiserver string, file []byte) error {
+	if r.local && stage != rotation.Before {
+		return nil
+	}
+	if err := r.copies.keep(stage, apiserver, file); err != nil {
+		return fmt.Errorf("copy of the file: %w", err)
+	}
+	return nil
 }
 
 // swapped is the file before the old provider went, which the one after it does not
@@ -78,6 +91,10 @@ func (r *stages) exchange(ctx context.Context, apiserver string, to rotation.Sta
 func (r *stages) swapped(ctx context.Context, apiserver, hash string) ([]byte, error) {
 	if kept := r.copies.read(rotation.Swapped, apiserver); hashed.Name(kept) == hash {
 		return kept, nil
+	}
+	first := r.copies.read(rotation.Before, apiserver)
+	if next, err := edit.Advance(first, rotation.Before, rotation.Swapped, r.changes(apiserver)...); err == nil && hashed.Name(next) == hash {
+		return next, nil
 	}
 	for _, other := range slices.Sorted(maps.Keys(r.hashes)) {
 		file, err := r.files.Read(ctx, other)

@@ -26,7 +26,7 @@ resources:
 
 // toNew is the change of every apiserver in these tests.
 func toNew(apiserver string) []edit.Replacement {
-	return []edit.Replacement{{Old: "old", New: edit.Plugin{Name: "new", Endpoint: "unix:///run/" + apiserver + ".sock"}}}
+	return []edit.Replacement{{Old: "old", New: edit.Provider{Name: "new", Endpoint: "unix:///run/" + apiserver + ".sock"}}}
 }
 
 // newStages are those of one apiserver, and its file.
@@ -143,7 +143,7 @@ func TestAFileThatWasNotPlannedIsNotWritten(t *testing.T) {
 	r.changes = func(string) []edit.Replacement { return toNew("elsewhere") }
 	require.ErrorContains(t, r.to(t, 1), "give --endpoint and --plugin-timeout as at the beginning")
 	r.changes = func(string) []edit.Replacement {
-		return []edit.Replacement{{Old: "absent", New: edit.Plugin{Name: "new", Endpoint: "unix:///new.sock"}}}
+		return []edit.Replacement{{Old: "absent", New: edit.Provider{Name: "new", Endpoint: "unix:///new.sock"}}}
 	}
 	require.ErrorContains(t, r.to(t, 1), `there is no KMS provider "absent"`)
 	require.Equal(t, encryption, read(t, path))
@@ -151,8 +151,8 @@ func TestAFileThatWasNotPlannedIsNotWritten(t *testing.T) {
 
 func TestAPlanThatAnApiserverWouldRefuseIsRefused(t *testing.T) {
 	for text, changes := range map[string][]edit.Replacement{
-		"unsupported scheme":                {{Old: "old", New: edit.Plugin{Name: "new", Endpoint: "http://run"}}},
-		`there is no KMS provider "absent"`: {{Old: "absent", New: edit.Plugin{Name: "new", Endpoint: "unix:///new.sock"}}},
+		"unsupported scheme":                {{Old: "old", New: edit.Provider{Name: "new", Endpoint: "http://run"}}},
+		`there is no KMS provider "absent"`: {{Old: "absent", New: edit.Provider{Name: "new", Endpoint: "unix:///new.sock"}}},
 	} {
 		_, err := plannedHashes([]byte(encryption), changes)
 		require.ErrorContains(t, err, text)

@@ -13,6 +13,7 @@ import (
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation/edit"
 )
 
 // configurations is what the configuration files say of a rotation.
@@ -34,11 +35,8 @@ type configurations struct {
 // then, as it is written again. And what a wildcard is for is as planned, if the
 // cluster does not tell.
 func (r *Rotation) survey(ctx context.Context, providers []string, plan rotation.Plan) (configurations, error) {
-	found := configurations{files: map[string][]byte{}, parsed: map[string]*config.Configuration{}, samples: proof.Samples{}, names: audit.Names{}}
+	found := configurations{files: map[string][]byte{}, parsed: map[string]*config.Configuration{}, samples: proof.Samples{}, names: expected(providers)}
 	resources := map[string]bool{}
-	for _, kind := range []config.Kind{config.KMSv1, config.KMSv2} { // of what is gone from the files too
-		found.names[kind] = slices.Clone(providers)
-	}
 	for _, apiserver := range r.Apiservers {
 		file, err := r.Files.Read(ctx, apiserver)
 		if err != nil {
@@ -60,18 +58,37 @@ func (r *Rotation) survey(ctx context.Context, providers []string, plan rotation
 			return found, err
 		}
 		for _, resource := range covered {
-			chain := c.For(resource)
-			if among(chain, providers) {
+			if chain := c.For(resource); among(chain, providers) && r.isMoved(chain, apiserver) {
 				resources[resource.String()] = true
-				found.samples.Offer(chain[0].KMS().Name, resource)
+				r.offer(found.samples, chain, apiserver, resource)
 			}
 		}
 	}
 	if len(resources) == 0 {
-		return found, fmt.Errorf("no resource is encrypted with KMS provider %s: name one that the configuration has", quoted(providers))
+		return found, fmt.Errorf("no resource is stored with provider %s: name one that the configuration has", quoted(providers))
 	}
 	found.resources = slices.Sorted(maps.Keys(resources))
 	return found, nil
+}
+
+// isMoved reports whether the resources of a list of providers are of the rotation: not
+// those of an entry that is plain text and stays so.
+func (r *Rotation) isMoved(chain []*config.Provider, apiserver string) bool {
+	return chain[0].Kind() != config.Identity || !slices.ContainsFunc(r.Kind.replaced(apiserver), func(c edit.Replacement) bool {
+		return c.Entry > 0 && !among(chain[:1], []string{c.Old, c.New.Name})
+	})
+}
+
+// offer has a resource show what it is written with, and what takes its place or had it.
+func (r *Rotation) offer(samples proof.Samples, chain []*config.Provider, apiserver string, resource schema.GroupResource) {
+	writes := namesOf(chain[0])[0]
+	samples.Offer(writes, resource)
+	for _, c := range r.Kind.replaced(apiserver) {
+		if writes == c.Old || writes == c.New.Name && among(chain, []string{c.Old}) {
+			samples.Offer(c.Old, resource)
+			samples.Offer(c.New.Name, resource)
+		}
+	}
 }
 
 // check tells why providers cannot be rotated: nothing is written with one, or
@@ -125,21 +142,23 @@ func (r *Rotation) coveredBy(ctx context.Context, c *config.Configuration, plann
 	return all, nil
 }
 
+// has reports whether a file names resources of a group, or all of them.
+func (s *configurations) has(group string) bool {
+	for _, c := range s.parsed {
+		if slices.ContainsFunc(c.Rules(), func(rule config.Rule) bool { return rule.Resource.Group == group || rule.Resource.Group == "*" }) {
+			return true
+		}
+	}
+	return false
+}
+
 // writing are the providers, among names, that an apiserver's file has write.
 func (s *configurations) writing(apiserver string, names []string) []string {
 	var all []string
 	for _, p := range s.parsed[apiserver].Providers() {
-		if name := p.KMS().Name; p.Writes() && name != "" && slices.Contains(names, name) {
+		if name := namesOf(p)[0]; p.Writes() && slices.Contains(names, name) && !slices.Contains(all, name) {
 			all = append(all, name)
 		}
 	}
 	return all
-}
-
-// among reports whether one of the providers has one of the names.
-func among(providers []*config.Provider, names []string) bool {
-	return slices.ContainsFunc(providers, func(p *config.Provider) bool {
-		name := p.KMS().Name
-		return name != "" && slices.Contains(names, name)
-	})
 }

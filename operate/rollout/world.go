@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
@@ -36,6 +36,8 @@ type world struct {
 	watcher Watcher
 	// without are apiservers that are known to exist and are not of the rotation.
 	without []string
+	// cluster is the UID of the cluster's namespace kube-system, nil if none was told.
+	cluster *string
 	// seen is what the apiservers told last.
 	seen map[string]rotation.Instance
 }
@@ -87,14 +89,16 @@ func (w *world) Migrate(ctx context.Context, goal rotation.Goal, providers []str
 
 // outside reports of a form whether it has to be rewritten for a goal.
 func outside(goal rotation.Goal, providers []string) func(audit.Form) bool {
+	keyID := goal.KeyID
+	if goal.Keyless {
+		keyID = ""
+	}
 	return func(f audit.Form) bool {
 		switch f.Kind {
 		case audit.Unknown, audit.Undecodable:
 			return false // no apiserver can read it, so none can write it again
-		case config.KMSv2:
-			return f.KeyIDHash != goal.KeyID || !slices.Contains(providers, f.Name)
 		}
-		return true
+		return !slices.Contains(providers, nameOf(f)) || f.KeyIDHash != keyID
 	}
 }
 
@@ -102,11 +106,16 @@ func outside(goal rotation.Goal, providers []string) func(audit.Form) bool {
 // resource that is served no more, is newer than the plan, or is stored where
 // nobody would look for it.
 func (w *world) Audit(ctx context.Context, resources []string) (rotation.Audit, error) {
-	report, err := w.store.CountEverything(ctx)
+	canaries := map[rotation.Count]int64{}
+	report, err := w.store.CountEverything(ctx, func(r schema.GroupResource, key string, f audit.Form) {
+		if fleet.IsCanary(r, path.Base(key)) {
+			canaries[w.countOf(r.String(), f)]++
+		}
+	})
 	if err != nil {
 		return rotation.Audit{}, err
 	}
-	counts, found := countsOf(report), false
+	counts, found := w.countsOf(report, canaries), false
 	for _, c := range counts {
 		if c.Resource == audit.Rest {
 			return rotation.Audit{}, fmt.Errorf("more than %d resources and ways to store them are not told apart: have everything rewritten with atrest migrate first", audit.MaxRows)
@@ -128,21 +137,45 @@ func parsed(resources []string) []schema.GroupResource {
 	return all
 }
 
-// countsOf are the counts of a report, as a rotation wants them.
-func countsOf(report *audit.Report) []rotation.Count {
+// countsOf are the counts of a report, as a rotation wants them. The canaries are by
+// what countOf gives.
+func (w *world) countsOf(report *audit.Report, canaries map[rotation.Count]int64) []rotation.Count {
 	var counts []rotation.Count
 	for _, resource := range report.Resources {
 		for _, stored := range resource.Forms {
-			c := rotation.Count{Resource: resource.Name, Objects: stored.Objects}
-			if stored.Kind.IsKMS() {
-				c.Provider, c.KeyID = stored.Name, stored.KeyIDHash
-			} else if stored.Kind == audit.Unknown || stored.Begins.IsKMS() {
-				c.Provider = rotation.Unreadable
-			}
+			c := w.countOf(resource.Name, stored.Form)
+			among := min(canaries[c], stored.Objects) // forms that are one here may be several rows
+			canaries[c] -= among
+			c.Objects, c.Canaries = stored.Objects, among
 			counts = append(counts, c)
 		}
 	}
 	return counts
+}
+
+// countOf is the count of no object that is stored in a form. What is plain text is
+// counted as such of the resources that are to be, or were.
+func (w *world) countOf(resource string, f audit.Form) rotation.Count {
+	c := rotation.Count{Resource: resource}
+	switch name := nameOf(f); {
+	case f.Kind.IsKMS():
+		c.Provider, c.KeyID = name, f.KeyIDHash
+	case slices.Contains(w.providers, name) && (name != rotation.Plain || w.stores(resource)):
+		c.Provider = name
+	case f.Kind == audit.Unknown || f.Begins.IsKMS():
+		c.Provider = rotation.Unreadable
+	}
+	return c
+}
+
+// stores reports whether a resource is one of the rotation, by the file of some apiserver.
+func (w *world) stores(resource string) bool {
+	for apiserver, c := range w.found.parsed {
+		if chain := c.For(schema.ParseGroupResource(resource)); len(chain) > 0 && among(chain, w.providers) && w.rotation.isMoved(chain, apiserver) {
+			return true
+		}
+	}
+	return false
 }
 
 // etcdsOf are the etcd clusters that a report is of.

@@ -95,7 +95,7 @@ func (v *view) fault(a *Audit) string {
 func (a *Audit) unsound() string {
 	var all int64
 	for _, c := range a.Counts {
-		if all += c.Objects; c.Objects < 0 || all < 0 {
+		if all += c.Objects; c.Objects < 0 || all < 0 || c.Canaries < 0 || c.Canaries > c.Objects {
 			return "it has less objects than none"
 		}
 	}
@@ -132,6 +132,10 @@ func (c Count) under() string {
 	switch {
 	case c.Provider == "":
 		return fmt.Sprintf("[%d under no KMS provider]", c.Objects)
+	case c.Provider == Plain:
+		return fmt.Sprintf("[%d as plain text]", c.Objects)
+	case isLocal(c.Provider):
+		return fmt.Sprintf("[%d under key %s]", c.Objects, c.Provider)
 	case c.KeyID == "":
 		return fmt.Sprintf("[%d under provider %s, which does not tell its key]", c.Objects, c.Provider)
 	}
@@ -152,21 +156,32 @@ func (a *Audit) keyIDs(providers []string) []string {
 }
 
 // done is what a count and what all tell now come to: keyID is written under with the
-// providers, and former are the key_ids that were. Those gone are providers that are
-// in no configuration.
+// providers, if they have one, and former are the key_ids that were. Those gone are
+// providers that are in no configuration.
 func (v *view) done(a *Audit, o Observation, keyID string, providers, former, gone []string) Done {
-	d := Done{KeyID: keyID, Etcds: slices.Clone(a.Etcds), Providers: slices.Clone(gone)}
-	needed := []string{keyID}
+	d := Done{KeyID: keyID, Etcds: slices.Clone(a.Etcds)}
+	if v.keyless {
+		d.KeyID, d.With = "", slices.Clone(providers)
+	}
+	for _, provider := range gone {
+		switch {
+		case !isLocal(provider):
+			d.Providers = append(d.Providers, provider)
+		case provider != Plain:
+			d.Keys = append(d.Keys, provider)
+		}
+	}
+	needed := []string{d.KeyID}
 	for _, c := range a.Counts {
-		if c.KeyID == keyID && slices.Contains(providers, c.Provider) {
-			d.Objects += c.Objects
+		if c.KeyID == d.KeyID && slices.Contains(providers, c.Provider) {
+			d.Objects += c.Objects - c.Canaries
 			continue
 		}
-		d.Otherwise += c.Objects
+		d.Otherwise += c.Objects - c.Canaries
 		if c.Objects > 0 && c.Provider == Unreadable {
-			d.Providers = nil
+			d.Providers, d.Keys = nil, nil
 		}
-		if c.Objects > 0 && c.Provider != "" && c.KeyID == "" && !v.lax.untold {
+		if c.Objects > 0 && c.Provider != "" && c.KeyID == "" && !isLocal(c.Provider) && !v.lax.untold {
 			d.Untold += c.Objects
 		}
 		if c.Objects > 0 && (!v.lax.elsewhere || slices.Contains(providers, c.Provider)) {

@@ -16,6 +16,8 @@ type view struct {
 	// located is that it was shown of which cluster this is: what is met there is to be
 	// remembered.
 	located bool
+	// keyless is that what is agreed on has no key_id.
+	keyless bool
 	// ask has the providers that a write is wanted with, by instance.
 	ask map[string][]string
 	now time.Time
@@ -62,8 +64,14 @@ func (v *view) note(r Reason, instance, detail string) {
 }
 
 // agree is the key_id that all expected instances have from healthy plugins, or
-// empty.
+// empty; of what has none, its names.
 func (v *view) agree(providers []string) string {
+	if v.keyless {
+		if v.found[missing] != nil || v.found[stale] != nil {
+			return ""
+		}
+		return list(providers)
+	}
 	for _, name := range v.expected {
 		i, usable := v.usable[name]
 		if !usable {
@@ -103,7 +111,9 @@ func (v *view) agree(providers []string) string {
 func (v *view) converged(providers []string, since time.Time) string {
 	keyID := v.agree(providers)
 	if keyID != "" {
-		v.proven(providers, keyID, since)
+		if !v.keyless {
+			v.proven(providers, keyID, since)
+		}
 		for _, name := range v.expected {
 			v.show(name, providers, since, v.lax.shown)
 		}
@@ -162,7 +172,7 @@ func (v *view) doubt(s Shown, i Instance, providers []string, since time.Time) s
 		switch told := i.Providers[provider].KeyID; {
 		case slices.Contains(s.Nothing, provider):
 		case !found:
-			return "nothing that it wrote with provider " + provider + " was found in etcd"
+			return "nothing that it wrote with " + list([]string{provider}) + " was found in etcd"
 		case keyID != told:
 			return fmt.Sprintf("what it wrote with provider %s was found under key_id %q, and it tells of %q", provider, keyID, told)
 		}

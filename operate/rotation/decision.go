@@ -78,8 +78,10 @@ type Migrate struct {
 // Goal names one migration. No two of a rotation are equal, not even when it
 // comes back to an earlier key_id.
 type Goal struct {
-	// KeyID is the hash of the key_id to rewrite to.
-	KeyID string `json:"keyID"`
+	// KeyID is the hash of the key_id to rewrite to, or the names of what has none, which
+	// Keyless says.
+	KeyID   string `json:"keyID"`
+	Keyless bool   `json:"keyless,omitempty"`
 	// Round counts the migrations of a rotation from 1.
 	Round int `json:"round"`
 }
@@ -94,12 +96,13 @@ type RunAudit struct {
 // after the last change. All of it is made from that count and from what all
 // apiservers tell now.
 type Done struct {
-	// KeyID is the hash of the key_id that all apiservers write under. Objects are
-	// stored under it by the providers of the rotation, and Otherwise are stored in
-	// some other way.
-	KeyID     string `json:"keyID"`
-	Objects   int64  `json:"objects"`
-	Otherwise int64  `json:"otherwise,omitempty"`
+	// KeyID is the hash of the key_id that all apiservers write under, and With are
+	// the providers that they write with if those have none. Objects are stored so,
+	// and Otherwise are stored in some other way.
+	KeyID     string   `json:"keyID,omitempty"`
+	With      []string `json:"with,omitempty"`
+	Objects   int64    `json:"objects"`
+	Otherwise int64    `json:"otherwise,omitempty"`
 	// Untold are those of the latter of which nobody can tell the key: KMS v1 stores
 	// none. While there are any no key_id is named as one that may go.
 	Untold int64 `json:"untold,omitempty"`
@@ -108,6 +111,8 @@ type Done struct {
 	// Providers are in no configuration, and nothing is stored with them: their
 	// plugins may be stopped.
 	Providers []string `json:"providers,omitempty"`
+	// Keys are in no configuration either: keys of files, by kind and name.
+	Keys []string `json:"keys,omitempty"`
 	// KeyIDs are the hashes of the key_ids that nothing in these etcds needs, by
 	// whatever provider, and that no apiserver names. They may be disabled once no
 	// backup of etcd that is kept needs them.
@@ -132,6 +137,9 @@ func (a Canary) String() string {
 
 // String is one line for people.
 func (a Migrate) String() string {
+	if a.Goal.Keyless {
+		return fmt.Sprintf("rewrite %s with %s (round %d)", list(a.Resources), a.Goal.KeyID, a.Goal.Round)
+	}
 	return fmt.Sprintf("rewrite %s under key_id %s of %s (round %d)", list(a.Resources), a.Goal.KeyID, list(a.Providers), a.Goal.Round)
 }
 
@@ -140,7 +148,7 @@ func (a RunAudit) String() string { return "count what " + list(a.Resources) + "
 
 // String is one line for people.
 func (a Done) String() string {
-	s := fmt.Sprintf("finished: %s under key_id %s, %d otherwise", objects(a.Objects), a.KeyID, a.Otherwise)
+	s := fmt.Sprintf("finished: %s %s, %d otherwise", objects(a.Objects), a.under(), a.Otherwise)
 	if len(a.Etcds) > 0 {
 		var etcds []string
 		for _, e := range a.Etcds {
@@ -151,6 +159,9 @@ func (a Done) String() string {
 	if len(a.Providers) > 0 {
 		s += "; the plugin of " + list(a.Providers) + " may be stopped"
 	}
+	if len(a.Keys) > 0 {
+		s += "; key " + list(a.Keys) + " may be destroyed once no backup needs it"
+	}
 	if len(a.KeyIDs) > 0 {
 		s += "; key_id " + list(a.KeyIDs) + " may be disabled once no backup needs it"
 	}
@@ -158,6 +169,17 @@ func (a Done) String() string {
 		s += fmt.Sprintf("; no key_id may be disabled, as it is not known which %s stored by KMS v1 need", objects(a.Untold))
 	}
 	return s
+}
+
+// under says what the objects are stored under.
+func (a Done) under() string {
+	switch {
+	case a.KeyID != "":
+		return "under key_id " + a.KeyID
+	case slices.Contains(a.With, Plain):
+		return "as plain text"
+	}
+	return "with " + list(a.With)
 }
 
 func objects(n int64) string {
@@ -260,5 +282,5 @@ func list(names []string) string {
 	if len(names) == 0 {
 		return "nothing"
 	}
-	return strings.Join(names, ", ")
+	return strings.ReplaceAll(strings.Join(names, ", "), Plain, "identity")
 }

@@ -1,6 +1,8 @@
 package rotation
 
 import (
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -128,8 +130,8 @@ type Audit struct {
 	// StartedAt is when the first object was looked at.
 	StartedAt time.Time `json:"startedAt"`
 	// Counts add up to all objects. What is stored in any other way than by a
-	// KMS provider is counted under an empty Provider, also what cannot be
-	// recognised.
+	// provider of the rotation or a KMS is counted under an empty Provider, also what
+	// cannot be recognised.
 	Counts []Count `json:"counts,omitempty"`
 	// Etcds are the clusters that were counted, each as a whole.
 	Etcds []Etcd `json:"etcds,omitempty"`
@@ -142,6 +144,24 @@ type Etcd struct {
 	Revision int64  `json:"revision"`
 }
 
+// Plain is the provider that encrypts nothing.
+const Plain = "identity:"
+
+// localKinds are those of the providers that are no KMS, of an EncryptionConfiguration.
+var localKinds = []string{"aescbc", "aesgcm", "secretbox", "identity"}
+
+// Local parts the name of a provider that is no KMS, as in aescbc:key1. The names of KMS
+// v2 have no ':', and those of v1 begin otherwise.
+func Local(provider string) (kind, key string, ok bool) {
+	kind, key, ok = strings.Cut(provider, ":")
+	return kind, key, ok && slices.Contains(localKinds, kind)
+}
+
+func isLocal(provider string) bool {
+	_, _, local := Local(provider)
+	return local
+}
+
 // Unreadable is the provider of a [Count] of what a KMS provider may have stored that
 // nobody can read: which, and under what key, is not known.
 const Unreadable = "(unreadable)"
@@ -149,8 +169,13 @@ const Unreadable = "(unreadable)"
 // Count is how many objects are stored alike.
 type Count struct {
 	Resource string `json:"resource"`
+	// Provider is the name of a KMS provider, or the kind and the name of a key in the
+	// file, as in aescbc:key1, or [Plain].
 	Provider string `json:"provider,omitempty"`
 	// KeyID is the hash of the key_id. It is empty of KMS v1, which stores none.
 	KeyID   string `json:"keyID,omitempty"`
 	Objects int64  `json:"objects"`
+	// Canaries are those of the objects that were written for the rotation alone, and
+	// are gone when it is over. A [Done] leaves them out.
+	Canaries int64 `json:"canaries,omitempty"`
 }

@@ -339,6 +339,22 @@ func TestAKeyOfAnotherProviderMayNotGo(t *testing.T) {
 	require.Equal(t, rotation.Done{KeyID: keyB, Objects: 3, Otherwise: 500, Etcds: counted, KeyIDs: []string{}}, done)
 }
 
+// Canaries are gone at the end, so they are none of the objects that it tells of; a count
+// has to have them all the same.
+func TestCanariesAreNoneOfTheObjectsAtTheEnd(t *testing.T) {
+	d := newOnePlugin(t, keyA)
+	d.proving(keyB)
+	d.audit(rotation.Count{Resource: "secrets", Provider: stored("secrets", keyB, 1).Provider, KeyID: keyB, Objects: 3, Canaries: 4})
+	require.Equal(t, []string{"miscounted"}, reasons(d.next(1)))
+	d = newOnePlugin(t, keyA)
+	d.proving(keyB)
+	d.audit(rotation.Count{Resource: "secrets", Provider: stored("secrets", keyB, 1).Provider, KeyID: keyB, Objects: 3, Canaries: 2}, rotation.Count{Resource: "others", Provider: "theirs", KeyID: "sha256:theirs", Objects: 5, Canaries: 1})
+	done, ok := d.next(1).Done()
+	require.True(t, ok)
+	require.EqualValues(t, 1, done.Objects)
+	require.EqualValues(t, 4, done.Otherwise)
+}
+
 func TestNothingIsSaidForGoodBeforeAllWereShownSinceTheCount(t *testing.T) {
 	d := newOnePlugin(t, keyA)
 	d.proving(keyB)

@@ -45,6 +45,10 @@ type State struct {
 	// Etcds are the ids of the etcd clusters in which something was found first that
 	// the apiservers wrote: those that the rotation is of.
 	Etcds []uint64 `json:"etcds,omitempty"`
+	// Cluster is the UID of the namespace kube-system that the apiservers tell, as etcd
+	// clusters may have one id. It is empty if they tell none, or if the rotation began
+	// with a program that did not ask. It is for who stores the state.
+	Cluster string `json:"cluster,omitempty"`
 }
 
 // Plan is what both kinds of rotation have to be told.
@@ -124,9 +128,9 @@ func (s State) Validate() error {
 	case s.Migration != nil && (s.Migration.Goal.KeyID == "" || s.Migration.Goal.Round != s.Round):
 		err = fmt.Errorf("the migration is for key_id %q in round %d, the rotation is in round %d", s.Migration.Goal.KeyID, s.Migration.Goal.Round, s.Round)
 	case s.TwoPlugins != nil:
-		err = errors.Join(s.Plan.validate(len(Stages)), s.TwoPlugins.validate(s.Migration != nil))
+		err = errors.Join(s.Plan.validate(len(Stages), slices.Contains(s.TwoPlugins.New, Plain)), s.TwoPlugins.validate(s.Migration != nil))
 	default:
-		err = errors.Join(s.Plan.validate(1), s.OnePlugin.validate(s.Migration))
+		err = errors.Join(s.Plan.validate(1, false), s.OnePlugin.validate(s.Migration))
 	}
 	if err != nil {
 		return fmt.Errorf("rotation state cannot be used: %w", err)
@@ -134,12 +138,18 @@ func (s State) Validate() error {
 	return nil
 }
 
-func (p Plan) validate(hashes int) error {
+// validate checks the plan of so many stages; plain is that identity is to write, which
+// may be there to read with from the beginning.
+func (p Plan) validate(hashes int, plain bool) error {
 	if len(p.Configs) == 0 {
 		return errors.New("no apiserver is expected: name all there are")
 	}
 	for name, configs := range p.Configs {
-		if name == "" || len(configs) != hashes || slices.Contains(configs, "") || len(unique(configs)) != hashes {
+		differ := len(unique(configs))
+		if plain && len(configs) == hashes && configs[Before.index()] == configs[Added.index()] {
+			differ++
+		}
+		if name == "" || len(configs) != hashes || slices.Contains(configs, "") || differ != hashes {
 			return fmt.Errorf("apiserver %q has the configuration hashes %q: it needs a name and %d that differ", name, configs, hashes)
 		}
 	}

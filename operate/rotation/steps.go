@@ -37,17 +37,28 @@ func (s State) Steps() []Planned {
 
 func (s State) stepsOfTwo() (all []Planned, now int) {
 	t := s.TwoPlugins
-	from, to, everywhere := strings.Join(t.Old, ", "), strings.Join(t.New, ", "), fmt.Sprintf("each of %s", list(s.Plan.instances()))
+	from, to, everywhere := list(t.Old), list(t.New), fmt.Sprintf("each of %s", list(s.Plan.instances()))
+	last := Planned{What: fmt.Sprintf("stop the plugin of %s, and disable its key when no backup of etcd needs it", from), Gate: "atrest retire says yes"}
+	switch {
+	case slices.Equal(t.Old, []string{Plain}):
+		last = Planned{What: "destroy the backups of etcd that have it as plain text", Gate: "they are gone"}
+	case !slices.ContainsFunc(t.Old, func(name string) bool { return !isLocal(name) }):
+		last = Planned{What: "destroy every copy of " + from + " when no backup of etcd needs it", Gate: "the backups are gone"}
+	}
+	gate := everywhere + " has that configuration in effect and one key_id from a healthy plugin"
+	if t.Keyless {
+		gate = everywhere + " has that configuration in effect"
+	}
 	return []Planned{
 		{What: fmt.Sprintf("add %s to the configuration as a provider that is read with", to),
-			Gate: everywhere + " has that configuration in effect and one key_id from a healthy plugin"},
+			Gate: gate},
 		{What: fmt.Sprintf("put %s in the place of %s: from now on it writes", to, from),
 			Gate: fmt.Sprintf("%s has that configuration in effect and was seen writing with it, for %s without a break", everywhere, time.Duration(s.Plan.Hold))},
 		{What: "rewrite the objects of " + list(s.Plan.Resources), Gate: "every one was rewritten, or is stored that way already"},
 		{What: "count what is stored", Gate: "nothing is stored under " + from},
 		{What: "remove " + from + " from the configuration", Gate: everywhere + " has that configuration in effect"},
 		{What: "count what is stored once more", Gate: "nothing is stored under " + from + ", or it comes back"},
-		{What: fmt.Sprintf("stop the plugin of %s, and disable its key when no backup of etcd needs it", from), Gate: "atrest retire says yes"},
+		last,
 	}, slices.Index(steps, t.Step)
 }
 

@@ -34,6 +34,9 @@ type TwoPlugins struct {
 	// where each resource has a provider of its own. Those are replaced together.
 	Old []string `json:"old"`
 	New []string `json:"new"`
+	// Keyless is that no apiserver tells a key_id of the new ones, as they are keys in
+	// its file, none at all, or KMS v1. What they write is what was shown.
+	Keyless bool `json:"keyless,omitempty"`
 	// Step is the one under way, since when.
 	Step  Step      `json:"step"`
 	Since time.Time `json:"since,omitzero"`
@@ -74,8 +77,9 @@ var steps = []Step{stepAdd, stepSwap, stepMigrate, stepProve, stepRemove, stepCo
 
 // NewTwoPlugins begins a rotation from the providers old to the providers new.
 func NewTwoPlugins(p Plan, old, new []string) (State, error) {
+	keyless := !slices.ContainsFunc(new, func(name string) bool { return !isLocal(name) })
 	s := State{Version: version, Plan: p.withDefaults(),
-		TwoPlugins: &TwoPlugins{Old: slices.Clone(old), New: slices.Clone(new), Step: stepAdd}}
+		TwoPlugins: &TwoPlugins{Old: slices.Clone(old), New: slices.Clone(new), Keyless: keyless, Step: stepAdd}}
 	return s, s.Validate()
 }
 
@@ -95,6 +99,9 @@ func (t *TwoPlugins) validate(migrating bool) error {
 	return errors.Join(namesOf("old provider", t.Old), namesOf("new provider", t.New))
 }
 
+// Begun reports whether the new one may have been written with.
+func (t *TwoPlugins) Begun() bool { return t.Step != stepAdd }
+
 // reopen has a rotation that is done prove itself again.
 func (t *TwoPlugins) reopen(now time.Time) {
 	t.Step, t.Since, t.Finished = stepConfirm, now, true
@@ -102,6 +109,7 @@ func (t *TwoPlugins) reopen(now time.Time) {
 
 func (s *State) nextOfTwo(o Observation, v *view) Decision {
 	t := s.TwoPlugins
+	v.keyless = t.Keyless
 	at := v.stages(s.Plan)
 	if t.Step == stepDone {
 		t.reopen(v.now)
@@ -263,7 +271,7 @@ func (v *view) stages(p Plan) map[string]int {
 		if !usable {
 			continue
 		}
-		stage := slices.Index(p.Configs[name], i.ConfigHash)
+		stage := lastIndex(p.Configs[name], i.ConfigHash)
 		switch {
 		case i.ConfigHash == "":
 			v.note(missing, name, "tells no hash of its configuration")
@@ -274,6 +282,16 @@ func (v *view) stages(p Plan) map[string]int {
 		}
 	}
 	return at
+}
+
+// lastIndex is the last place of a hash: what is read with already need not be added.
+func lastIndex(hashes []string, hash string) int {
+	for i, h := range slices.Backward(hashes) {
+		if h == hash {
+			return i
+		}
+	}
+	return -1
 }
 
 // push asks for a stage wherever another is in effect, but only while every

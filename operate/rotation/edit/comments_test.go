@@ -89,8 +89,8 @@ func TestNoCommentOfANeighbourIsLost(t *testing.T) {
 			made func([]byte) ([]byte, error)
 			gone []string
 		}{
-			{"added", func(file []byte) ([]byte, error) { return addReader(file, "old", plugin) }, nil},
-			{"swapped", func(file []byte) ([]byte, error) { return swap(file, "old", "new") }, nil},
+			{"added", func(file []byte) ([]byte, error) { return add(file, "old", plugin) }, nil},
+			{"swapped", func(file []byte) ([]byte, error) { return exchanged(file, "old", "new") }, nil},
 			{"removed", func(file []byte) ([]byte, error) { return remove(file, "old") },
 				[]string{"# This configuration does not provide data confidentiality.", "# trailing"}},
 		} {
@@ -144,7 +144,7 @@ func TestACommentThatCannotBeKeptIsARefusal(t *testing.T) {
 		"line 3": "# the same\nresources:\n- providers: [ # the same\n  {kms: {name: old}}, {identity: {}}]\n",
 	} {
 		for what, change := range map[string]func([]byte) ([]byte, error){
-			"add":    func(file []byte) ([]byte, error) { return addReader(file, "old", plugin) },
+			"add":    func(file []byte) ([]byte, error) { return add(file, "old", plugin) },
 			"remove": func(file []byte) ([]byte, error) { return remove(file, "old") },
 		} {
 			_, err := change([]byte(file))
@@ -156,7 +156,7 @@ func TestACommentThatCannotBeKeptIsARefusal(t *testing.T) {
 }
 
 func TestFlowStyleThatIsNotJSONStaysAsItIs(t *testing.T) {
-	out, err := addReader([]byte("{resources: [\n  # of the platform team\n  {resources: [secrets], providers: [{kms: {name: old}}]}]}"), "old", Plugin{Name: "new", Endpoint: "unix:///n.sock"})
+	out, err := add([]byte("{resources: [\n  # of the platform team\n  {resources: [secrets], providers: [{kms: {name: old}}]}]}"), "old", Provider{Name: "new", Endpoint: "unix:///n.sock"})
 	require.NoError(t, err)
 	require.Equal(t, `{resources: [
     # of the platform team

@@ -1,6 +1,6 @@
-// Package edit makes the three changes that a rotation with two KMS plugins
-// makes to a file with an EncryptionConfiguration: the new provider is added, the two
-// are swapped, and the old one is removed.
+// Package edit makes the three changes that a move from one provider to another makes
+// to a file with an EncryptionConfiguration: the new provider is added, the two are
+// swapped, and the old one is removed.
 //
 // A file comes in as bytes and goes out as bytes, and nothing is read or
 // written. YAML stays YAML with its comments, except that those of a provider go
@@ -22,78 +22,214 @@ import (
 	"io"
 	"reflect"
 	"slices"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
-// Plugin is a KMS v2 provider to be added.
-type Plugin struct {
-	// Name becomes part of every value that the provider stores. No other
-	// provider may have it, and none may ever have had it with another key.
-	Name string
-	// Endpoint is as in unix:///path/to/the.sock.
-	Endpoint string
-	// Timeout bounds a call; the default of kube-apiserver if it is zero.
-	Timeout time.Duration
-}
-
-// addReader adds the plugin p wherever the provider old is, as the last one that
-// is read with before identity. If old is used by several entries of the file
-// there is an error, since the names of providers have to be unique: give each
-// entry a provider of its own first.
-func addReader(file []byte, old string, p Plugin) ([]byte, error) {
-	if p.Name == "" || p.Endpoint == "" || p.Timeout < 0 {
-		return nil, fmt.Errorf("provider %q cannot be added: it needs a name, an endpoint and no negative timeout", p.Name)
+// addReader adds what is to be written with wherever the old one is, as the last one
+// that is read with before identity: a key beside one of its kind, in the same
+// provider. If an old KMS provider is used by several entries of the file there is an
+// error, since the names of KMS providers have to be unique: give each entry a provider
+// of its own first. An entry that is read with it already stays as it is, if that is
+// identity.
+func addReader(file []byte, r Replacement) ([]byte, error) {
+	if err := r.New.check(); err != nil {
+		return nil, err
 	}
 	return change(file, func(d *document) error {
-		if len(d.find(p.Name)) > 0 {
-			return fmt.Errorf("provider %q is there already: give the new one a name that was never used", p.Name)
-		}
-		at, err := d.only(old)
+		places, err := r.leaving(d)
 		if err != nil {
 			return err
 		}
-		d.insert(at.entry, d.lastReader(at), p)
+		for _, at := range places {
+			_, there := d.in(at.entry, r.New.Name)
+			if there && r.New.Name == rotation.Plain {
+				continue
+			}
+			if there || !isKey(r.New.Name) && r.New.Name != rotation.Plain && len(d.find(r.New.Name)) > 0 {
+				return fmt.Errorf("provider %q is there already: give the new one a name that was never used", r.New.Name)
+			}
+			if err := d.add(at, r.New); err != nil {
+				return err
+			}
+		}
 		return nil
 	})
 }
 
-// swap exchanges the places of the providers old and new. Where old was the
-// first one and wrote, new does.
-func swap(file []byte, old, new string) ([]byte, error) {
-	return change(file, func(d *document) error {
-		from, err := d.only(old)
+// leaving are the places of the old one where it writes, and of a KMS provider the one
+// place that it has.
+func (r Replacement) leaving(d *document) ([]place, error) {
+	if kind, _ := kindIn(r.Old); kind == "kms" {
+		at, err := d.only(r.Old)
+		return []place{at}, err
+	}
+	all := slices.DeleteFunc(d.find(r.Old), func(at place) bool { return !at.writes() || r.Entry > 0 && at.entry != r.Entry-1 })
+	if len(all) == 0 {
+		return nil, fmt.Errorf("nothing is written with %q", r.Old)
+	}
+	return all, nil
+}
+
+// add puts a provider or a key behind those that are read with.
+func (d *document) add(old place, p Provider) error {
+	kind, _ := kindIn(p.Name)
+	if with, _ := kindIn(d.nameAt(old)); isKey(p.Name) && with == kind {
+		keys, err := d.listOf(old)
 		if err != nil {
 			return err
 		}
-		to, err := d.only(new)
-		if err != nil {
-			return err
-		}
-		if from.entry != to.entry {
-			return fmt.Errorf("providers %q and %q are for different resources (%s and %s): they can only replace each other in one entry", old, new, from, to)
-		}
-		d.exchange(from.entry, from.provider, to.provider)
+		node, value := p.item(true)
+		keys.insert(len(keys.values), node, value)
 		return nil
+	}
+	old.key = -1
+	providers, err := d.listOf(old)
+	if err != nil {
+		return err
+	}
+	node, value := p.item(false)
+	providers.insert(d.lastReader(old), node, value)
+	return nil
+}
+
+// swap exchanges the places of the old one and the new one, in every entry that has
+// both. Where the old one was the first one and wrote, the new one does.
+func swap(file []byte, r Replacement) ([]byte, error) {
+	return change(file, func(d *document) error {
+		return d.each(r, func(from, to place) error {
+			if from.provider != to.provider { // not two keys of one provider
+				from.key, to.key = -1, -1
+			}
+			l, err := d.listOf(from)
+			if err != nil {
+				return err
+			}
+			if from.key >= 0 {
+				l.exchange(from.key, to.key)
+			} else {
+				l.exchange(from.provider, to.provider)
+			}
+			return nil
+		})
 	})
 }
 
-// remove takes a provider away. The last one of an entry cannot be.
-func remove(file []byte, name string) ([]byte, error) {
-	return change(file, func(d *document) error {
-		at, err := d.only(name)
-		if err != nil {
-			return err
+// swapBack is swap where the new one writes: else it was never swapped.
+func swapBack(file []byte, r Replacement) ([]byte, error) {
+	d, err := parse(file)
+	if err != nil {
+		return nil, err
+	}
+	err = d.each(r, func(_, to place) error {
+		if !to.writes() {
+			return fmt.Errorf("%q does not write in it (%s)", r.New.Name, to)
 		}
-		if len(d.providers(at.entry).Content) == 1 {
-			return fmt.Errorf("provider %q is the only one of its entry (%s): its resources could no longer be stored", name, at)
-		}
-		d.remove(at.entry, at.provider)
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	return swap(file, r)
+}
+
+// each does something for all entries that have the old one and the new one.
+func (d *document) each(r Replacement, do func(from, to place) error) error {
+	for _, name := range []string{r.Old, r.New.Name} {
+		if kind, _ := kindIn(name); kind == "kms" {
+			if _, err := d.only(name); err != nil {
+				return err
+			}
+		}
+	}
+	found := d.find(r.Old)
+	some := false
+	for _, from := range found {
+		to, both := d.in(from.entry, r.New.Name)
+		if !both || r.Entry > 0 && from.entry != r.Entry-1 {
+			continue
+		}
+		some = true
+		if err := do(from, to); err != nil {
+			return err
+		}
+	}
+	switch to := d.find(r.New.Name); {
+	case some:
+		return nil
+	case len(found) == 0 || len(to) == 0:
+		return fmt.Errorf("there is no entry with both %q and %q", r.Old, r.New.Name)
+	default:
+		return fmt.Errorf("providers %q and %q are for different resources (%s and %s): they can only replace each other in one entry", r.Old, r.New.Name, found[0], to[0])
+	}
+}
+
+// removeOld takes the old one away, with all its keys, where the new one writes.
+func removeOld(file []byte, r Replacement) ([]byte, error) {
+	return change(file, func(d *document) error {
+		return d.each(r, func(from, to place) error {
+			if from.provider == to.provider {
+				for _, name := range append(slices.Clone(r.With), r.Old) {
+					if at, there := d.in(from.entry, name); there && at.provider == to.provider {
+						if err := d.remove(at); err != nil {
+							return err
+						}
+					}
+				}
+				return nil
+			}
+			if err := d.goesWhole(from, r); err != nil {
+				return err
+			}
+			from.key = -1
+			return d.remove(from)
+		})
+	})
+}
+
+// goesWhole is an error if the provider at a place has a key that is not to go.
+func (d *document) goesWhole(at place, r Replacement) error {
+	for _, name := range d.namesAt(at) {
+		if name != r.Old && !slices.Contains(r.With, name) {
+			return fmt.Errorf("the provider at %s has a key more than it had: put the file back as it was", at)
+		}
+	}
+	return nil
+}
+
+// removeNew takes the new one away again.
+func removeNew(file []byte, r Replacement) ([]byte, error) {
+	return change(file, func(d *document) error {
+		return d.each(r, func(from, to place) error {
+			if r.New.Name == rotation.Plain { // it may have been there before
+				return nil
+			}
+			if from.provider != to.provider {
+				to.key = -1
+			}
+			return d.remove(to)
+		})
+	})
+}
+
+// remove takes away what is at a place. The last one of a list cannot be.
+func (d *document) remove(at place) error {
+	l, err := d.listOf(at)
+	if err != nil {
+		return err
+	}
+	i := at.provider
+	if at.key >= 0 {
+		i = at.key
+	}
+	if len(l.values) == 1 {
+		return fmt.Errorf("%q is the only one of its entry (%s): its resources could no longer be stored", d.nameAt(at), at)
+	}
+	d.gone = append(d.gone, l.remove(i)...)
+	return nil
 }
 
 // change edits a file and proves that nothing else became of it.
@@ -192,38 +328,30 @@ func (d *document) encode() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// place is where a provider is.
-type place struct{ entry, provider int }
-
-// String is the place as errors about a configuration name it.
-func (p place) String() string {
-	return fmt.Sprintf("resources[%d].providers[%d]", p.entry, p.provider)
+// nameAt is the name of what is at a place.
+func (d *document) nameAt(at place) string {
+	names := d.namesAt(at)
+	return names[max(at.key, 0)]
 }
 
-// find lists the places of the KMS provider of that name.
-func (d *document) find(name string) []place {
-	var all []place
-	for i := range d.meant["resources"].([]any) {
-		for j, provider := range d.values(i) {
-			if kms, ok := kindOf(provider, "kms").(map[string]any); ok && kms["name"] == name {
-				all = append(all, place{i, j})
-			}
+// namesAt are the names of the provider at a place, or of all its keys; at least one.
+func (d *document) namesAt(at place) (all []string) {
+	provider, _ := d.values(at.entry)[at.provider].(map[string]any)
+	for kind, of := range provider {
+		settings, _ := of.(map[string]any)
+		keys, _ := settings["keys"].([]any)
+		for _, key := range keys {
+			key, _ := key.(map[string]any)
+			all = append(all, fmt.Sprintf("%s:%v", kind, key["name"]))
+		}
+		if kind == "kms" {
+			all = append(all, fmt.Sprint(settings["name"]))
 		}
 	}
-	return all
-}
-
-// only is the one place of a provider.
-func (d *document) only(name string) (place, error) {
-	switch all := d.find(name); len(all) {
-	case 0:
-		return place{}, fmt.Errorf("there is no KMS provider %q: name one that the file has", name)
-	case 1:
-		return all[0], nil
-	default:
-		return place{}, fmt.Errorf("provider %q is in %d places (%s, %s): names have to be unique, join the entries or rename one that has stored nothing",
-			name, len(all), all[0], all[1])
+	if len(all) == 0 {
+		return []string{rotation.Plain}
 	}
+	return all
 }
 
 // lastReader is the index for a provider that is to be read with after those
@@ -240,11 +368,6 @@ func (d *document) lastReader(old place) int {
 	return len(providers)
 }
 
-func kindOf(provider any, kind string) any {
-	p, _ := provider.(map[string]any)
-	return p[kind]
-}
-
 // values are the providers of an entry, as plain values.
 func (d *document) values(entry int) []any {
 	return d.meant["resources"].([]any)[entry].(map[string]any)["providers"].([]any)
@@ -257,29 +380,4 @@ func (d *document) setValues(entry int, providers []any) {
 // providers is the same as values, as a node; nil if there is none.
 func (d *document) providers(entry int) *yaml.Node {
 	return field(field(d.root.Content[0], "resources").Content[entry], "providers")
-}
-
-func (d *document) insert(entry, at int, p Plugin) {
-	kms := map[string]any{"apiVersion": "v2", "name": p.Name, "endpoint": p.Endpoint}
-	fields := []string{"apiVersion", "v2", "name", p.Name, "endpoint", p.Endpoint}
-	if p.Timeout > 0 {
-		kms["timeout"] = p.Timeout.String()
-		fields = append(fields, "timeout", p.Timeout.String())
-	}
-	list := d.providers(entry)
-	list.Content = slices.Insert(list.Content, at, mapping(text("kms"), mapping(texts(fields)...)))
-	d.setValues(entry, slices.Insert(d.values(entry), at, any(map[string]any{"kms": kms})))
-}
-
-func (d *document) exchange(entry, i, j int) {
-	for _, list := range []any{d.providers(entry).Content, d.values(entry)} {
-		reflect.Swapper(list)(i, j)
-	}
-}
-
-func (d *document) remove(entry, i int) {
-	list := d.providers(entry)
-	d.gone = withoutComments(list.Content, i)
-	list.Content = slices.Delete(list.Content, i, i+1)
-	d.setValues(entry, slices.Delete(d.values(entry), i, i+1))
 }

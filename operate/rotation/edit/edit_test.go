@@ -115,13 +115,31 @@ resources:
     providers: [{identity: {}}]
 `
 
-var plugin = Plugin{Name: "new", Endpoint: "unix:///run/kms/new.sock", Timeout: 5 * time.Second}
+func add(file []byte, old string, p Provider) ([]byte, error) {
+	return addReader(file, Replacement{Old: old, New: p})
+}
+
+func exchanged(file []byte, old, new string) ([]byte, error) {
+	return swap(file, Replacement{Old: old, New: Provider{Name: new}})
+}
+
+func remove(file []byte, name string) ([]byte, error) {
+	return change(file, func(d *document) error {
+		at, err := d.only(name)
+		if err != nil {
+			return err
+		}
+		return d.remove(at)
+	})
+}
+
+var plugin = Provider{Name: "new", Endpoint: "unix:///run/kms/new.sock", Timeout: 5 * time.Second}
 
 func TestTheThreeChangesOfARotationKeepAllElse(t *testing.T) {
-	file, err := addReader([]byte(before), "old", plugin)
+	file, err := add([]byte(before), "old", plugin)
 	require.NoError(t, err)
 	require.Equal(t, added, string(file))
-	file, err = swap(file, "old", "new")
+	file, err = exchanged(file, "old", "new")
 	require.NoError(t, err)
 	require.Equal(t, swapped, string(file))
 	file, err = remove(file, "old")
@@ -130,16 +148,16 @@ func TestTheThreeChangesOfARotationKeepAllElse(t *testing.T) {
 }
 
 func TestWithoutIdentityTheReaderIsLast(t *testing.T) {
-	file, err := addReader([]byte("resources: [{resources: [secrets], providers: [{identity: {}}, {kms: {name: old}}]}]"), "old", plugin)
+	file, err := add([]byte("resources: [{resources: [secrets], providers: [{identity: {}}, {kms: {name: old}}]}]"), "old", plugin)
 	require.NoError(t, err)
 	require.Equal(t, "resources: [{resources: [secrets], providers: [{identity: {}}, {kms: {name: old}}, "+
 		"{kms: {apiVersion: v2, name: new, endpoint: 'unix:///run/kms/new.sock', timeout: 5s}}]}]\n", string(file))
 }
 
 func TestJSONStaysJSON(t *testing.T) {
-	file, err := addReader([]byte(`{"kind": "EncryptionConfiguration", "resources": [{"resources": ["secrets"],
+	file, err := add([]byte(`{"kind": "EncryptionConfiguration", "resources": [{"resources": ["secrets"],
 		"providers": [{"kms": {"name": "old", "cachesize": 1000, "note": "\u00e9\"<\n"}}, {"identity": {}}]}]}`), "old",
-		Plugin{Name: "new", Endpoint: "unix:///n.sock"})
+		Provider{Name: "new", Endpoint: "unix:///n.sock"})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"kind": "EncryptionConfiguration", "resources": [{"resources": ["secrets"],
 		"providers": [{"kms": {"name": "old", "cachesize": 1000, "note": "é\"<\n"}},
@@ -148,9 +166,9 @@ func TestJSONStaysJSON(t *testing.T) {
 
 func TestNamesThatLookLikeSomethingElseStayStrings(t *testing.T) {
 	for _, name := range []string{"2026", "true", "0x10", "null", "a: b", "- x", "é", "#"} {
-		file, err := addReader([]byte(before), "old", Plugin{Name: name, Endpoint: "unix:///n.sock"})
+		file, err := add([]byte(before), "old", Provider{Name: name, Endpoint: "unix:///n.sock"})
 		require.NoError(t, err, name)
-		file, err = swap(file, "old", name)
+		file, err = exchanged(file, "old", name)
 		require.NoError(t, err, name)
 		_, err = remove(file, name)
 		require.NoError(t, err, name)
@@ -158,9 +176,12 @@ func TestNamesThatLookLikeSomethingElseStayStrings(t *testing.T) {
 }
 
 func TestWhatCannotBeChangedIsRefused(t *testing.T) {
-	add := func(file, old string) error { _, err := addReader([]byte(file), old, plugin); return err }
+	add := func(file, old string) error {
+		_, err := addReader([]byte(file), Replacement{Old: old, New: plugin})
+		return err
+	}
 	two := strings.Replace(before, "[{identity: {}}]", "[{kms: {name: old}}, {kms: {name: other}}]", 1)
-	swap := func(file, old, new string) error { _, err := swap([]byte(file), old, new); return err }
+	swap := func(file, old, new string) error { _, err := exchanged([]byte(file), old, new); return err }
 	remove := func(file, name string) error { _, err := remove([]byte(file), name); return err }
 	for want, err := range map[string]error{
 		`there is no KMS provider "mold"`:                                                   add(before, "mold"),
@@ -181,8 +202,8 @@ func TestWhatCannotBeChangedIsRefused(t *testing.T) {
 
 func TestOnlyAProviderThatIsThereIsExchangedOrRemoved(t *testing.T) {
 	for _, err := range []error{
-		second(swap([]byte(added), "mold", "new")),
-		second(swap([]byte(added), "old", "mold")),
+		second(exchanged([]byte(added), "mold", "new")),
+		second(exchanged([]byte(added), "old", "mold")),
 		second(remove([]byte(added), "mold")),
 	} {
 		require.ErrorContains(t, err, `encryption configuration: there is no KMS provider "mold": name one that the file has`)
@@ -197,23 +218,23 @@ func TestWhatIsNoListOfProvidersIsRefused(t *testing.T) {
 		"resources: [&a {providers: [{kms: {name: old}}]}, *a]", "a: &a [{providers: [{kms: {name: old}}]}]\nresources: *a",
 		"a: &a [{kms: {name: old}}]\nresources: [{providers: *a}]", "resources: [{<<: {providers: [{kms: {name: old}}]}}]",
 	} {
-		_, err := addReader([]byte(file), "old", plugin)
+		_, err := add([]byte(file), "old", plugin)
 		require.ErrorIs(t, err, errNoConfiguration, file)
 	}
 	// A provider that says nothing is for others to refuse.
-	_, err := addReader([]byte("resources: [{providers: [null, a, {kms: a}, {kms: {name: 7}}, {kms: {name: old}}]}]"), "old", plugin)
+	_, err := add([]byte("resources: [{providers: [null, a, {kms: a}, {kms: {name: 7}}, {kms: {name: old}}]}]"), "old", plugin)
 	require.NoError(t, err)
 }
 
 func TestAPluginNeedsANameAnEndpointAndNoNegativeTimeout(t *testing.T) {
-	for _, p := range []Plugin{{Endpoint: "unix:///n"}, {Name: "n"}, {Name: "n", Endpoint: "unix:///n", Timeout: -1}} {
-		_, err := addReader([]byte(before), "old", p)
+	for _, p := range []Provider{{Endpoint: "unix:///n"}, {Name: "n"}, {Name: "n", Endpoint: "unix:///n", Timeout: -1}} {
+		_, err := add([]byte(before), "old", p)
 		require.ErrorContains(t, err, "it needs a name, an endpoint and no negative timeout")
 	}
-	out, err := addReader([]byte(before), "old", Plugin{Name: "n", Endpoint: "unix:///n", Timeout: 1})
+	out, err := add([]byte(before), "old", Provider{Name: "n", Endpoint: "unix:///n", Timeout: 1})
 	require.NoError(t, err)
 	require.Contains(t, string(out), "timeout: 1ns")
-	out, err = addReader([]byte(before), "old", Plugin{Name: "n", Endpoint: "unix:///n"})
+	out, err = add([]byte(before), "old", Provider{Name: "n", Endpoint: "unix:///n"})
 	require.NoError(t, err)
 	require.Equal(t, 1, strings.Count(string(out), "timeout:"))
 }
@@ -276,18 +297,18 @@ func FuzzChanges(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		one, err := addReader(file, "old", plugin)
+		one, err := add(file, "old", plugin)
 		if err != nil {
 			return
 		}
-		again, err := addReader(file, "old", plugin)
+		again, err := add(file, "old", plugin)
 		require.NoError(t, err)
 		require.Equal(t, one, again)
-		two, err := swap(one, "old", "new")
+		two, err := exchanged(one, "old", "new")
 		if lost(t, err) {
 			return
 		}
-		back, err := swap(two, "old", "new")
+		back, err := exchanged(two, "old", "new")
 		if !lost(t, err) && string(back) != string(one) { // comments may have moved
 			_, err = remove(back, "new")
 			lost(t, err)
@@ -320,8 +341,8 @@ func TestProvidersOfSeveralEntriesAreReplacedTogether(t *testing.T) {
 	file := "resources:\n- {resources: [secrets], providers: [{kms: {name: 1_secrets}}, {identity: {}}]}\n" +
 		"- {resources: [configmaps], providers: [{kms: {name: 1_configmaps}}, {identity: {}}]}\n"
 	end, err := Advance([]byte(file), rotation.Before, rotation.Removed,
-		Replacement{Old: "1_secrets", New: Plugin{Name: "2_secrets", Endpoint: "unix:///2"}},
-		Replacement{Old: "1_configmaps", New: Plugin{Name: "2_configmaps", Endpoint: "unix:///2"}})
+		Replacement{Old: "1_secrets", New: Provider{Name: "2_secrets", Endpoint: "unix:///2"}},
+		Replacement{Old: "1_configmaps", New: Provider{Name: "2_configmaps", Endpoint: "unix:///2"}})
 	require.NoError(t, err)
 	require.NotContains(t, string(end), "1_")
 	require.Contains(t, string(end), "name: 2_secrets")
@@ -332,8 +353,8 @@ func TestAFileLeadsBackToWhereItCameFrom(t *testing.T) {
 	file := "resources:\n- {resources: [secrets], providers: [{kms: {name: 1_secrets}}, {identity: {}}]}\n" +
 		"- {resources: [configmaps], providers: [{kms: {name: 1_configmaps}}]}\n"
 	all := []Replacement{
-		{Old: "1_secrets", New: Plugin{Name: "2_secrets", Endpoint: "unix:///2"}},
-		{Old: "1_configmaps", New: Plugin{Name: "2_configmaps", Endpoint: "unix:///2"}}}
+		{Old: "1_secrets", New: Provider{Name: "2_secrets", Endpoint: "unix:///2"}},
+		{Old: "1_configmaps", New: Provider{Name: "2_configmaps", Endpoint: "unix:///2"}}}
 	for _, from := range []rotation.Stage{rotation.Before, rotation.Added, rotation.Swapped} {
 		later, err := Advance([]byte(file), rotation.Before, from, all...)
 		require.NoError(t, err)
@@ -357,7 +378,7 @@ func TestAFileLeadsBackToWhereItCameFrom(t *testing.T) {
 func TestAProviderMayBeCalledYes(t *testing.T) {
 	for _, name := range []string{"yes", "On", "n", "null", "1", "1e3", "0x1", "~"} {
 		out, err := Advance([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n"+
-			"  - kms: {apiVersion: v2, name: old, endpoint: 'unix:///o.sock'}\n"), rotation.Before, rotation.Removed, Replacement{Old: "old", New: Plugin{Name: name, Endpoint: "unix:///n.sock"}})
+			"  - kms: {apiVersion: v2, name: old, endpoint: 'unix:///o.sock'}\n"), rotation.Before, rotation.Removed, Replacement{Old: "old", New: Provider{Name: name, Endpoint: "unix:///n.sock"}})
 		require.NoError(t, err)
 		c, err := config.Parse(out, config.Options{})
 		require.NoError(t, err, name)

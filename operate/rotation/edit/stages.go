@@ -8,10 +8,16 @@ import (
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
-// Replacement is a provider and the one that takes its place.
+// Replacement is a provider or key and what takes its place.
 type Replacement struct {
-	Old string
-	New Plugin
+	// Old is a name as [Provider] has it, and With are further keys of the same
+	// provider, which go with it.
+	Old  string
+	With []string
+	New  Provider
+	// Entry, if it is not 0, is the one of the file, counted from 1, that it is for.
+	// Else it is for all that Old writes.
+	Entry int
 }
 
 // Advance makes the file of a later stage of a rotation from that of an earlier
@@ -44,10 +50,10 @@ func Retreat(file []byte, from rotation.Stage, all ...Replacement) ([]byte, erro
 			var err error
 			switch at {
 			case rotation.Added:
-				file, err = remove(file, r.New.Name)
+				file, err = removeNew(file, r)
 			case rotation.Swapped:
 				to = rotation.Added
-				file, err = swap(file, r.Old, r.New.Name)
+				file, err = swapBack(file, r)
 			default:
 				err = fmt.Errorf("encryption configuration: there is no way back from stage %q", at)
 			}
@@ -64,11 +70,11 @@ func Retreat(file []byte, from rotation.Stage, all ...Replacement) ([]byte, erro
 func (r Replacement) enter(file []byte, stage rotation.Stage) ([]byte, error) {
 	switch stage {
 	case rotation.Added:
-		return addReader(file, r.Old, r.New)
+		return addReader(file, r)
 	case rotation.Swapped:
-		return swap(file, r.Old, r.New.Name)
+		return swap(file, r)
 	default:
-		return remove(file, r.Old)
+		return removeOld(file, r)
 	}
 }
 

@@ -1,0 +1,99 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+
+	"github.com/kube-atrest/atrest/internal/kubeapi"
+)
+
+// Own is [Cluster.Resources] without what aggregated apiservers serve, which keep their
+// objects where they like, and may be away.
+func (c *Cluster) Own(ctx context.Context) ([]schema.GroupResource, error) {
+	services, err := c.services(ctx)
+	if err != nil {
+		return nil, err
+	}
+	aggregated := map[schema.GroupVersion]bool{}
+	for _, s := range services {
+		aggregated[schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}] = s.Spec.Service != nil
+	}
+	served, err := c.Resources(ctx)
+	var failed *discovery.ErrGroupDiscoveryFailed
+	if errors.As(err, &failed) && !slices.ContainsFunc(slices.Collect(maps.Keys(failed.Groups)), func(v schema.GroupVersion) bool { return !aggregated[v] }) {
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var own []schema.GroupResource
+	for _, r := range served {
+		if !aggregated[r.GroupVersion()] {
+			own = append(own, r.GroupResource())
+		}
+	}
+	return own, nil
+}
+
+// Aggregated is an aggregated apiserver: the namespace and the name of the Service that
+// leads to it, and the API groups that it serves.
+type Aggregated struct {
+	Service string
+	Groups  []string
+}
+
+// Aggregated are those that there are, in the order of their names.
+func (c *Cluster) Aggregated(ctx context.Context) ([]Aggregated, error) {
+	services, err := c.services(ctx)
+	if err != nil {
+		return nil, err
+	}
+	groups := map[string][]string{}
+	for _, s := range services {
+		if s.Spec.Service == nil {
+			continue
+		}
+		name := s.Spec.Service.Namespace + "/" + s.Spec.Service.Name
+		if !slices.Contains(groups[name], s.Spec.Group) {
+			groups[name] = append(groups[name], s.Spec.Group)
+		}
+	}
+	var all []Aggregated
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		slices.Sort(groups[name])
+		all = append(all, Aggregated{name, groups[name]})
+	}
+	return all, nil
+}
+
+// service is an APIService, which says who serves a version of an API: this apiserver, if
+// it has no Service.
+type service struct {
+	Spec struct {
+		Group   string `json:"group"`
+		Version string `json:"version"`
+		Service *struct {
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+		} `json:"service"`
+	} `json:"spec"`
+}
+
+func (c *Cluster) services(ctx context.Context) ([]service, error) {
+	var all struct {
+		Items []service `json:"items"`
+	}
+	err := c.api.Ask(ctx, kubeapi.Request{Method: http.MethodGet, Path: []string{"apis", "apiregistration.k8s.io", "v1", "apiservices"}}, &all)
+	if err != nil && !apierrors.IsNotFound(err) { // there are none
+		return nil, fmt.Errorf("which APIs are of aggregated apiservers is not known: %w: the user needs the verb list for apiservices (apiregistration.k8s.io)", err)
+	}
+	return all.Items, nil
+}

@@ -1,0 +1,266 @@
+package rollout
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/operate/rotation"
+	"github.com/kube-atrest/atrest/operate/rotation/edit"
+)
+
+// Target is what a cluster is to be written with, from whatever writes now.
+type Target struct {
+	// Kind is any but [config.KMSv1] and [config.KMSv2] for a new key in the files, or
+	// for none at all.
+	Kind config.Kind
+	// Plugins are, for KMS, the new providers of an apiserver: one, or where several
+	// entries of its file are moved, one for each.
+	Plugins func(apiserver string) []edit.Provider
+	// Now is what a new key is named by.
+	Now time.Time
+}
+
+// ErrAlready says that everything is written with the target.
+var ErrAlready = errors.New("everything is written with it already")
+
+// keySize is that of a new key, in bytes: AES-256, and all that secretbox takes.
+const keySize = 32
+
+// Move is the move there from what the files say. What has begun in the folder goes on,
+// with the key that is in the files. Nothing is written.
+func (t Target) Move(ctx context.Context, files Files, apiservers []string, folder *Folder) (Move, error) {
+	s, _, err := folder.load()
+	if err != nil {
+		return Move{}, err
+	}
+	found := map[string][]byte{}
+	for _, apiserver := range apiservers {
+		file, err := files.Read(ctx, apiserver)
+		if err != nil {
+			return Move{}, fmt.Errorf("configuration of %s: %w", apiserver, err)
+		}
+		if whole := folder.copies().whole(apiserver, s.Plan.Configs[apiserver], file); whole != nil {
+			file = whole
+		}
+		if _, err := config.Parse(file, config.Options{KMSv1: true, Reload: true, File: "configuration of " + apiserver}); err != nil {
+			return Move{}, err
+		}
+		found[apiserver] = file
+	}
+	if s.TwoPlugins != nil {
+		if m, ok, err := t.goOn(found, s, folder); ok || err != nil {
+			return m, err
+		}
+	}
+	return t.begin(found)
+}
+
+// begin plans a move that has not begun.
+func (t Target) begin(files map[string][]byte) (Move, error) {
+	entries := map[string][]edit.Entry{}
+	encrypted := false
+	for _, apiserver := range slices.Sorted(maps.Keys(files)) {
+		all, err := edit.Entries(files[apiserver])
+		if err != nil {
+			return Move{}, fmt.Errorf("configuration of %s: %w", apiserver, err)
+		}
+		entries[apiserver] = all
+		encrypted = encrypted || slices.ContainsFunc(all, func(e edit.Entry) bool { return !e.Writes(rotation.Plain) })
+	}
+	m := Move{To: t.names(entries), Keyless: t.Kind != config.KMSv2, Local: !t.Kind.IsKMS(), Fresh: true}
+	if err := m.leave(entries, encrypted); err != nil {
+		return m, err
+	}
+	var err error
+	changes, secret := map[string][]edit.Replacement{}, t.newSecret()
+	for _, apiserver := range slices.Sorted(maps.Keys(files)) {
+		if changes[apiserver], err = t.changes(m, apiserver, files[apiserver], secret); err != nil {
+			return m, fmt.Errorf("configuration of %s: %w", apiserver, err)
+		}
+	}
+	m.Changes = func(apiserver string) []edit.Replacement { return changes[apiserver] }
+	return m, nil
+}
+
+// leave has a move leave all that is written with and is not its end. Plain text is
+// left if nothing is encrypted: else it is meant to be so.
+func (m *Move) leave(entries map[string][]edit.Entry, encrypted bool) error {
+	first, writing := "", []string(nil)
+	for _, apiserver := range slices.Sorted(maps.Keys(entries)) {
+		var writes []string
+		for _, e := range entries[apiserver] {
+			if e.Writes(m.To...) || encrypted && e.Writes(rotation.Plain) {
+				continue
+			}
+			writes = append(writes, e.Providers[0][0])
+			for _, name := range e.Providers[0] {
+				if !slices.Contains(m.From, name) {
+					m.From = append(m.From, name)
+				}
+			}
+		}
+		slices.Sort(writes)
+		writes = slices.Compact(writes)
+		if first == "" {
+			first, writing = apiserver, writes
+		}
+		if !slices.Equal(writes, writing) {
+			return fmt.Errorf("%s writes with %s, and %s with %s: finish what was begun there, or give them one configuration",
+				first, strings.Join(writing, ", "), apiserver, strings.Join(writes, ", "))
+		}
+	}
+	if len(m.From) == 0 {
+		return fmt.Errorf("%w: %s", ErrAlready, strings.Join(m.To, ", "))
+	}
+	return nil
+}
+
+// newSecret makes a key, if it takes one.
+func (t Target) newSecret() func() []byte {
+	if t.Kind.IsKMS() || t.Kind == config.Identity {
+		return nil
+	}
+	key := make([]byte, keySize)
+	_, _ = rand.Read(key) // which never fails
+	return func() []byte { return bytes.Clone(key) }
+}
+
+// names are those of what is to be written with. That of a key is one that no other of its kind
+// has, or had: a backup would be read with the wrong one.
+func (t Target) names(entries map[string][]edit.Entry) []string {
+	switch {
+	case t.Kind == config.Identity:
+		return []string{rotation.Plain}
+	case t.Kind.IsKMS():
+		return t.plugins()
+	}
+	at := string(t.Kind) + ":key-" + t.Now.UTC().Format("20060102-150405")
+	for name, n := at, 2; ; name, n = fmt.Sprintf("%s-%d", at, n), n+1 {
+		taken := false
+		for _, all := range entries {
+			taken = taken || slices.ContainsFunc(all, func(e edit.Entry) bool { return e.Has(name) })
+		}
+		if !taken {
+			return []string{name}
+		}
+	}
+}
+
+// plugins are the names of the new KMS providers, which are the same of all apiservers.
+func (t Target) plugins() (names []string) {
+	for _, p := range t.Plugins("") {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// changes are what becomes of the file of an apiserver: of each entry that is written
+// with what is left.
+func (t Target) changes(m Move, apiserver string, before []byte, secret func() []byte) ([]edit.Replacement, error) {
+	entries, err := edit.Entries(before)
+	if err != nil {
+		return nil, err
+	}
+	var all []edit.Replacement
+	for i, e := range entries {
+		if e.Writes(m.From...) {
+			all = append(all, edit.Replacement{Old: e.Providers[0][0], With: e.Providers[0][1:], New: edit.Provider{Name: m.To[0], Secret: secret}, Entry: i + 1})
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return nil, fmt.Errorf("nothing is written with %s in it: bring the configurations of all apiservers in line first", strings.Join(m.From, ", "))
+	case t.Kind.IsKMS() && len(all) != len(m.To):
+		return nil, fmt.Errorf("%d entries are moved, and a KMS provider is for one entry: name as many with --to kms:NAME,... and --endpoint, or join the entries", len(all))
+	}
+	if t.Kind.IsKMS() {
+		for i, p := range t.Plugins(apiserver) {
+			all[i].New = p
+		}
+	}
+	return all, nil
+}
+
+// goOn is the move that has begun. ok is not set if nothing was done for it: then it
+// begins anew, as the key that it was to bring is nowhere.
+func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) (m Move, ok bool, err error) {
+	two := s.TwoPlugins
+	m = Move{From: two.Old, To: two.New, Keyless: two.Keyless, Local: !t.Kind.IsKMS()}
+	kind, _, local := rotation.Local(m.To[0])
+	if local == t.Kind.IsKMS() || local && kind != string(t.Kind) || !local && !slices.Equal(m.To, t.plugins()) {
+		return m, true, fmt.Errorf("folder %s %w: it is of a move to %s", folder.Path, ErrAnother, strings.Join(m.To, ", "))
+	}
+	var secret func() []byte
+	if m.Local && t.Kind != config.Identity {
+		key, err := keyOf(files, m.To[0])
+		switch {
+		case err != nil:
+			return m, true, err
+		case key == nil && !two.Begun():
+			return m, false, nil
+		case key == nil:
+			return m, true, fmt.Errorf("key %s is in no configuration any more, and objects may be stored under it: put the files back as they were", m.To[0])
+		}
+		secret = func() []byte { return bytes.Clone(key) }
+	}
+	changes := map[string][]edit.Replacement{}
+	for _, apiserver := range slices.Sorted(maps.Keys(files)) {
+		if changes[apiserver] = t.leadingTo(m, apiserver, files, secret, s.Plan, folder.copies()); changes[apiserver] == nil {
+			return m, true, fmt.Errorf("configuration of %s: neither the copies in the folder --state nor another file tells how it was before the move: put it back as it was", apiserver)
+		}
+	}
+	m.Changes = func(apiserver string) []edit.Replacement { return changes[apiserver] }
+	return m, true, nil
+}
+
+// leadingTo are the changes that lead to the file of an apiserver, from some file or copy
+// as it was before; nil if there is none.
+func (t Target) leadingTo(m Move, apiserver string, files map[string][]byte, secret func() []byte, p rotation.Plan, kept copies) []edit.Replacement {
+	before := [][]byte{kept.read(rotation.Before, apiserver), files[apiserver]}
+	for _, other := range slices.Sorted(maps.Keys(p.Configs)) {
+		before = append(before, kept.read(rotation.Before, other), files[other])
+	}
+	for _, file := range before {
+		changes, err := t.changes(m, apiserver, file, secret)
+		if err != nil {
+			continue
+		}
+		hashes, err := edit.Hashes(file, changes...)
+		if err == nil && slices.Contains(hashes, hashed.Name(files[apiserver])) {
+			return changes
+		}
+	}
+	return nil
+}
+
+// keyOf is the key of a name that the files have, or nil.
+func keyOf(files map[string][]byte, name string) (key []byte, err error) {
+	first := ""
+	for _, apiserver := range slices.Sorted(maps.Keys(files)) {
+		c, err := config.Parse(files[apiserver], config.Options{KMSv1: true, Reload: true})
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range c.Providers() {
+			for i, has := range p.Keys() {
+				if namesOf(p)[i] != name {
+					continue
+				}
+				if key != nil && !bytes.Equal(key, has.Secret()) {
+					return nil, fmt.Errorf("configurations of %s and %s: key %s is not the same in both: see which one was changed", first, apiserver, name)
+				}
+				key, first = has.Secret(), apiserver
+			}
+		}
+	}
+	return key, nil
+}
