@@ -26,15 +26,6 @@ func (s Samples) Offer(with string, r schema.GroupResource) {
 	}
 }
 
-// Pair has the same resources show two things, of which one takes the other's place.
-func (s Samples) Pair(one, other string) {
-	both := Samples{}
-	for _, r := range slices.Concat(s[one], s[other]) {
-		both.Offer("", r)
-	}
-	s[one], s[other] = both[""], both[""]
-}
-
 // Resources are all of them, each once.
 func (s Samples) Resources() []schema.GroupResource {
 	var all []schema.GroupResource

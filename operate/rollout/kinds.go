@@ -55,15 +55,15 @@ type Move struct {
 }
 
 func (k Move) begin(_ context.Context, p rotation.Plan, _ observer) (rotation.State, error) {
-	s, err := rotation.NewTwoPlugins(p, k.From, k.To)
+	s, err := rotation.NewMove(p, k.From, k.To)
 	if err == nil {
-		s.TwoPlugins.Keyless = k.Keyless
+		s.Move.Keyless = k.Keyless
 	}
 	return s, err
 }
 
 func (k Move) owns(s rotation.State) bool {
-	return s.TwoPlugins != nil && slices.Equal(s.TwoPlugins.Old, k.From) && slices.Equal(s.TwoPlugins.New, k.To)
+	return s.Move != nil && slices.Equal(s.Move.Old, k.From) && slices.Equal(s.Move.New, k.To)
 }
 
 func (k Move) providers() []string { return slices.Concat(k.From, k.To) }

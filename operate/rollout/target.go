@@ -56,7 +56,7 @@ func (t Target) Move(ctx context.Context, files Files, apiservers []string, fold
 		}
 		found[apiserver] = file
 	}
-	if s.TwoPlugins != nil {
+	if s.Move != nil {
 		if m, ok, err := t.goOn(found, s, folder); ok || err != nil {
 			return m, err
 		}
@@ -193,7 +193,7 @@ func (t Target) changes(m Move, apiserver string, before []byte, secret func() [
 // goOn is the move that has begun. ok is not set if nothing was done for it: then it
 // begins anew, as the key that it was to bring is nowhere.
 func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) (m Move, ok bool, err error) {
-	two := s.TwoPlugins
+	two := s.Move
 	m = Move{From: two.Old, To: two.New, Keyless: two.Keyless, Local: !t.Kind.IsKMS()}
 	kind, _, local := rotation.Local(m.To[0])
 	if local == t.Kind.IsKMS() || local && kind != string(t.Kind) || !local && !slices.Equal(m.To, t.plugins()) {

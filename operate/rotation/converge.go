@@ -172,7 +172,7 @@ func (v *view) doubt(s Shown, i Instance, providers []string, since time.Time) s
 		switch told := i.Providers[provider].KeyID; {
 		case slices.Contains(s.Nothing, provider):
 		case !found:
-			return "nothing that it wrote with " + list([]string{provider}) + " was found in etcd"
+			return "nothing that it wrote with provider " + list([]string{provider}) + " was found in etcd"
 		case keyID != told:
 			return fmt.Sprintf("what it wrote with provider %s was found under key_id %q, and it tells of %q", provider, keyID, told)
 		}
@@ -210,7 +210,7 @@ func (v *view) reshow(providers []string, a *Audit) {
 }
 
 // order is that of the reasons that concern instances.
-var order = []Reason{unnamed, missing, stale, foreignConfig, otherConfig, unhealthy, divergent, sameKey, unproven, unshown, notRotated}
+var order = []Reason{unnamed, missing, stale, ForeignConfig, otherConfig, unhealthy, divergent, sameKey, unproven, unshown, notRotated}
 
 // waiting is what was found, in the order of the reasons.
 func (v *view) waiting() []Waiting {

@@ -18,11 +18,10 @@
 // carried out twice. Nothing is taken for granted after a while: a time that
 // passed is never evidence, only a reason to wait longer.
 //
-// There are two plans. [TwoPlugins] is for a KMS plugin that knows one version
-// of its key for all its life, as Azure's does: the new version is another
-// plugin, and the configuration changes three times. [OnePlugin] is for a plugin
-// whose key_id changes while it runs: no file changes, but objects have to be
-// rewritten once every apiserver writes under the new key_id.
+// There are two plans. [Move] is from what writes to something else: the
+// configuration changes three times, and apiservers tell what they have in effect.
+// [OnePlugin] is for a plugin whose key_id changes while it runs: no file changes,
+// but objects have to be rewritten once every apiserver writes under the new key_id.
 //
 // A key_id is named by its hash here, as in kube-apiserver's metrics, see
 // [KeyIDHash].

@@ -57,7 +57,7 @@ func TestWhatIsLeftIsLeftWhateverItIs(t *testing.T) {
 
 // A configuration that is none of the plan's may write with the old provider.
 func TestAForeignConfigurationIsFollowedByAnotherCount(t *testing.T) {
-	d := newTwoPlugins(t)
+	d := newMoveTest(t)
 	d.swapped()
 	d.report(rotation.Succeeded, "secrets")
 	d.next(1)
@@ -76,7 +76,7 @@ func TestAForeignConfigurationIsFollowedByAnotherCount(t *testing.T) {
 
 // While nobody looks everything can happen, also that a backup of etcd comes back.
 func TestWhatWasProvedIsProvedAgainAfterAPause(t *testing.T) {
-	d := newTwoPlugins(t)
+	d := newMoveTest(t)
 	d.swapped()
 	d.report(rotation.Succeeded, "secrets")
 	d.next(1)
@@ -103,7 +103,7 @@ func TestAHoldBeginsAnewAfterAPause(t *testing.T) {
 	require.Equal(t, []string{"holding"}, reasons(d.next(time.Hour)))
 	require.NotEmpty(t, d.next(hold).Actions)
 
-	d = newTwoPlugins(t)
+	d = newMoveTest(t)
 	d.has("a", 2)
 	d.has("b", 2)
 	d.next(1)

@@ -27,7 +27,7 @@ type Failure struct {
 // begin makes a migration, of a round that no other has.
 func (s *State) begin(keyID string, resources []string) {
 	s.Round++
-	s.Migration = &Migration{Goal: Goal{KeyID: keyID, Keyless: s.TwoPlugins != nil && s.TwoPlugins.Keyless, Round: s.Round}, Resources: slices.Clone(resources)}
+	s.Migration = &Migration{Goal: Goal{KeyID: keyID, Keyless: s.Move != nil && s.Move.Keyless, Round: s.Round}, Resources: slices.Clone(resources)}
 }
 
 // migrate takes in what is told of the migration and says what comes next.

@@ -98,9 +98,9 @@ func (m *memory) keep(s rotation.State, minutes int8) int32 {
 		}
 		return at
 	}
-	t := *s.TwoPlugins
+	t := *s.Move
 	t.Since, t.AgreedAt, s.AuditAfter, s.Round = shift(t.Since), shift(t.AgreedAt), shift(s.AuditAfter), 1
-	s.TwoPlugins = &t
+	s.Move = &t
 	if s.Migration != nil {
 		s.Migration = modelMigration(s.Migration.Goal.KeyID, false, false, 0)
 	}
@@ -367,7 +367,7 @@ func (p player) moves(w liar) []move[liar] {
 		to.objects[0] = underOld
 		add("one that nobody named writes", to, "")
 	}
-	if p.restores && w.lies > 0 && slices.Contains([]rotation.Step{"prove", "remove"}, p.states[w.state].TwoPlugins.Step) {
+	if p.restores && w.lies > 0 && slices.Contains([]rotation.Step{"prove", "remove"}, p.states[w.state].Move.Step) {
 		to := w
 		to.lies, to.objects[0] = w.lies-1, underOld
 		add("the object comes back as it was", to, "")
@@ -495,7 +495,7 @@ func modelTwo() rotation.State { return twoState{}.state() }
 func finished() rotation.State {
 	s := modelTwo()
 	s.AuditAfter = ago(oldest)
-	s.TwoPlugins.Step, s.TwoPlugins.KeyID, s.TwoPlugins.Former = "done", keyB, []string{keyA}
+	s.Move.Step, s.Move.KeyID, s.Move.Former = "done", keyB, []string{keyA}
 	return s
 }
 

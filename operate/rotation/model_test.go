@@ -136,7 +136,7 @@ var (
 	// noAudit takes for granted that a migration that ended left nothing.
 	noAudit = believing(func(s *rotation.State, o *rotation.Observation) {
 		provider := "kms"
-		if s.TwoPlugins != nil {
+		if s.Move != nil {
 			provider = "new"
 		}
 		o.Audit = &rotation.Audit{StartedAt: s.AuditAfter.Add(1), Etcds: counted, Counts: []rotation.Count{{Resource: "secrets", Provider: provider, KeyID: keyB, Objects: 1}}}

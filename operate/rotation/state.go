@@ -32,8 +32,8 @@ type State struct {
 	Version int  `json:"version"`
 	Plan    Plan `json:"plan"`
 	// Exactly one of the two is set.
-	TwoPlugins *TwoPlugins `json:"twoPlugins,omitempty"`
-	OnePlugin  *OnePlugin  `json:"onePlugin,omitempty"`
+	Move      *Move      `json:"move,omitempty"`
+	OnePlugin *OnePlugin `json:"onePlugin,omitempty"`
 	// Round is that of the latest migration.
 	Round int `json:"round"`
 	// Migration is the one that is under way; nil between two.
@@ -54,7 +54,7 @@ type State struct {
 // Plan is what both kinds of rotation have to be told.
 type Plan struct {
 	// Configs has, for every apiserver there is, the hashes of its configuration
-	// file: for [OnePlugin] the one in effect, for [TwoPlugins] one for each
+	// file: for [OnePlugin] the one in effect, for [Move] one for each
 	// stage in the order of [Stages]. Apiservers with equal files have equal
 	// hashes.
 	Configs map[string][]string `json:"configs"`
@@ -121,14 +121,14 @@ func (s State) Validate() error {
 	switch {
 	case s.Version != version:
 		err = fmt.Errorf("version is %d, want %d", s.Version, version)
-	case (s.TwoPlugins == nil) == (s.OnePlugin == nil):
-		err = errors.New("exactly one of twoPlugins and onePlugin has to be set")
+	case (s.Move == nil) == (s.OnePlugin == nil):
+		err = errors.New("exactly one of move and onePlugin has to be set")
 	case s.Round < 0:
 		err = fmt.Errorf("round %d is negative", s.Round)
 	case s.Migration != nil && (s.Migration.Goal.KeyID == "" || s.Migration.Goal.Round != s.Round):
 		err = fmt.Errorf("the migration is for key_id %q in round %d, the rotation is in round %d", s.Migration.Goal.KeyID, s.Migration.Goal.Round, s.Round)
-	case s.TwoPlugins != nil:
-		err = errors.Join(s.Plan.validate(len(Stages), slices.Contains(s.TwoPlugins.New, Plain)), s.TwoPlugins.validate(s.Migration != nil))
+	case s.Move != nil:
+		err = errors.Join(s.Plan.validate(len(Stages), slices.Contains(s.Move.New, Plain)), s.Move.validate(s.Migration != nil))
 	default:
 		err = errors.Join(s.Plan.validate(1, false), s.OnePlugin.validate(s.Migration))
 	}
@@ -190,10 +190,10 @@ func (p Plan) instances() []string { return slices.Sorted(maps.Keys(p.Configs)) 
 
 // clone is a State of which every part that Next changes is its own.
 func (s State) clone() State {
-	if s.TwoPlugins != nil {
-		t := *s.TwoPlugins
+	if s.Move != nil {
+		t := *s.Move
 		t.Former = slices.Clone(t.Former)
-		s.TwoPlugins = &t
+		s.Move = &t
 	}
 	if s.OnePlugin != nil {
 		p := *s.OnePlugin
@@ -227,7 +227,7 @@ func resume(s State, now time.Time, without lax) State {
 	if p := s.OnePlugin; p != nil {
 		p.Candidate, p.ProvenAt = nil, time.Time{}
 	}
-	if t := s.TwoPlugins; t != nil {
+	if t := s.Move; t != nil {
 		switch t.Step {
 		case stepSwap:
 			t.AgreedAt, t.KeyID = time.Time{}, ""
@@ -255,8 +255,8 @@ func next(s State, o Observation, now time.Time, without lax) (State, Decision) 
 	switch {
 	case !s.isOf(v):
 		return s, Decision{Waiting: v.waiting()}
-	case s.TwoPlugins != nil:
-		return s, s.nextOfTwo(o, v)
+	case s.Move != nil:
+		return s, s.nextOfMove(o, v)
 	}
 	return s, s.nextOfOne(o, v)
 }

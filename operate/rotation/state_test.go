@@ -12,7 +12,7 @@ import (
 )
 
 func TestAStateSurvivesItsFile(t *testing.T) {
-	one, two := newOnePlugin(t, keyA), newTwoPlugins(t)
+	one, two := newOnePlugin(t, keyA), newMoveTest(t)
 	one.migrated(keyB)
 	one.all(keyC)
 	one.next(1)
@@ -29,7 +29,7 @@ func TestAStateSurvivesItsFile(t *testing.T) {
 }
 
 func TestAStateThatIsNotWholeIsRefused(t *testing.T) {
-	good, err := newTwoPlugins(t).state.Encode()
+	good, err := newMoveTest(t).state.Encode()
 	require.NoError(t, err)
 	one, err := newOnePlugin(t, "").state.Encode()
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func TestThePlanIsShownAndFollowed(t *testing.T) {
 		}
 		return -1
 	}
-	d := newTwoPlugins(t)
+	d := newMoveTest(t)
 	require.Len(t, d.state.Steps(), 7)
 	require.Equal(t, 0, now(d.state))
 	require.Contains(t, d.state.Steps()[0].Gate, "each of a, b")
@@ -156,7 +156,7 @@ func TestActionsReadAsOneLine(t *testing.T) {
 func TestARotationStaysInItsCluster(t *testing.T) {
 	one := newOnePlugin(t, keyA)
 	one.all(keyA)
-	for _, d := range []*driver{one, newTwoPlugins(t)} {
+	for _, d := range []*driver{one, newMoveTest(t)} {
 		d.next(1)
 		require.Equal(t, []uint64{1}, d.state.Etcds)
 		d.state.Etcds = []uint64{2}

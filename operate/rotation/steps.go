@@ -25,8 +25,8 @@ func (s State) Steps() []Planned {
 		return nil
 	}
 	planned := s.stepsOfOne
-	if s.TwoPlugins != nil {
-		planned = s.stepsOfTwo
+	if s.Move != nil {
+		planned = s.stepsOfMove
 	}
 	all, now := planned()
 	for i := range all {
@@ -35,8 +35,8 @@ func (s State) Steps() []Planned {
 	return all
 }
 
-func (s State) stepsOfTwo() (all []Planned, now int) {
-	t := s.TwoPlugins
+func (s State) stepsOfMove() (all []Planned, now int) {
+	t := s.Move
 	from, to, everywhere := list(t.Old), list(t.New), fmt.Sprintf("each of %s", list(s.Plan.instances()))
 	last := Planned{What: fmt.Sprintf("stop the plugin of %s, and disable its key when no backup of etcd needs it", from), Gate: "atrest retire says yes"}
 	switch {

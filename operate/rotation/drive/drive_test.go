@@ -134,7 +134,7 @@ func (c *cluster) Audit(ctx context.Context, resources []string) (rotation.Audit
 var both = []string{"secrets", "configmaps"}
 
 func twoPlugins(t *testing.T) rotation.State {
-	s, err := rotation.NewTwoPlugins(rotation.Plan{Configs: map[string][]string{"cp-1": hashes, "cp-2": hashes},
+	s, err := rotation.NewMove(rotation.Plan{Configs: map[string][]string{"cp-1": hashes, "cp-2": hashes},
 		Resources: both, Hold: rotation.DefaultHold}, []string{"old"}, []string{"new"})
 	require.NoError(t, err)
 	return s
@@ -163,7 +163,7 @@ func TestTwoPluginsAreExchanged(t *testing.T) {
 		require.Equal(t, rotation.Done{KeyID: "two", Objects: 12, Etcds: counted, Providers: []string{"old"}, KeyIDs: []string{"one"}}, done)
 		require.GreaterOrEqual(t, time.Since(began), time.Duration(rotation.DefaultHold))
 		require.Equal(t, map[string]int{"WriteConfig": 6, "Canary": 16, "Migrate secrets": 1, "Migrate configmaps": 1, "Audit": 2}, c.calls)
-		require.EqualValues(t, "done", s.TwoPlugins.Step)
+		require.EqualValues(t, "done", s.Move.Step)
 	})
 }
 
@@ -356,7 +356,7 @@ func TestACountIsOfTheTimeAtWhichItBegan(t *testing.T) {
 			case c.times("Audit") == 0:
 				return
 			case turns < 100:
-				require.EqualValues(t, "prove", turn.State.TwoPlugins.Step, "it is not over")
+				require.EqualValues(t, "prove", turn.State.Move.Step, "it is not over")
 			}
 			switch turns++; turns {
 			case 100: // somebody may write behind the count

@@ -8,7 +8,7 @@ import (
 // proveGone is over when a count finds nothing under the old provider while all
 // apiservers were shown to write with the new one since it began.
 func (s *State) proveGone(o Observation, v *view) (d Decision, over bool) {
-	t := s.TwoPlugins
+	t := s.Move
 	a, w, d := s.countOld(o, v)
 	switch {
 	case a == nil:
@@ -26,7 +26,7 @@ func (s *State) proveGone(o Observation, v *view) (d Decision, over bool) {
 // countOld counts what is stored with the old provider, while all write with the
 // new one.
 func (s *State) countOld(o Observation, v *view) (*Audit, Waiting, Decision) {
-	t := s.TwoPlugins
+	t := s.Move
 	keyID := v.converged(t.New, time.Time{})
 	s.unsettle(v, false)
 	if keyID == "" {
@@ -43,7 +43,7 @@ func (s *State) countOld(o Observation, v *view) (*Audit, Waiting, Decision) {
 // remove takes the old provider away everywhere, by a count that still holds. The
 // next one begins when nothing can be under way any more that was begun with it.
 func (s *State) remove(o Observation, v *view, at map[string]int) (d Decision, over bool) {
-	t := s.TwoPlugins
+	t := s.Move
 	keyID := v.converged(t.New, time.Time{})
 	s.unsettle(v, true)
 	if !s.counts(o.Audit, v) {
@@ -60,7 +60,7 @@ func (s *State) remove(o Observation, v *view, at map[string]int) (d Decision, o
 // confirm counts once more, what was written while the old provider went. What is
 // found then has it come back, unless its plugin may have been stopped by now.
 func (s *State) confirm(o Observation, v *view, at map[string]int) (d Decision, over bool) {
-	t := s.TwoPlugins
+	t := s.Move
 	for name, stage := range at {
 		if stage < Removed.index() {
 			v.note(otherConfig, name, "has the one of stage "+string(Stages[stage]))

@@ -13,9 +13,9 @@ import (
 // files of their own.
 var hashes = map[string][]string{"a": {"a0", "a1", "a2", "a3"}, "b": {"b0", "b1", "b2", "b3"}}
 
-func newTwoPlugins(t *testing.T) *driver {
+func newMoveTest(t *testing.T) *driver {
 	t.Helper()
-	s, err := rotation.NewTwoPlugins(rotation.Plan{
+	s, err := rotation.NewMove(rotation.Plan{
 		Configs: hashes, Resources: []string{"secrets"}, Hold: rotation.Duration(hold),
 	}, []string{"old"}, []string{"new"})
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func (d *driver) swapped() rotation.Decision {
 }
 
 func TestTwoPluginsFromTheBeginningToTheEnd(t *testing.T) {
-	d := newTwoPlugins(t)
+	d := newMoveTest(t)
 	require.Equal(t, write(rotation.Added, map[string]string{"a": "a1", "b": "b1"}), d.next(1).Actions)
 	d.has("a", 1)
 	decision := d.next(1)
@@ -105,7 +105,7 @@ func TestI1NobodyWritesWhatAnotherCannotRead(t *testing.T) {
 		"one tells nothing of the file": func(d *driver) { i := d.seen.Instances["b"]; i.ConfigHash = ""; d.seen.Instances["b"] = i },
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newTwoPlugins(t)
+			d := newMoveTest(t)
 			d.has("a", 1)
 			d.has("b", 1)
 			unsettle(d)
@@ -119,7 +119,7 @@ func TestI1NobodyWritesWhatAnotherCannotRead(t *testing.T) {
 }
 
 func TestI2NothingIsWrittenOverAFileOfSomebodyElse(t *testing.T) {
-	d := newTwoPlugins(t)
+	d := newMoveTest(t)
 	d.seen.Instances["b"] = writing(d.now, "x", keyA)
 	decision := d.next(1)
 	require.Empty(t, decision.Actions)
@@ -127,7 +127,7 @@ func TestI2NothingIsWrittenOverAFileOfSomebodyElse(t *testing.T) {
 }
 
 func TestASwapIsHeldFromTheFirstWriteThatWasSeen(t *testing.T) {
-	d := newTwoPlugins(t)
+	d := newMoveTest(t)
 	d.has("a", 1)
 	d.has("b", 1)
 	d.next(1)
@@ -148,7 +148,7 @@ func TestASwapIsHeldFromTheFirstWriteThatWasSeen(t *testing.T) {
 }
 
 func TestI3I14TheOldProviderStaysUntilNothingNeedsIt(t *testing.T) {
-	d := newTwoPlugins(t)
+	d := newMoveTest(t)
 	d.swapped()
 	d.audit() // before the migration ended
 	require.IsType(t, rotation.Migrate{}, d.next(1).Actions[0])
@@ -174,7 +174,7 @@ func TestI3I14TheOldProviderStaysUntilNothingNeedsIt(t *testing.T) {
 func TestAnApiserverThatGoesBackTakesTheRotationBack(t *testing.T) {
 	for name, to := range map[string]int{"to the one added": 1, "to the one before": 0} {
 		t.Run(name, func(t *testing.T) {
-			d := newTwoPlugins(t)
+			d := newMoveTest(t)
 			d.swapped()
 			d.report(rotation.Succeeded, "secrets")
 			d.next(1)
@@ -193,7 +193,7 @@ func TestAnApiserverThatGoesBackTakesTheRotationBack(t *testing.T) {
 }
 
 func TestANewRotationFindsOutHowFarTheLastOneGot(t *testing.T) {
-	d := newTwoPlugins(t)
+	d := newMoveTest(t)
 	d.has("a", 2)
 	d.has("b", 2)
 	require.Equal(t, []string{"unshown"}, reasons(d.next(0)), "nobody knows since when")
@@ -217,7 +217,7 @@ func (d *driver) removed() {
 }
 
 func TestWhatNeedsAProviderThatIsGoneHasItComeBack(t *testing.T) {
-	d := newTwoPlugins(t)
+	d := newMoveTest(t)
 	d.removed()
 	d.audit(newSecrets(3), rotation.Count{Resource: "secrets", Provider: "old", KeyID: keyA, Objects: 1})
 	require.Equal(t, write(rotation.Swapped, map[string]string{"a": "a2", "b": "b2"}), d.next(1).Actions)
@@ -246,7 +246,7 @@ func TestARotationThatIsFinishedProvesItselfAndChangesNothing(t *testing.T) {
 		"a count without a canary": {func(d *driver) { d.audit(rotation.Count{Resource: "others", Objects: 3}) }, []string{"miscounted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newTwoPlugins(t)
+			d := newMoveTest(t)
 			d.removed()
 			d.audit(newSecrets(3))
 			_, done := d.next(1).Done()
@@ -280,7 +280,7 @@ func TestOnlyWhatNothingIsStoredUnderAnywhereMayGo(t *testing.T) {
 		"another provider does not tell":          {more: rotation.Count{Resource: "configmaps", Provider: "theirs", Objects: 1}},
 		"another provider of an apiserver has it": {tell: keyA},
 	} {
-		d := newTwoPlugins(t)
+		d := newMoveTest(t)
 		d.removed()
 		if tc.tell != "" {
 			d.provider("b", "theirs", func(p *rotation.Provider) { p.KeyID = tc.tell })
@@ -294,7 +294,7 @@ func TestOnlyWhatNothingIsStoredUnderAnywhereMayGo(t *testing.T) {
 }
 
 func TestAPluginWithTheKeyOfTheOldOneDoesNotFollowIt(t *testing.T) {
-	d := newTwoPlugins(t)
+	d := newMoveTest(t)
 	for _, name := range []string{"a", "b"} {
 		d.has(name, 1)
 		d.provider(name, "new", func(p *rotation.Provider) { p.KeyID = keyA })
@@ -306,7 +306,7 @@ func TestAPluginWithTheKeyOfTheOldOneDoesNotFollowIt(t *testing.T) {
 }
 
 func TestNoFileChangesBeforeItIsShownWhoseEtcdItIs(t *testing.T) {
-	d := newTwoPlugins(t)
+	d := newMoveTest(t)
 	d.unshown = []string{"b"}
 	for range 3 {
 		decision := d.next(time.Minute)

@@ -46,8 +46,8 @@ var twoSteps = []rotation.Step{"add", "swap", "migrate", "prove", "remove", "con
 func (r twoState) state() rotation.State {
 	plan := oneState{}.state().Plan
 	plan.Configs = map[string][]string{"0": hashOf("0"), "1": hashOf("1")}
-	t := &rotation.TwoPlugins{Old: []string{"old"}, New: []string{"new"}, Step: twoSteps[r.step], Since: ago(9), Finished: r.finished}
-	s := rotation.State{Version: 1, Plan: plan, TwoPlugins: t, Round: 1, AuditAfter: ago(r.auditAge).Add(-2)}
+	t := &rotation.Move{Old: []string{"old"}, New: []string{"new"}, Step: twoSteps[r.step], Since: ago(9), Finished: r.finished}
+	s := rotation.State{Version: 1, Plan: plan, Move: t, Round: 1, AuditAfter: ago(r.auditAge).Add(-2)}
 	if r.agreed {
 		t.KeyID, t.AgreedAt = keyB, ago(r.agreedAge)
 	}
@@ -58,7 +58,7 @@ func (r twoState) state() rotation.State {
 }
 
 func twoStateOf(s rotation.State) twoState {
-	t := s.TwoPlugins
+	t := s.Move
 	r := twoState{step: int8(slices.Index(twoSteps, t.Step)), agreed: t.KeyID != "", finished: t.Finished}
 	if r.step >= 2 {
 		r.auditAge = auditAge(s)

@@ -29,7 +29,7 @@ func hashOf(name string) []string {
 func newTwoWorld(t *rapid.T) *twoWorld {
 	w := &twoWorld{world: newWorld(t), wroteNew: map[string]time.Time{}}
 	w.stored["secrets"] = [][2]string{{"old", keyA}, {"old", keyA}}
-	s, err := rotation.NewTwoPlugins(w.plan(hashOf), []string{"old"}, []string{"new"})
+	s, err := rotation.NewMove(w.plan(hashOf), []string{"old"}, []string{"new"})
 	require.NoError(t, err)
 	w.state = s
 	return w
@@ -99,7 +99,7 @@ func (w *twoWorld) step() {
 		}
 		if write.Stage == rotation.Removed {
 			require.Nil(w.t, w.state.Migration, "I14: the old provider goes during a migration")
-			require.True(w.t, before.TwoPlugins.Step == "remove" || w.audit != nil, "I3: without a look at what is stored")
+			require.True(w.t, before.Move.Step == "remove" || w.audit != nil, "I3: without a look at what is stored")
 		}
 	}
 	if before.Migration == nil && w.state.Migration != nil {

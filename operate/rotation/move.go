@@ -27,11 +27,13 @@ var Stages = [...]Stage{Before, Added, Swapped, Removed}
 
 func (s Stage) index() int { return slices.Index(Stages[:], s) }
 
-// TwoPlugins is the rotation from one plugin to another, each of which knows one
-// version of the key.
-type TwoPlugins struct {
-	// Old and New are provider names: one each, or several on the same plugin
-	// where each resource has a provider of its own. Those are replaced together.
+// Move is the rotation from what writes to something else: from a plugin that knows
+// one version of its key for all its life to another, or from or to a key in the file,
+// or to none.
+type Move struct {
+	// Old and New are names of providers as a [Count] has them: one each, or several
+	// where each resource has a provider of its own, or a provider several keys. Those
+	// are replaced together.
 	Old []string `json:"old"`
 	New []string `json:"new"`
 	// Keyless is that no apiserver tells a key_id of the new ones, as they are keys in
@@ -51,7 +53,7 @@ type TwoPlugins struct {
 	Finished bool `json:"finished,omitempty"`
 }
 
-// Step is a step of [TwoPlugins].
+// Step is a step of [Move].
 type Step string
 
 // The steps. One begins when the one before is confirmed, and the rotation goes
@@ -75,15 +77,15 @@ const (
 
 var steps = []Step{stepAdd, stepSwap, stepMigrate, stepProve, stepRemove, stepConfirm, stepDone}
 
-// NewTwoPlugins begins a rotation from the providers old to the providers new.
-func NewTwoPlugins(p Plan, old, new []string) (State, error) {
+// NewMove begins a rotation from the providers old to the providers new.
+func NewMove(p Plan, old, new []string) (State, error) {
 	keyless := !slices.ContainsFunc(new, func(name string) bool { return !isLocal(name) })
 	s := State{Version: version, Plan: p.withDefaults(),
-		TwoPlugins: &TwoPlugins{Old: slices.Clone(old), New: slices.Clone(new), Keyless: keyless, Step: stepAdd}}
+		Move: &Move{Old: slices.Clone(old), New: slices.Clone(new), Keyless: keyless, Step: stepAdd}}
 	return s, s.Validate()
 }
 
-func (t *TwoPlugins) validate(migrating bool) error {
+func (t *Move) validate(migrating bool) error {
 	if !slices.Contains(steps, t.Step) {
 		return fmt.Errorf("step %q is not known", t.Step)
 	}
@@ -100,15 +102,15 @@ func (t *TwoPlugins) validate(migrating bool) error {
 }
 
 // Begun reports whether the new one may have been written with.
-func (t *TwoPlugins) Begun() bool { return t.Step != stepAdd }
+func (t *Move) Begun() bool { return t.Step != stepAdd }
 
 // reopen has a rotation that is done prove itself again.
-func (t *TwoPlugins) reopen(now time.Time) {
+func (t *Move) reopen(now time.Time) {
 	t.Step, t.Since, t.Finished = stepConfirm, now, true
 }
 
-func (s *State) nextOfTwo(o Observation, v *view) Decision {
-	t := s.TwoPlugins
+func (s *State) nextOfMove(o Observation, v *view) Decision {
+	t := s.Move
 	v.keyless = t.Keyless
 	at := v.stages(s.Plan)
 	if t.Step == stepDone {
@@ -142,7 +144,7 @@ func (s *State) nextOfTwo(o Observation, v *view) Decision {
 
 // back goes back to a step.
 func (s *State) back(to Step, now time.Time) {
-	t := s.TwoPlugins
+	t := s.Move
 	t.Step, t.Since, s.Migration = to, now, nil
 	if slices.Index(steps, to) <= slices.Index(steps, stepSwap) {
 		t.AgreedAt, t.KeyID = time.Time{}, ""
@@ -153,7 +155,7 @@ func (s *State) back(to Step, now time.Time) {
 // written with the old provider since. So may one with a configuration that is
 // none of the plan's. A rotation that was finished stays where it is.
 func (s *State) fallBack(v *view, at map[string]int) {
-	t := s.TwoPlugins
+	t := s.Move
 	if t.Finished {
 		return
 	}
@@ -172,7 +174,7 @@ func (s *State) fallBack(v *view, at map[string]int) {
 			}
 		}
 	}
-	if v.found[foreignConfig] != nil && slices.Index(steps, t.Step) > slices.Index(steps, stepSwap) {
+	if v.found[ForeignConfig] != nil && slices.Index(steps, t.Step) > slices.Index(steps, stepSwap) {
 		s.back(stepSwap, v.now)
 	}
 }
@@ -180,7 +182,7 @@ func (s *State) fallBack(v *view, at map[string]int) {
 // step is what there is to do in the present step, or that it is over. It may have
 // gone to another.
 func (s *State) step(o Observation, v *view, at map[string]int) (d Decision, over bool) {
-	t := s.TwoPlugins
+	t := s.Move
 	switch t.Step {
 	case stepAdd:
 		if !s.pushable(v, at, Added) {
@@ -217,7 +219,7 @@ func (s *State) step(o Observation, v *view, at map[string]int) (d Decision, ove
 // apiserver was shown to write as its configuration says, if all others can read
 // that by theirs.
 func (s *State) pushable(v *view, at map[string]int, to Stage) bool {
-	t := s.TwoPlugins
+	t := s.Move
 	lowest, highest := len(Stages), -1
 	for _, stage := range at {
 		lowest, highest = min(lowest, stage), max(highest, stage)
@@ -246,7 +248,7 @@ func (s *State) pushable(v *view, at map[string]int, to Stage) bool {
 // hold waits until all apiservers have written under one key_id of the new
 // provider for long enough, and begins the migration.
 func (s *State) hold(v *view) (d Decision, over bool) {
-	t := s.TwoPlugins
+	t := s.Move
 	keyID := v.converged(t.New, t.Since)
 	switch {
 	case keyID == "":
@@ -276,7 +278,7 @@ func (v *view) stages(p Plan) map[string]int {
 		case i.ConfigHash == "":
 			v.note(missing, name, "tells no hash of its configuration")
 		case stage < 0:
-			v.note(foreignConfig, name, i.ConfigHash)
+			v.note(ForeignConfig, name, i.ConfigHash)
 		default:
 			at[name] = stage
 		}
