@@ -203,9 +203,6 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.migrations(w, r, path[2:])
 	case r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases":
 		answer(w, http.StatusOK, a.w.leases())
-	case a.lame && r.URL.Path == "/apis/apiregistration.k8s.io/v1/apiservices":
-		spec := map[string]any{"group": lameGroup, "version": "v1beta1", "service": map[string]any{"namespace": "monitoring", "name": "metrics"}}
-		answer(w, http.StatusOK, map[string]any{"items": []any{map[string]any{"spec": spec}}})
 	case r.URL.Path == "/apis/apiregistration.k8s.io/v1/apiservices":
 		answer(w, http.StatusOK, a.aggregated())
 	case r.URL.Path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
@@ -277,15 +274,15 @@ const lameGroup = "custom.metrics.k8s.io"
 // aggregated are the APIServices of other apiservers.
 func (a *apiserver) aggregated() map[string]any {
 	items := []any{}
-	add := func(group, version string) {
-		items = append(items, map[string]any{"spec": map[string]any{"group": group, "version": version, "service": map[string]any{"name": "other"}}})
+	add := func(group, version, namespace, name string) {
+		items = append(items, map[string]any{"spec": map[string]any{"group": group, "version": version, "service": map[string]any{"namespace": namespace, "name": name}}})
 	}
 	if a.lame {
-		add(lameGroup, "v1beta1")
+		add(lameGroup, "v1beta1", "monitoring", "metrics")
 	}
 	if a.prefix == openShift {
-		add("route.openshift.io", "v1")
-		add("oauth.openshift.io", "v1")
+		add("route.openshift.io", "v1", "openshift-apiserver", "api")
+		add("oauth.openshift.io", "v1", "openshift-oauth-apiserver", "api")
 	}
 	return map[string]any{"items": items}
 }

@@ -96,9 +96,7 @@ func (p *Prover) present(ctx context.Context, apiserver string, r schema.GroupRe
 // the layout does not know yet: it is taken for a custom resource, which is stored below
 // its group. Other groups are of custom resources alone.
 func (p *Prover) newer(r schema.GroupResource) string {
-	asCustom := !slices.ContainsFunc(p.Layout.Places(r), func(within string) bool {
-		return !strings.HasSuffix(within, "/"+r.Group+"/"+r.Resource+"/")
-	})
+	asCustom := slices.Equal(p.Layout.Places(r), []string{p.Layout.Prefix() + r.Group + "/" + r.Resource + "/"})
 	if own := strings.HasSuffix(r.Group, ".k8s.io") || !strings.Contains(r.Group, "."); !asCustom || !own {
 		return ""
 	}
