@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"time"
 
@@ -49,6 +50,7 @@ func (f *Fleet) Write(ctx context.Context, instance string, resource schema.Grou
 		return Written{}, fmt.Errorf("%w: rewrite an object of %s that exists, through apiserver %s", ErrNoCanary, resource, instance)
 	}
 	w := Written{Resource: resource, Namespace: f.namespace, Name: canaryName(instance)}
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { f.reached.Store(true) }})
 	at := resource.WithVersion("v1")
 	meta := map[string]any{"annotations": map[string]string{canaryAnnotation: f.stamp()}}
 	object := map[string]any{"metadata": meta}
@@ -72,9 +74,10 @@ func (f *Fleet) stamp() string {
 // Clean removes the canaries of the apiservers, through any that answers. It may be
 // called at any time and any number of times. What is left after an interruption is
 // removed by a call with a context that goes on: the caller whose own has ended
-// gives another, with a timeout.
+// gives another, with a timeout. Where no apiserver was reached to write one, there is
+// nothing to remove.
 func (f *Fleet) Clean(ctx context.Context) error {
-	if f.writes.Load() == 0 { // of none that this Fleet wrote
+	if !f.reached.Load() {
 		return nil
 	}
 	var left [][]string

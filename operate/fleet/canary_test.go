@@ -176,6 +176,23 @@ func TestWhyThereIsNoCanary(t *testing.T) {
 	require.ErrorContains(t, err, "is it up, and can it be reached from here?")
 }
 
+func TestWhereNoApiserverWasReachedNoCanariesAreLeft(t *testing.T) {
+	s := newServer(t, nil)
+	f, _ := newFleet(t, s)
+	require.NoError(t, f.Clean(t.Context()))
+	s.Close()
+	_, err := f.Write(t.Context(), "a", secrets)
+	require.ErrorContains(t, err, "is it up, and can it be reached from here?")
+	require.NoError(t, f.Clean(t.Context()))
+
+	s = newServer(t, nil) // one may be, of a request that was not answered
+	f, _ = newFleet(t, s)
+	s.Config.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	_, err = f.Write(t.Context(), "a", secrets)
+	require.Error(t, err)
+	require.ErrorContains(t, f.Clean(t.Context()), "canaries are left")
+}
+
 func TestCanariesAreRemovedThroughWhoeverAnswers(t *testing.T) {
 	gone, well := newServer(t, nil), newServer(t, nil)
 	f, err := fleet.New([]fleet.Member{{Name: "gone", Config: gone.config()}, {Name: "well", Config: well.config()}}, clocktesting.NewFakePassiveClock(start))

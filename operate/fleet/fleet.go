@@ -39,6 +39,8 @@ type Fleet struct {
 	// run and writes make the canaries of one moment differ, those of others too.
 	run    string
 	writes atomic.Int64
+	// reached is that an apiserver was, for a canary, whatever came of it.
+	reached atomic.Bool
 	// separate are the members that are apiservers of their own, whatever they say.
 	separate map[string]bool
 	metrics  time.Duration

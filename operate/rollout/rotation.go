@@ -224,7 +224,7 @@ func needsOf(r schema.GroupResource, verbs ...string) []fleet.Need {
 func (p *Prepared) Drive(ctx context.Context, store *reencrypt.Store, w Watcher, o drive.Options) (rotation.Done, error) {
 	r := p.rotation
 	world := p.world(store, w)
-	o.Save = world.save(r.Folder.save)
+	o.Save, o.Tell = world.save(r.Folder.save), r.Folder.copies().telling(o.Tell)
 	return r.Kind.drive(ctx, world, p.State, o)
 }
 

@@ -210,7 +210,7 @@ func (v *view) reshow(providers []string, a *Audit) {
 }
 
 // order is that of the reasons that concern instances.
-var order = []Reason{unnamed, missing, stale, foreignConfig, otherConfig, unhealthy, divergent, sameKey, unproven, unshown, notRotated}
+var order = []Reason{unnamed, missing, stale, ForeignConfig, otherConfig, unhealthy, divergent, sameKey, unproven, unshown, notRotated}
 
 // waiting is what was found, in the order of the reasons.
 func (v *view) waiting() []Waiting {

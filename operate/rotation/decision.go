@@ -201,9 +201,9 @@ const (
 	missing Reason = "missing"
 	// stale: the latest answer of an instance is too old to go by.
 	stale Reason = "stale"
-	// foreignConfig: an instance has a configuration in effect that is none of
+	// ForeignConfig: an instance has a configuration in effect that is none of
 	// the plan's. Somebody else changed it, and has to say what is meant.
-	foreignConfig Reason = "foreign_config"
+	ForeignConfig Reason = "foreign_config"
 	// otherConfig: an instance has another configuration of the plan in effect.
 	otherConfig Reason = "other_config"
 	// unhealthy: something is wrong with a plugin of an instance.

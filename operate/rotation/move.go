@@ -174,7 +174,7 @@ func (s *State) fallBack(v *view, at map[string]int) {
 			}
 		}
 	}
-	if v.found[foreignConfig] != nil && slices.Index(steps, t.Step) > slices.Index(steps, stepSwap) {
+	if v.found[ForeignConfig] != nil && slices.Index(steps, t.Step) > slices.Index(steps, stepSwap) {
 		s.back(stepSwap, v.now)
 	}
 }
@@ -278,7 +278,7 @@ func (v *view) stages(p Plan) map[string]int {
 		case i.ConfigHash == "":
 			v.note(missing, name, "tells no hash of its configuration")
 		case stage < 0:
-			v.note(foreignConfig, name, i.ConfigHash)
+			v.note(ForeignConfig, name, i.ConfigHash)
 		default:
 			at[name] = stage
 		}
