@@ -90,6 +90,7 @@ func newStatus(s streams) *cobra.Command {
 	c.walk.add(flags)
 	c.output.addFlag(flags)
 	flags.Lookup("output").Usage = "table, wide (a table with whole names and hashes), json or yaml"
+	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", string(wide), "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	flags.BoolVar(&c.separate, "separate-configs", false, "each apiserver has a configuration of its own, as for a socket of its own: do not compare them")
 	flags.BoolVarP(&c.watch, "watch", "w", false, "look again and again, until Ctrl-C")
 	flags.DurationVar(&c.interval, "interval", 5*time.Second, "time between two looks of --watch")

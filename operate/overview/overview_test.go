@@ -193,6 +193,9 @@ var lies = map[string]struct {
 	"a plugin is well, and named no key_id": {ours, func(s *overview.Seen) {
 		change(s, "cp-2", provider("old", func(p *rotation.Provider) { p.KeyID = "" }))
 	}, overview.Unknown, []string{"cp-2 knows no key_id of old: its plugin has named none, as none of KMS v1 does, so whether all have the same key is not known"}},
+	"a plugin is well, and names no key_id any more": {stock, func(s *overview.Seen) {
+		change(s, "cp-2", provider("vault", func(p *rotation.Provider) { p.KeyID = "" }))
+	}, overview.Unknown, []string{"cp-2 knows no key_id of vault: its plugin has named none, as none of KMS v1 does, so whether all have the same key is not known"}},
 	"one configuration, and another key_id": {ours, func(s *overview.Seen) {
 		change(s, "cp-2", provider("vault", func(p *rotation.Provider) { p.KeyID, p.WroteKeyID = keyB, keyB }))
 	}, overview.NotWell, []string{"cp-2 has another key_id of vault than the others: sha256:b, and they have sha256:a"}},
