@@ -10,7 +10,11 @@ import (
 
 // printWalked prints what was walked, and what it holds elsewhere.
 func printWalked(w io.Writer, from string, r *audit.Report) {
-	fmt.Fprintf(w, "%s, revision %d, %s: %s, %s\n", printable(from), r.Revision, printable(r.Prefix), counted(int(r.Objects), "object"), size(r.Bytes))
+	where := r.Prefix
+	if r.Beside != "" {
+		where += " and " + r.Beside
+	}
+	fmt.Fprintf(w, "%s, revision %d, %s: %s, %s\n", printable(from), r.Revision, printable(where), counted(int(r.Objects), "object"), size(r.Bytes))
 	for _, part := range r.Parts {
 		fmt.Fprintf(w, "  %s, revision %d: %s\n", printable(part.Place), part.Revision, counted(int(part.Objects), "key"))
 	}

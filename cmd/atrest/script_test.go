@@ -73,7 +73,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"plugin": plugin, "etcd": etcdCommand, "render": render, "seal": seal, "nokeys": nokeys,
-			"fails": fails, "newline": newline, "api": api, "waits": waits,
+			"fails": fails, "newline": newline, "api": api, "waits": waits, "pack": pack,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -144,7 +144,7 @@ func (w *world) storeOf(key string) *etcdtest.Server {
 	return w.etcd
 }
 
-// etcdCommand is etcd start|other|override|put|seal|put-main|seal-main|delete|compacts|refuses|save: a store in
+// etcdCommand is etcd start|other|override|put|seal|put-main|seal-main|delete|compacts|refuses|users|save: a store in
 // memory, whose endpoint is in $ETCD.
 func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
@@ -195,6 +195,8 @@ func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 			}
 			return rpctypes.ErrGRPCPermissionDenied
 		})
+	case "users": // NAME PASSWORD: who calls has to be that user
+		w.etcd.OnlyFor(args[1], args[2])
 	case "save":
 		w.etcd.Save(w.t, ts.MkAbs(args[1]))
 	default:

@@ -58,7 +58,7 @@ func TestEachResourceIsCountedInEveryEtcd(t *testing.T) {
 		resource(t, r, "pods").Forms[1].Keys)
 	require.Equal(t, []string{"/other/pods/y"}, resource(t, r, "pods").Forms[0].Keys, "whose it is is not known")
 
-	r = run(t, s, audit.Options{Layout: layout, Within: layout.Paths(secrets)})
+	r = run(t, s, audit.Options{Layout: layout, Within: layout.Places(secrets)})
 	require.EqualValues(t, 2, r.Objects, "in both")
 }
 
