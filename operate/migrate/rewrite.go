@@ -76,7 +76,8 @@ type run struct {
 	persist  persistence
 
 	// Of the goroutine that pages.
-	at Checkpoint
+	at    Checkpoint
+	paged bool // there was a page
 
 	mu       sync.Mutex // of what is below
 	page     Checkpoint // what was done of the present page
