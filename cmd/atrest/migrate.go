@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -241,7 +242,9 @@ func (m *migrateCommand) explained(err error) error {
 func (m *migrateCommand) parsedResources() []schema.GroupResource {
 	var all []schema.GroupResource
 	for _, name := range m.resources {
-		all = append(all, schema.ParseGroupResource(name))
+		if r := schema.ParseGroupResource(name); !slices.Contains(all, r) {
+			all = append(all, r)
+		}
 	}
 	return all
 }
