@@ -62,14 +62,15 @@ type apiserver struct {
 	cluster   string // the UID of its namespace kube-system
 	main      bool   // it knows nothing of the etcd of "etcd override"
 	lame      bool   // an aggregated API of it is away
+	stock     bool   // it is a kube-apiserver that is not of this project
 	migrator  string // what becomes of StorageVersionMigrations; "" if they are not served
 	migration map[string]map[string]any
 	patches   int
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates
-// KEY|migrator works|ignores|fails|lies| counts|main|of CLUSTER|lame|listed|unlisted|awaits N: an apiserver, to which the
-// context NAME of $KUBECONFIG leads. The first one is that of the current context.
+// KEY|migrator works|ignores|fails|lies| counts|main|of CLUSTER|lame|stock|listed|unlisted|awaits N: an apiserver, to
+// which the context NAME of $KUBECONFIG leads. The first one is that of the current context.
 // "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
@@ -100,6 +101,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"main":     func() { a.main = true },
 		"of":       func() { a.cluster = rest[0] },
 		"lame":     func() { a.lame = true },
+		"stock":    func() { a.stock = true },
 		"away":     func() { go a.Close() },
 		"listed":   func() { w.list(a.id, true) },
 		"unlisted": func() { w.list(a.id, false) },
@@ -193,7 +195,9 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == a.forbids:
 		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "is not allowed")
-	case r.URL.Path == healthz.Path, ask:
+	case a.stock && (r.URL.Path == "/metrics" || r.URL.Path == "/readyz/"+healthz.Name):
+		a.measured(w, r)
+	case !a.stock && (r.URL.Path == healthz.Path || ask):
 		answer(w, http.StatusOK, a.status())
 	case path[0] == "apis" && len(path) > 1 && path[1] == "storagemigration.k8s.io":
 		a.migrations(w, r, path[2:])
@@ -219,6 +223,29 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.objects(w, r, path[3:], path[1])
 	default:
 		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no "+r.URL.Path)
+	}
+}
+
+// measured answers for the metrics and the check of a kube-apiserver that is not of this
+// project.
+func (a *apiserver) measured(w http.ResponseWriter, r *http.Request) {
+	s, now := a.status(), time.Now().Unix()
+	if r.URL.Path != "/metrics" {
+		if s.Line() != "" && slices.ContainsFunc(s.Providers, func(p healthz.Provider) bool { return p.State != healthz.Ready }) {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		fmt.Fprint(w, s.Line())
+		return
+	}
+	fmt.Fprintf(w, "apiserver_encryption_config_controller_last_config_info{apiserver_id_hash=%q,hash=%q} 1\n", s.APIServerIDHash, s.ConfigHash)
+	for _, p := range s.Providers {
+		labels := fmt.Sprintf("key_id_hash=%q,provider_name=%q", p.KeyIDHash, p.Names[0])
+		if p.KeyIDHash != "" {
+			fmt.Fprintf(w, "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{%s} %d\n", labels, now)
+		}
+		if p.DEKWrites > 0 {
+			fmt.Fprintf(w, "apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds{%s,transformation_type=\"to_storage\"} %d\n", labels, now)
+		}
 	}
 }
 
@@ -327,7 +354,11 @@ func (a *apiserver) storeOf(key string) *etcdtest.Server {
 
 func (a *apiserver) read(r *pb.RangeRequest) []*mvccpb.KeyValue {
 	r.Serializable = true // tells it from the tool
-	found, err := a.storeOf(string(r.Key)).Range(context.Background(), r)
+	store := a.storeOf(string(r.Key))
+	if store == nil {
+		return nil // the script does without
+	}
+	found, err := store.Range(context.Background(), r)
 	require.NoError(a.w.t, err)
 	return found.Kvs
 }

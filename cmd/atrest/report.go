@@ -27,7 +27,11 @@ func printWalked(w io.Writer, from string, r *audit.Report) {
 }
 
 // printReport prints the counts of an audit.
-func printReport(w io.Writer, r *audit.Report) error {
+func printReport(w io.Writer, r *audit.Report) error { return printTable(w, reportRows(r)) }
+
+// reportRows are the counts of an audit, a row for each way in which a resource is
+// stored.
+func reportRows(r *audit.Report) [][]string {
 	head := []string{"RESOURCE", "OBJECTS", "STORED AS", "NAME", "KEY_ID", "DEK", "DEKS", "SIZE"}
 	if r.Opened {
 		head = append(head, "OPENED")
@@ -44,7 +48,7 @@ func printReport(w io.Writer, r *audit.Report) error {
 			name = ""
 		}
 	}
-	return printTable(w, rows)
+	return rows
 }
 
 // storedAs is the kind, and of what is damaged that which it begins as.

@@ -13,6 +13,7 @@ import (
 
 const rootHelp = `See, check and change the encryption at rest of a Kubernetes cluster.
 
+  atrest status              Do all apiservers agree, and are they well?
   atrest check FILE          Will this encryption configuration work?
   atrest diff OLD NEW        What does this change of it mean?
   atrest audit               What in etcd is encrypted, and with what?
@@ -20,6 +21,8 @@ const rootHelp = `See, check and change the encryption at rest of a Kubernetes c
   atrest migrate             Have stored what is not stored as it should be.
   atrest rotate              Rotate the key, step by step, and prove it.
   atrest retire NAME         May this KMS provider, or this key_id, go?
+  atrest enable              Begin to encrypt, in a cluster that does not.
+  atrest disable             Turn encryption off, step by step, and prove it.
 
   atrest help COMMAND        What is it for, and what are its flags?
   atrest completion SHELL    A script by which a shell completes all that.
@@ -48,10 +51,10 @@ ETCDCTL_CERT, ETCDCTL_KEY, ETCDCTL_USER and ETCDCTL_PASSWORD. No flag takes a
 password, but --password-file the file that it is in.
 
 Exit codes, of all commands:
-  0  the answer is good: usable, no change, nothing found, decrypted, migrated,
-     rotated
-  1  the answer is bad: not usable, a change, something found, does not open,
-     something left
+  0  the answer is good: well, usable, no change, nothing found, decrypted,
+     migrated, rotated
+  1  the answer is bad: not well, not usable, a change, something found, does not
+     open, something left
   2  there is no answer: wrong flags, or a file, etcd or an apiserver that cannot
      be read`
 
@@ -157,7 +160,7 @@ func newRoot(s streams) *cobra.Command {
 	}
 	root.SetHelpCommand(newHelp())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s), newRotate(s), newRetire(s), newVersion(s), newCompletion(s), newMan(s))
+	root.AddCommand(newStatus(s), newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s), newRotate(s), newRetire(s), newEnable(s), newDisable(s), newVersion(s), newCompletion(s), newMan(s))
 	completeOutputs(root)
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
