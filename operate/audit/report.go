@@ -64,6 +64,8 @@ type Count struct {
 	DEKsAtLeast bool  `json:"deksAtLeast,omitempty"`
 	// NotOpened is how many did not open, if they were to be.
 	NotOpened int64 `json:"notOpened,omitempty"`
+	// Astray tells that they are in an etcd where no apiserver looks for them.
+	Astray bool `json:"astray,omitempty"`
 	// Keys are the first etcd keys in their order, cut at 1 KiB, as many as
 	// [Options.MaxListed].
 	Keys []string `json:"keys,omitempty"`

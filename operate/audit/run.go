@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/internal/stored"
 )
 
 // DefaultMaxListed is how many etcd keys are listed of each row and problem.
@@ -152,10 +153,16 @@ func (w *walk) object(ctx context.Context, object Object) error {
 	return w.pace.wait(ctx, w.done)
 }
 
+// kineHealth is a key that kine, the etcd of k3s, writes for itself.
+const kineHealth = "health"
+
 // counts reports whether an object is one of an apiserver, as far as can be told.
 func (w *walk) counts(object Object) bool {
 	if w.Layout.isBeside(object.Key) {
 		w.beside++
+	}
+	if object.Key == w.Layout.Prefix()+kineHealth && !stored.IsEncrypted(object.Value) {
+		return false
 	}
 	return w.Layout.has(object.Key) || w.tally.outside.add(object)
 }
