@@ -54,22 +54,23 @@ type apiserver struct {
 
 	mu        sync.Mutex
 	inUse     *providers.Transformers
-	stamp     string // of what inUse was made from
-	holds     bool   // it does not follow
-	asks      bool   // it follows when it is had to ask its plugins, and only then
-	forbids   string // a method
-	refuses   string // the name of an object that cannot be updated
-	updates   string // an etcd key that somebody else writes before the next patch
-	cluster   string // the UID of its namespace kube-system
-	main      bool   // it knows nothing of the etcd of "etcd override"
-	lame      bool   // an aggregated API of it is away
-	migrator  string // what becomes of StorageVersionMigrations; "" if they are not served
+	stamp     string           // of what inUse was made from
+	holds     bool             // it does not follow
+	asks      bool             // it follows when it is had to ask its plugins, and only then
+	forbids   string           // a method
+	refuses   string           // the name of an object that cannot be updated
+	updates   string           // an etcd key that somebody else writes before the next patch
+	cluster   string           // the UID of its namespace kube-system
+	main      bool             // it knows nothing of the etcd of "etcd override"
+	apart     *etcdtest.Server // has the Secrets of this one alone
+	lame      bool             // an aggregated API of it is away
+	migrator  string           // what becomes of StorageVersionMigrations; "" if they are not served
 	migration map[string]map[string]any
 	patches   int
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates
-// KEY|migrator works|ignores|fails|lies| counts|main|of CLUSTER|lame|listed|unlisted|awaits N: an apiserver, to which the
+// KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|listed|unlisted|awaits N: an apiserver, to which the
 // context NAME of $KUBECONFIG leads. The first one is that of the current context.
 // "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
@@ -99,6 +100,8 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"migrator": func() { a.migrator = rest[0] },
 		"counts":   func() { a.patches = 0 },
 		"main":     func() { a.main = true },
+		"apart":    func() { a.apart = etcdtest.Start(w.t) },
+		"writes":   func() { ts.Check(a.writes(rest[0])) },
 		"of":       func() { a.cluster = rest[0] },
 		"lame":     func() { a.lame = true },
 		"away":     func() { go a.Close() },
@@ -303,10 +306,22 @@ func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []strin
 
 // storeOf is the store in which it has an etcd key.
 func (a *apiserver) storeOf(key string) *etcdtest.Server {
-	if a.main {
+	switch {
+	case a.apart != nil && strings.HasPrefix(key, "/registry/secrets/"):
+		return a.apart
+	case a.main:
 		return a.w.etcd
 	}
 	return a.w.storeOf(key)
+}
+
+// writes has it store an object.
+func (a *apiserver) writes(key string) error {
+	sealed, err := a.transformer(key).TransformToStorage(context.Background(), []byte(`{"metadata":{}}`), value.DefaultContext(key))
+	if err == nil {
+		a.storeOf(key).Store(key, sealed)
+	}
+	return err
 }
 
 func (a *apiserver) read(r *pb.RangeRequest) []*mvccpb.KeyValue {

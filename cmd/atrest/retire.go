@@ -53,8 +53,8 @@ A key_id is named as it is, or by its hash as in kube-apiserver's metrics,
 sha256:... What is both a provider and a key_id needs --provider or --key-id, and
 so does what nothing knows now.
 
-All apiservers are asked before etcd is walked, and again after, at
-/debug/encryption or, where that is not found, by /metrics and /readyz. A
+All apiservers are asked before etcd is walked, and again after, and so is which
+there are: at /debug/encryption or, where that is not found, by /metrics and /readyz. A
 kube-apiserver that is not of this project tells of a provider for three minutes
 after it is gone from its configuration, and nothing at all of KMS v1.
 

@@ -195,6 +195,18 @@ func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 			}
 			return rpctypes.ErrGRPCPermissionDenied
 		})
+	case "leaves": // NAME KEY: when the objects are being read, the apiserver writes KEY and shuts down in good order
+		var once sync.Once
+		w.etcd.Before(func(r *pb.RangeRequest) error {
+			if !r.Serializable && r.Revision > 0 {
+				once.Do(func() {
+					a := w.apis[args[1]]
+					require.NoError(w.t, a.writes(args[2]))
+					w.list(a.id, false) // kube-apiserver v1.36 deletes its Lease then
+				})
+			}
+			return nil
+		})
 	case "save":
 		w.etcd.Save(w.t, ts.MkAbs(args[1]))
 	default:
