@@ -208,6 +208,39 @@ func TestWhatIsBothHasToBeSaid(t *testing.T) {
 	require.ErrorContains(t, err, `nothing knows "nobody": there are the KMS providers kms and the key_ids `+keyID)
 }
 
+// Nothing needs a KMS provider of the name of a key_id, nor the other way round, so that
+// the answer would always be yes.
+func TestWhatIsOfTheOtherKindIsRefused(t *testing.T) {
+	e := Evidence{Etcd: Stock{"etcd", &audit.Report{Resources: []audit.Resource{{Forms: []audit.Count{
+		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: keyOld}}}}}}}}
+	bare, unknown := strings.TrimPrefix(keyOld, "sha256:"), strings.TrimPrefix(keyNew, "sha256:")
+	for _, c := range []struct {
+		name string
+		as   As
+		want string // empty if it is taken
+	}{
+		{"kms", AKeyID, "leave --key-id out, or if the key_id is meant, name it by its hash, " + hashed.ID("kms")},
+		{hashed.ID("kms"), AKeyID, ""},
+		{"old key", AProvider, "leave --provider out"},
+		{keyOld, AProvider, "leave --provider out"},
+		{bare, AKeyID, "which looks like a hash: write " + keyOld},
+		{bare, Anything, "which looks like a hash: write " + keyOld},
+		{bare, AProvider, "which looks like a hash: write " + keyOld},
+		{strings.ToUpper(bare), AKeyID, "which looks like a hash: write " + keyOld},
+		{unknown, AKeyID, "if it is a key_id itself, " + hashed.ID(unknown)},
+		{hashed.ID(unknown), AKeyID, ""},
+		{"gone", AKeyID, ""},
+		{"gone", AProvider, ""},
+	} {
+		_, err := e.Identify(c.name, c.as)
+		if c.want == "" {
+			require.NoError(t, err, c.name)
+			continue
+		}
+		require.ErrorContains(t, err, c.want, c.name)
+	}
+}
+
 // apiservers are asked in turn. Each stores in the etcd, but for those of lost.
 type apiservers struct {
 	order  []string
