@@ -62,6 +62,7 @@ func remembered(t *testing.T) rotation.Provider {
 	i, err := observe.Metrics(strings.NewReader(fmt.Sprintf(`apiserver_encryption_config_controller_last_config_info{hash="sha256:1"} 1
 apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{key_id_hash=%[1]q,provider_name="kms"} 1795175000
 apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds{key_id_hash=%[1]q,provider_name="kms",transformation_type="to_storage"} 1795175000
+apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds{status="success"} 1795175000
 `, keyOld)), "", observe.Moment{At: at})
 	require.NoError(t, err)
 	return i.Providers["kms"]
@@ -461,8 +462,8 @@ func TestEveryBackupThatNeedsItIsAReason(t *testing.T) {
 
 func TestEveryProviderThatIsNotHealthyAndInUseIsADoubt(t *testing.T) {
 	after := map[string]rotation.Instance{
-		"a": {Providers: map[string]rotation.Provider{"kms": {Healthy: true}, "one": {Problem: "sealed"}, "silent": {Silent: true}, "two": {Problem: "away"}}},
-		"b": {Providers: map[string]rotation.Provider{"one": {Problem: "denied"}}},
+		"a": {Process: "1", Providers: map[string]rotation.Provider{"kms": {Healthy: true}, "one": {Problem: "sealed"}, "silent": {Silent: true}, "two": {Problem: "away"}}},
+		"b": {Process: "2", Providers: map[string]rotation.Provider{"one": {Problem: "denied"}}},
 	}
 	e := Evidence{Etcd: Stock{"etcd", &audit.Report{}}, Apiservers: [2]map[string]rotation.Instance{{}, after}}
 	require.Equal(t, []string{

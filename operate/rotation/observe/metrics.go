@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,11 +19,16 @@ const (
 	configInfo = "apiserver_encryption_config_controller_last_config_info"
 	statusSeen = "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds"
 	keyIDUsed  = "apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds"
+	reloadedAt = "apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds"
 )
 
 // maxStatusAge is how long ago a plugin may have named its key_id: three polls
 // of a kube-apiserver that finds it healthy.
 const maxStatusAge = 3 * time.Minute
+
+// maxClosing is for how long a kube-apiserver may go on to ask the plugins of a
+// configuration that it has another one in place of: twice the sum of their timeouts.
+const maxClosing = 10 * time.Minute
 
 // Metrics reads those of a kube-apiserver, in the text format. It tells with
 // metrics what it was told by its plugins and what it wrote with, but not whether
@@ -30,10 +36,13 @@ const maxStatusAge = 3 * time.Minute
 // answer there, empty if that was success.
 //
 // A kube-apiserver remembers the latest 100 key_ids of all providers, also of
-// those that are no longer configured: see [rotation.Provider.Silent].
+// those that are no longer configured: see [rotation.Provider.Silent]. A provider
+// leaves the configuration of a process by a reload alone, so that without one at its time
+// the clock of the apiserver was set, or it was suspended.
 func Metrics(text io.Reader, unready string, m Moment) (rotation.Instance, error) {
 	i := rotation.Instance{CheckedAt: m.At, Providers: map[string]rotation.Provider{}}
 	told := map[string]time.Time{}
+	var reloaded time.Time
 	lines := bufio.NewScanner(text)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -46,6 +55,11 @@ func Metrics(text io.Reader, unready string, m Moment) (rotation.Instance, error
 		switch {
 		case s.metric == configInfo:
 			i.ConfigHash, i.Server = s.labels["hash"], s.labels["apiserver_id_hash"]
+			continue
+		case s.metric == reloadedAt:
+			if s.labels["status"] == "success" {
+				reloaded = at
+			}
 			continue
 		case s.metric == statusSeen && !at.Before(told[name]):
 			p.KeyID, told[name] = s.labels["key_id_hash"], at
@@ -65,9 +79,10 @@ func Metrics(text io.Reader, unready string, m Moment) (rotation.Instance, error
 		i.Problem = unready // of a plugin that it was not told anything by
 	}
 	for name, p := range i.Providers {
-		p.Silent = unready == "" && m.At.Sub(told[name]) > maxStatusAge
-		p.Healthy, p.Problem = unready == "" && !p.Silent, unready
-		if p.Silent {
+		late := unready == "" && m.At.Sub(told[name]) > maxStatusAge
+		p.Silent = late && !reloaded.Before(told[name].Add(-maxClosing))
+		p.Healthy, p.Problem = unready == "" && !late, unready
+		if late {
 			p.Problem = "its plugin has named no key_id for " + maxStatusAge.String()
 		}
 		i.Providers[name] = p
@@ -91,7 +106,7 @@ func (s series) time() time.Time {
 // parse reads a line if it is about encryption.
 func parse(line string) (s series, ok bool) {
 	metric, rest, found := strings.Cut(line, "{")
-	if !found || metric != configInfo && metric != statusSeen && metric != keyIDUsed {
+	if !found || !slices.Contains([]string{configInfo, statusSeen, keyIDUsed, reloadedAt}, metric) {
 		return series{}, false
 	}
 	s = series{metric: metric, labels: map[string]string{}}

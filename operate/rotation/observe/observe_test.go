@@ -80,6 +80,8 @@ apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds{apiserver_id_ha
 apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds{apiserver_id_hash="sha256:9",key_id_hash="KEYA",provider_name="kms",transformation_type="from_storage"} 1.79517599e+09
 apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{key_id_hash="KEYA",provider_name="a \"b\", c}"} 1.795175e+09
 apiserver_storage_objects{resource="secrets"} 12
+apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds{apiserver_id_hash="sha256:9",status="failure"} 1.7951759e+09
+apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds{apiserver_id_hash="sha256:9",status="success"} 1.79517499e+09
 `
 
 func scrape(t *testing.T, text, unready string) (rotation.Instance, error) {
@@ -102,6 +104,19 @@ func TestTheMetricsOfAnyKubeAPIServer(t *testing.T) {
 	require.False(t, i.Providers[`a "b", c}`].Silent)
 	require.Equal(t, "plugin is away", i.Providers["kms"].Problem)
 	require.False(t, i.Providers["kms"].Healthy)
+}
+
+// Without a reload no provider left the configuration: a clock was set, or a machine
+// suspended.
+func TestAPluginIsSilentAfterAReloadAlone(t *testing.T) {
+	for _, reload := range []string{`{status="success"} 1.795175e+09`, `{status="success"} 1.7951744e+09`, `{status="success"} 1.7951743e+09`, `{status="failure"} 1.795175e+09`, ""} {
+		i, err := scrape(t, strings.Split(metrics, "apiserver_storage")[0]+"apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds"+reload+"\n", "")
+		require.NoError(t, err)
+		p := i.Providers[`a "b", c}`]
+		require.Equal(t, reload != "" && reload[9] == 's' && !strings.Contains(reload, "1743"), p.Silent, reload)
+		require.False(t, p.Healthy)
+		require.Equal(t, "its plugin has named no key_id for 3m0s", p.Problem)
+	}
 }
 
 func TestTheLatestWriteCountsInWhateverOrder(t *testing.T) {
