@@ -52,25 +52,26 @@ type apiserver struct {
 	file   string // path of its configuration
 	prefix string // in etcd
 
-	mu        sync.Mutex
-	inUse     *providers.Transformers
-	stamp     string           // of what inUse was made from
-	holds     bool             // it does not follow
-	asks      bool             // it follows when it is had to ask its plugins, and only then
-	forbids   string           // a method
-	refuses   string           // the name of an object that cannot be updated
-	updates   string           // an etcd key that somebody else writes before the next patch
-	cluster   string           // the UID of its namespace kube-system
-	main      bool             // it knows nothing of the etcd of "etcd override"
-	apart     *etcdtest.Server // has the Secrets of this one alone
-	lame      bool             // an aggregated API of it is away
-	migrator  string           // what becomes of StorageVersionMigrations; "" if they are not served
-	migration map[string]map[string]any
-	patches   int
+	mu          sync.Mutex
+	inUse       *providers.Transformers
+	stamp       string           // of what inUse was made from
+	holds       bool             // it does not follow
+	asks        bool             // it follows when it is had to ask its plugins, and only then
+	forbids     string           // a method
+	refuses     string           // the name of an object that cannot be updated
+	updates     string           // an etcd key that somebody else writes before the next patch
+	cluster     string           // the UID of its namespace kube-system
+	main        bool             // it knows nothing of the etcd of "etcd override"
+	apart       *etcdtest.Server // has the Secrets of this one alone
+	lame        bool             // an aggregated API of it is away
+	unconverted string           // a resource whose objects no webhook converts any more
+	migrator    string           // what becomes of StorageVersionMigrations; "" if they are not served
+	migration   map[string]map[string]any
+	patches     int
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates
-// KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|listed|unlisted|awaits N: an apiserver, to which the
+// KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|unconverted RESOURCE|listed|unlisted|awaits N: an apiserver, to which the
 // context NAME of $KUBECONFIG leads. The first one is that of the current context.
 // "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
@@ -91,22 +92,23 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		return
 	}
 	change, ok := map[string]func(){
-		"holds":    func() { a.holds = true },
-		"follows":  func() { a.holds = false },
-		"asks":     func() { a.asks = true },
-		"forbids":  func() { a.forbids = rest[0] },
-		"refuses":  func() { a.refuses = rest[0] },
-		"updates":  func() { a.updates = rest[0] },
-		"migrator": func() { a.migrator = rest[0] },
-		"counts":   func() { a.patches = 0 },
-		"main":     func() { a.main = true },
-		"apart":    func() { a.apart = etcdtest.Start(w.t) },
-		"writes":   func() { ts.Check(a.writes(rest[0])) },
-		"of":       func() { a.cluster = rest[0] },
-		"lame":     func() { a.lame = true },
-		"away":     func() { go a.Close() },
-		"listed":   func() { w.list(a.id, true) },
-		"unlisted": func() { w.list(a.id, false) },
+		"holds":       func() { a.holds = true },
+		"follows":     func() { a.holds = false },
+		"asks":        func() { a.asks = true },
+		"forbids":     func() { a.forbids = rest[0] },
+		"refuses":     func() { a.refuses = rest[0] },
+		"updates":     func() { a.updates = rest[0] },
+		"migrator":    func() { a.migrator = rest[0] },
+		"counts":      func() { a.patches = 0 },
+		"main":        func() { a.main = true },
+		"apart":       func() { a.apart = etcdtest.Start(w.t) },
+		"writes":      func() { ts.Check(a.writes(rest[0])) },
+		"of":          func() { a.cluster = rest[0] },
+		"lame":        func() { a.lame = true },
+		"unconverted": func() { a.unconverted = rest[0] },
+		"away":        func() { go a.Close() },
+		"listed":      func() { w.list(a.id, true) },
+		"unlisted":    func() { w.list(a.id, false) },
 	}[verb]
 	if !ok {
 		ts.Fatalf("api cannot %s", verb)
@@ -274,6 +276,10 @@ func resources(version string) metav1.APIResourceList {
 func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []string, prefix string) {
 	var at string
 	switch {
+	case a.unconverted != "" && slices.Contains(path, a.unconverted):
+		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError,
+			`conversion webhook for example.com/v1, Kind=Widget failed: Post "https://widgets.operators.svc:443/convert?timeout=30s": service "widgets" not found`)
+		return
 	case len(path) == 1 && r.Method == http.MethodGet:
 		a.list(w, r, prefix+path[0]+"/")
 		return
