@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +33,9 @@ const checkHelp = `Tell whether an encryption configuration will work, before an
    not do as meant. Every problem names its field and the remedy.
 2. The plugins, unless --offline: for each, Status, then Encrypt and Decrypt of
    a random DEK, whether the key_ids agree, and how long the calls took. Run it
-   where the apiserver runs, as the same user: the sockets are there.
+   where the apiserver runs, as the same user: the sockets are there. One that is
+   only read with may refuse Encrypt; then Decrypt is not tried, and it has to open
+   a stored object.
 3. The stored objects, with --etcd, --endpoints or --snapshot: whether an
    apiserver with this file could read each of them. Each is opened, in memory.
    With --offline those under KMS are judged by the name of the provider alone.
@@ -120,6 +123,7 @@ func (c *checkCommand) run(ctx context.Context, path string) error {
 				return err
 			}
 		}
+		found.judgeUntried()
 	}
 	return c.conclude(found)
 }
@@ -225,6 +229,35 @@ func (f *checked) judge(findings []audit.Finding) {
 	}
 }
 
+// judgeUntried takes for a problem a plugin that was not asked to decrypt, as it did not
+// encrypt, and that opened nothing that is stored: nobody knows whether it reads anything.
+func (f *checked) judgeUntried() {
+	for _, p := range f.Plugins {
+		if untried(p) && !f.hasOpened(p) {
+			f.Problems = append(f.Problems, fmt.Sprintf("%s %s at %s: whether it decrypts was not tried, as it did not encrypt: "+
+				"have it open what is stored under it, with --etcd or --snapshot, or take it out if nothing is", p.Kind, quoted(p.Names), p.Endpoint))
+		}
+	}
+}
+
+// untried reports whether a plugin was not asked to decrypt.
+func untried(p preflight.Result) bool { return p.Failure == nil && p.Decrypt == 0 }
+
+// hasOpened reports whether an object under a provider of the plugin was opened.
+func (f *checked) hasOpened(p preflight.Result) bool {
+	if f.Objects == nil {
+		return false
+	}
+	for _, resource := range f.Objects.Resources {
+		for _, stored := range resource.Forms {
+			if stored.Kind == p.Kind && slices.Contains(p.Names, stored.Name) && stored.Objects > stored.NotOpened {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (c *checkCommand) conclude(found *checked) error {
 	found.Usable = len(found.Problems) == 0 && (!c.strict || len(found.Warnings) == 0)
 	if err := c.output.write(c.out, found, found.print); err != nil {
@@ -284,8 +317,11 @@ func printPlugins(w io.Writer, plugins []preflight.Result) error {
 		if p.Writes {
 			use = "reads and writes"
 		}
-		if p.Failure != nil {
+		switch {
+		case p.Failure != nil:
 			result = "fails at " + p.Failure.Step
+		case untried(p):
+			result = "decrypt not tried"
 		}
 		rows = append(rows, []string{strings.Join(p.Names, ", "), p.Endpoint, use, orDash(hashed.Short(p.KeyIDHash)),
 			took(p.Status), took(p.Encrypt), took(p.Decrypt), result})

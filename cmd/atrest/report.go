@@ -69,6 +69,8 @@ func opened(c audit.Count) string {
 	switch {
 	case c.Kind == audit.Unknown || c.Kind == audit.Undecodable:
 		return "none"
+	case c.NotTried > 0:
+		return "not tried"
 	case c.NotOpened == 0:
 		return "all"
 	}

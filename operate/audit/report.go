@@ -58,8 +58,10 @@ type Count struct {
 	// more if DEKsAtLeast is set: a million in all are told apart.
 	DEKs        int64 `json:"deks,omitempty"`
 	DEKsAtLeast bool  `json:"deksAtLeast,omitempty"`
-	// NotOpened is how many did not open, if they were to be.
+	// NotOpened is how many did not open, if they were to be, and NotTried of how many
+	// nobody tried it.
 	NotOpened int64 `json:"notOpened,omitempty"`
+	NotTried  int64 `json:"notTried,omitempty"`
 	// Keys are the first etcd keys in their order, cut at 1 KiB, as many as
 	// [Options.MaxListed].
 	Keys []string `json:"keys,omitempty"`

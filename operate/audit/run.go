@@ -32,7 +32,8 @@ type Options struct {
 	Names Names
 	// KeyIDs puts the key_ids themselves into the report, beside their hashes.
 	KeyIDs bool
-	// Open, if set, has to open each encrypted object and tell whether it could.
+	// Open, if set, has to open each encrypted object and tell whether it could, or
+	// [ErrNotTried].
 	// It keeps nothing of the object.
 	Open func(ctx context.Context, r schema.GroupResource, o Object) error
 	// Each, if set, is told of every object, by the goroutine of the walk: its
