@@ -20,13 +20,18 @@ type fleetFlags struct {
 }
 
 func (f *fleetFlags) add(flags *pflag.FlagSet) {
+	f.addAsked(flags)
+	flags.StringVar(&f.canaries, "canaries", "kube-system", "namespace for the Secrets and ConfigMaps that are written to see what an apiserver writes")
+}
+
+// addAsked declares those of a command that asks the apiservers and writes nothing.
+func (f *fleetFlags) addAsked(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.apiservers, "apiservers", nil,
 		"contexts of the kubeconfig, by commas: one for each apiserver there is, with its own address and not that of a load balancer")
 	flags.StringSliceVar(&f.without, "without-apiservers", nil,
 		"apiservers that the cluster still knows of and that are gone, or not to be asked, by commas: the names that the error calls them by; any-other if it is known that there are no others, as of aggregated apiservers, of which no Leases tell")
 	flags.StringSliceVar(&f.separate, "separate-apiservers", nil,
 		"apiservers of --apiservers that are different ones though they tell the same identity, by commas")
-	flags.StringVar(&f.canaries, "canaries", "kube-system", "namespace for the Secrets and ConfigMaps that are written to see what an apiserver writes")
 	flags.DurationVar(&f.metrics, "metrics-timeout", fleet.DefaultMetricsTimeout, "how long the metrics of one apiserver may take")
 }
 

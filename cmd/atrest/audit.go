@@ -61,10 +61,10 @@ The resource of an object is read off its etcd key. Kubernetes' own resources
 are known; PREFIX/GROUP/RESOURCE/... is a custom resource; anything else is taken
 for a resource of the core group, with a warning, unless --map says what it is.
 
-Only what is below --prefix is counted. With --everywhere the whole keyspace is
-walked, and what begins with k8s:enc: counts below any other prefix too, such as
-that of OpenShift's own apiservers. With --etcd-servers-overrides each etcd is
-walked, whatever it is to hold.
+Only what is below --prefix is counted, and for /kubernetes.io also what OpenShift's
+own apiservers keep below /openshift.io. With --everywhere the whole keyspace is
+walked, and what begins with k8s:enc: counts below any other prefix too. With
+--etcd-servers-overrides each etcd is walked, whatever it is to hold.
 
 Exit codes:
   0  counted, and nothing below was found
@@ -156,7 +156,7 @@ func (a *auditCommand) options(layout audit.Layout, c *config.Configuration) (au
 		return o, nil
 	}
 	r := schema.ParseGroupResource(a.resource)
-	o.Within = layout.Paths(r)
+	o.Within = layout.Places(r)
 	return o, named(layout, c, r)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,8 @@ type migrateCommand struct {
 	takeUp    time.Duration
 	dryRun    bool
 	checked   bool
+	unlooked  bool // into etcd
+	goal      string
 }
 
 const migrateHelp = `Rewrite the stored objects that are not stored as an encryption configuration
@@ -66,6 +69,13 @@ Ctrl-C may end it at any time, and so may a crash: the same command goes on, as
 step 2 leaves out what is done. With --state it does not list again what it
 listed, either.
 
+Where etcd cannot be reached, as of a cluster that somebody else runs, every object
+of each --resource is updated so with --without-etcd: through the apiserver of
+--context, without FILE and --apiservers. Nothing is proved then, neither
+that all apiservers write with the new key nor that what they say is so. With
+--state, --goal is a name for what it is for: a run that was interrupted goes on
+if it was for the same. The user needs list, get and patch for the resources.
+
 The user of the kubeconfig needs the verbs list, get and patch for the resources,
 list and get through each apiserver, get for the nonResourceURLs /debug/encryption, /metrics and /readyz/*, list for
 leases in kube-system and for endpointslices in default, get for the namespace
@@ -73,24 +83,34 @@ kube-system, and get, create, patch and delete for secrets and configmaps in the
 namespace --canaries.
 
 Exit codes:
-  0  nothing is left to rewrite; with --dry-run, nothing is to be rewritten
+  0  nothing is left to rewrite; with --dry-run, nothing is to be rewritten; with
+     --without-etcd, every object that was listed was rewritten, was left as the
+     apiserver would write it now, or is gone
   1  something is left, which is listed; or the apiservers do not agree, and
-     nothing was rewritten; with --dry-run, something is to be rewritten
+     nothing was rewritten; with --dry-run, something is to be rewritten; with
+     --without-etcd, an object was not rewritten, or of a resource there is none,
+     or none was stored anew
   2  not migrated, or not proved: wrong flags, an interruption, or FILE, the
      kubeconfig, etcd or the apiserver cannot be read`
 
 func newMigrate(s streams) *cobra.Command {
 	m := &migrateCommand{streams: s}
 	command := &cobra.Command{
-		Use:   "migrate --config FILE",
+		Use:   "migrate (--config FILE | --without-etcd --resource RESOURCE)",
 		Short: "Rewrite what is not stored as the configuration says, and prove it",
 		Long:  migrateHelp,
 		Example: `  atrest migrate --config encryption.yaml --dry-run
   atrest migrate --config encryption.yaml --apiservers node-1,node-2,node-3 --state /var/lib/atrest
   atrest migrate --config encryption.yaml --resource secrets --qps 20
-  atrest migrate --config encryption.yaml --storage-version-migrations`,
+  atrest migrate --config encryption.yaml --storage-version-migrations
+  atrest migrate --without-etcd --resource secrets --state /var/lib/atrest --goal key-2026`,
 		Args: arguments(0, ""),
-		RunE: func(command *cobra.Command, _ []string) error { return m.run(command.Context()) },
+		RunE: func(command *cobra.Command, _ []string) error {
+			if m.unlooked {
+				return m.sweep(command.Context(), command.Flags())
+			}
+			return m.run(command.Context())
+		},
 	}
 	flags := command.Flags()
 	m.source.addEtcd(flags, "key")
@@ -104,6 +124,8 @@ func newMigrate(s streams) *cobra.Command {
 	flags.BoolVar(&m.delegate, "storage-version-migrations", false, "leave the rewriting to the cluster's own migrator")
 	flags.DurationVar(&m.takeUp, "take-up", 2*time.Minute, "how long that migrator may take to begin")
 	flags.BoolVar(&m.checked, "plugin-checked", false, checkedUsage)
+	flags.BoolVar(&m.unlooked, "without-etcd", false, "rewrite every object of each --resource where etcd is out of reach; it proves nothing")
+	flags.StringVar(&m.goal, "goal", "", "with --without-etcd and --state: what it is for, by which one run goes on with another")
 	flags.BoolVar(&m.dryRun, "dry-run", false, "tell what would be rewritten, and end")
 	return command
 }
@@ -111,7 +133,9 @@ func newMigrate(s streams) *cobra.Command {
 func (m *migrateCommand) check() error {
 	switch {
 	case m.config == "":
-		return usagef("flag --config is missing: name the encryption configuration that the apiservers have")
+		return usagef("flag --config is missing: name the encryption configuration that the apiservers have; where nobody can see it and etcd: --without-etcd")
+	case m.goal != "":
+		return usagef("flag --goal goes with --without-etcd: else the key that is written with is the goal")
 	case m.walk.list < 1:
 		return usagef("flag --list is %d: list at least 1", m.walk.list)
 	case m.takeUp <= 0:
@@ -218,7 +242,9 @@ func (m *migrateCommand) explained(err error) error {
 func (m *migrateCommand) parsedResources() []schema.GroupResource {
 	var all []schema.GroupResource
 	for _, name := range m.resources {
-		all = append(all, schema.ParseGroupResource(name))
+		if r := schema.ParseGroupResource(name); !slices.Contains(all, r) {
+			all = append(all, r)
+		}
 	}
 	return all
 }

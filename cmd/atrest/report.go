@@ -10,7 +10,11 @@ import (
 
 // printWalked prints what was walked, and what it holds elsewhere.
 func printWalked(w io.Writer, from string, r *audit.Report) {
-	fmt.Fprintf(w, "%s, revision %d, %s: %s, %s\n", printable(from), r.Revision, printable(r.Prefix), counted(int(r.Objects), "object"), size(r.Bytes))
+	where := r.Prefix
+	if r.Beside != "" {
+		where += " and " + r.Beside
+	}
+	fmt.Fprintf(w, "%s, revision %d, %s: %s, %s\n", printable(from), r.Revision, printable(where), counted(int(r.Objects), "object"), size(r.Bytes))
 	for _, part := range r.Parts {
 		fmt.Fprintf(w, "  %s, revision %d: %s\n", printable(part.Place), part.Revision, counted(int(part.Objects), "key"))
 	}
@@ -23,7 +27,11 @@ func printWalked(w io.Writer, from string, r *audit.Report) {
 }
 
 // printReport prints the counts of an audit.
-func printReport(w io.Writer, r *audit.Report) error {
+func printReport(w io.Writer, r *audit.Report) error { return printTable(w, reportRows(r)) }
+
+// reportRows are the counts of an audit, a row for each way in which a resource is
+// stored.
+func reportRows(r *audit.Report) [][]string {
 	head := []string{"RESOURCE", "OBJECTS", "STORED AS", "NAME", "KEY_ID", "DEK", "DEKS", "SIZE"}
 	if r.Opened {
 		head = append(head, "OPENED")
@@ -40,7 +48,7 @@ func printReport(w io.Writer, r *audit.Report) error {
 			name = ""
 		}
 	}
-	return printTable(w, rows)
+	return rows
 }
 
 // storedAs is the kind, and of what is damaged that which it begins as.

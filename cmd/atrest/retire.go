@@ -94,7 +94,7 @@ func newRetire(s streams) *cobra.Command {
 	r.source.addEtcd(flags, "key")
 	r.walk.add(flags)
 	r.output.addFlag(flags)
-	flags.StringArrayVar(&r.snapshots, "snapshot", nil, "a backup of etcd that is kept: a file of etcdctl snapshot save, or member/snap/db of a stopped member; repeatable")
+	flags.StringArrayVar(&r.snapshots, "snapshot", nil, "a backup of etcd that is kept: a file of etcdctl snapshot save, also packed by gzip, zip or zstd, or member/snap/db of a stopped member; repeatable")
 	flags.BoolVar(&r.provider, "provider", false, "it is the name of a KMS provider")
 	flags.BoolVar(&r.keyID, "key-id", false, "it is a key_id, or the hash of one")
 	return command

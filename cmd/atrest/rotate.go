@@ -131,7 +131,7 @@ func (r *rotate) add(flags *pflag.FlagSet) {
 	r.output.addFlag(flags)
 	flags.StringVar(&r.config, "config", "", "encryption configuration of the apiservers; "+rollout.Placeholder+" in it stands for the name of each")
 	flags.StringVar(&r.hook, "config-hook", "", "program that reaches the configurations instead: PROGRAM read NAME prints one, PROGRAM write NAME takes one from standard input")
-	flags.BoolVar(&r.plan, "plan", false, "print the steps, and how far they are, show that it can begin or go on, and do nothing else")
+	flags.BoolVar(&r.plan, "plan", false, "print the steps, how far they are and what is waited for, show that it can begin or go on, and do nothing else")
 	flags.DurationVar(&r.hold, "hold", time.Duration(rotation.DefaultHold), "for how long all apiservers have to agree before anything is rewritten")
 	flags.DurationVar(&r.maxAge, "max-age", time.Duration(rotation.DefaultMaxAge), "how old the answer of an apiserver may be")
 	flags.DurationVar(&r.retry, "retry-after", time.Duration(rotation.DefaultRetryAfter), "how long after a failed or incomplete rewriting the next one begins")

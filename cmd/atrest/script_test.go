@@ -1,10 +1,11 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"os/exec"
@@ -37,28 +38,40 @@ func TestMain(m *testing.M) {
 }
 
 // until PATTERN COMMAND... is a command that is interrupted as soon as a line that it
-// writes to stderr matches. Its exit code is the command's.
+// writes, to stdout or stderr, matches. Its exit code is the command's.
 func until() {
 	is := regexp.MustCompile(os.Args[1])
 	command := exec.Command(os.Args[2], os.Args[3:]...)
-	command.Stdout = os.Stdout
-	told, err := command.StderrPipe()
-	if err == nil {
-		err = command.Start()
-	}
-	if err != nil {
+	interrupt := sync.OnceFunc(func() { _ = command.Process.Signal(os.Interrupt) }) // unless it has ended by itself
+	command.Stdout = &matching{to: os.Stdout, is: is, found: interrupt}
+	command.Stderr = &matching{to: os.Stderr, is: is, found: interrupt}
+	if err := command.Start(); err != nil {
 		log.Fatal(err)
-	}
-	seen := false
-	for lines := bufio.NewScanner(told); lines.Scan(); {
-		fmt.Fprintln(os.Stderr, lines.Text())
-		if !seen && is.MatchString(lines.Text()) {
-			seen = true
-			_ = command.Process.Signal(os.Interrupt) // unless it has ended by itself
-		}
 	}
 	_ = command.Wait() // the code says it
 	os.Exit(command.ProcessState.ExitCode())
+}
+
+// matching writes on, and tells when a line matches.
+type matching struct {
+	to    io.Writer
+	is    *regexp.Regexp
+	found func()
+	rest  []byte // of a line that has not ended
+}
+
+func (m *matching) Write(p []byte) (int, error) {
+	m.rest = append(m.rest, p...)
+	n, err := m.to.Write(p)
+	for {
+		line, rest, ended := bytes.Cut(m.rest, []byte("\n"))
+		if !ended {
+			return n, err
+		}
+		if m.rest = rest; m.is.Match(line) {
+			m.found()
+		}
+	}
 }
 
 // Every command, and every error that it can end with, is in one of the scripts.
@@ -73,7 +86,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"plugin": plugin, "etcd": etcdCommand, "render": render, "seal": seal, "nokeys": nokeys,
-			"fails": fails, "newline": newline, "api": api, "waits": waits,
+			"fails": fails, "newline": newline, "api": api, "waits": waits, "pack": pack,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -144,7 +157,7 @@ func (w *world) storeOf(key string) *etcdtest.Server {
 	return w.etcd
 }
 
-// etcdCommand is etcd start|other|override|put|seal|put-main|seal-main|delete|compacts|refuses|save: a store in
+// etcdCommand is etcd start|other|override|put|seal|put-main|seal-main|delete|compacts|refuses|users|save: a store in
 // memory, whose endpoint is in $ETCD.
 func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
@@ -207,6 +220,8 @@ func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 			}
 			return nil
 		})
+	case "users": // NAME PASSWORD: who calls has to be that user
+		w.etcd.OnlyFor(args[1], args[2])
 	case "save":
 		w.etcd.Save(w.t, ts.MkAbs(args[1]))
 	default:

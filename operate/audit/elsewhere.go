@@ -75,7 +75,7 @@ func (l Layout) elsewhere(key string) (schema.GroupResource, bool) {
 			return r, true
 		}
 	}
-	guess, known := l.below(rest)
+	guess, known := below(l.paths, rest)
 	for n := 1; !known && n < maxParts; n++ {
 		_, rest, _ = strings.Cut(rest, "/")
 		if r, ok := lookUp(l.paths, rest); ok {

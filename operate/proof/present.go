@@ -114,7 +114,7 @@ func (p *Prover) has(ctx context.Context, r schema.GroupResource) bool {
 // the layout does not know yet: it is taken for a custom resource, which is stored below
 // its group. Other groups are of custom resources alone.
 func (p *Prover) newer(r schema.GroupResource) string {
-	asCustom := slices.Equal(p.Layout.Paths(r), []string{r.Group + "/" + r.Resource + "/"})
+	asCustom := slices.Equal(p.Layout.Places(r), []string{p.Layout.Prefix() + r.Group + "/" + r.Resource + "/"})
 	if own := strings.HasSuffix(r.Group, ".k8s.io") || !strings.Contains(r.Group, "."); !asCustom || !own {
 		return ""
 	}
@@ -128,8 +128,7 @@ const knownTries = 20
 // the version that it has there.
 func (p *Prover) known(ctx context.Context, api API, r schema.GroupVersionResource) bool {
 	tries := 0
-	for _, path := range p.Layout.Paths(r.GroupResource()) {
-		within := p.Layout.Prefix() + path
+	for _, within := range p.Layout.Places(r.GroupResource()) {
 		contents, err := p.Etcd.Read(ctx, within)
 		if err != nil {
 			return false
@@ -154,8 +153,8 @@ func (p *Prover) known(ctx context.Context, api API, r schema.GroupVersionResour
 // keys are where an object may be in etcd.
 func (p *Prover) keys(r schema.GroupResource, namespace, name string) []string {
 	var all []string
-	for _, path := range p.Layout.Paths(r) {
-		all = append(all, p.Layout.Prefix()+path+objectPath(namespace, name))
+	for _, within := range p.Layout.Places(r) {
+		all = append(all, within+objectPath(namespace, name))
 	}
 	return all
 }

@@ -462,8 +462,8 @@ func TestEveryBackupThatNeedsItIsAReason(t *testing.T) {
 
 func TestEveryProviderThatIsNotHealthyAndInUseIsADoubt(t *testing.T) {
 	after := map[string]rotation.Instance{
-		"a": {Process: "1", Providers: map[string]rotation.Provider{"kms": {Healthy: true}, "one": {Problem: "sealed"}, "silent": {Silent: true}, "two": {Problem: "away"}}},
-		"b": {Process: "2", Providers: map[string]rotation.Provider{"one": {Problem: "denied"}}},
+		"a": {Complete: true, Providers: map[string]rotation.Provider{"kms": {Healthy: true}, "one": {Problem: "sealed"}, "silent": {Silent: true}, "two": {Problem: "away"}}},
+		"b": {Complete: true, Providers: map[string]rotation.Provider{"one": {Problem: "denied"}}},
 	}
 	e := Evidence{Etcd: Stock{"etcd", &audit.Report{}}, Apiservers: [2]map[string]rotation.Instance{{}, after}}
 	require.Equal(t, []string{

@@ -30,24 +30,35 @@ const Placeholder = "{apiserver}"
 // placeholder in it; without it the apiservers share one file.
 type LocalFiles struct{ Path string }
 
-func (f LocalFiles) at(apiserver string) string {
-	return strings.ReplaceAll(f.Path, Placeholder, apiserver)
-}
-
 const byHook = "have --config-hook do it"
 
 // Check makes and removes an empty file beside the one that is to be replaced.
 func (f LocalFiles) Check(_ context.Context, apiserver string) error {
-	return wholefile.CanExchange(f.at(apiserver), byHook)
+	return wholefile.CanExchange(f.At(apiserver), byHook)
 }
 
 // Read reads a byte more than a configuration may have at most.
 func (f LocalFiles) Read(_ context.Context, apiserver string) ([]byte, error) {
-	content, err := readFile(f.at(apiserver))
+	content, err := readFile(f.At(apiserver))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: %s", err, f.reach())
 	}
 	return content, err
+}
+
+// Create makes the file of an apiserver that has none, which only its owner reads. If
+// there is one, it stays, and the error wraps [fs.ErrExist].
+func (f LocalFiles) Create(apiserver string, content []byte) error {
+	err := wholefile.Create(f.At(apiserver), content)
+	if errors.Is(err, fs.ErrExist) {
+		err = fmt.Errorf("%s is there already: atrest rotate --to goes on from it: %w", f.At(apiserver), fs.ErrExist)
+	}
+	return err
+}
+
+// At is where the file of an apiserver is.
+func (f LocalFiles) At(apiserver string) string {
+	return strings.ReplaceAll(f.Path, Placeholder, apiserver)
 }
 
 func readFile(path string) ([]byte, error) {
@@ -71,7 +82,7 @@ func (f LocalFiles) reach() string {
 // Write exchanges a file in one step, and leaves it its owner, mode and extended
 // attributes.
 func (f LocalFiles) Write(_ context.Context, apiserver string, content []byte) error {
-	return wholefile.Exchange(f.at(apiserver), content, byHook)
+	return wholefile.Exchange(f.At(apiserver), content, byHook)
 }
 
 // notInEffect is the error for a file of which an apiserver has another one in
