@@ -4,15 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/preflight"
 )
@@ -50,7 +47,8 @@ Exit codes:
   0  usable
   1  not usable: as the last line says
   2  not checked: wrong flags, FILE, etcd or the snapshot cannot be read, or
-     nothing at all is stored there`
+     nothing at all is stored there, or nothing of a resource that
+     --etcd-servers-overrides names and FILE encrypts`
 
 func newCheck(s streams) *cobra.Command {
 	c := &checkCommand{streams: s}
@@ -166,26 +164,6 @@ func wildcard(r schema.GroupResource) string {
 	return r.String()
 }
 
-func (f *checked) askPlugins(ctx context.Context, file *config.Configuration) {
-	f.Plugins = preflight.Check(ctx, file, preflight.Options{})
-	for _, p := range f.Plugins {
-		for _, text := range p.Warnings {
-			f.Warnings = append(f.Warnings, fmt.Sprintf("%s %s: %s", p.Kind, quoted(p.Names), text))
-		}
-		if p.Failure != nil {
-			f.Problems = append(f.Problems, fmt.Sprintf("%s %s at %s: %s", p.Kind, quoted(p.Names), p.Endpoint, p.Failure.Text))
-		}
-	}
-}
-
-func quoted(names []string) string {
-	var all []string
-	for _, name := range names {
-		all = append(all, fmt.Sprintf("%q", name))
-	}
-	return strings.Join(all, ", ")
-}
-
 // readObjects reports whether the file reads every stored object.
 func (c *checkCommand) readObjects(ctx context.Context, file *config.Configuration, layout audit.Layout, found *checked) error {
 	from, err := c.source.open(ctx)
@@ -206,8 +184,14 @@ func (c *checkCommand) readObjects(ctx context.Context, file *config.Configurati
 	if err == nil {
 		err = c.streams.something(ctx, from, found.Objects, o)
 	}
+	if err == nil {
+		err = c.source.held(layout, file, found.Objects, "")
+	}
 	if err != nil {
 		return err
+	}
+	if err := concerned(file, found.Objects); err != nil {
+		found.Warnings = append(found.Warnings, err.Error())
 	}
 	found.judge(found.Objects.Against(file, nil))
 	return nil
@@ -227,35 +211,6 @@ func (f *checked) judge(findings []audit.Finding) {
 		}
 		f.Findings = append(f.Findings, finding)
 	}
-}
-
-// judgeUntried takes for a problem a plugin that was not asked to decrypt, as it did not
-// encrypt, and that opened nothing that is stored: nobody knows whether it reads anything.
-func (f *checked) judgeUntried() {
-	for _, p := range f.Plugins {
-		if untried(p) && !f.hasOpened(p) {
-			f.Problems = append(f.Problems, fmt.Sprintf("%s %s at %s: whether it decrypts was not tried, as it did not encrypt: "+
-				"have it open what is stored under it, with --etcd or --snapshot, or take it out if nothing is", p.Kind, quoted(p.Names), p.Endpoint))
-		}
-	}
-}
-
-// untried reports whether a plugin was not asked to decrypt.
-func untried(p preflight.Result) bool { return p.Failure == nil && p.Decrypt == 0 }
-
-// hasOpened reports whether an object under a provider of the plugin was opened.
-func (f *checked) hasOpened(p preflight.Result) bool {
-	if f.Objects == nil {
-		return false
-	}
-	for _, resource := range f.Objects.Resources {
-		for _, stored := range resource.Forms {
-			if stored.Kind == p.Kind && slices.Contains(p.Names, stored.Name) && stored.Objects > stored.NotOpened {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func (c *checkCommand) conclude(found *checked) error {
@@ -308,30 +263,4 @@ func (f *checked) print(w io.Writer) error {
 		fmt.Fprintf(w, "\nusable: %s\n", f.File)
 	}
 	return nil
-}
-
-func printPlugins(w io.Writer, plugins []preflight.Result) error {
-	rows := [][]string{{"PLUGIN", "ENDPOINT", "USE", "KEY_ID", "STATUS", "ENCRYPT", "DECRYPT", "RESULT"}}
-	for _, p := range plugins {
-		use, result := "reads", "works"
-		if p.Writes {
-			use = "reads and writes"
-		}
-		switch {
-		case p.Failure != nil:
-			result = "fails at " + p.Failure.Step
-		case untried(p):
-			result = "decrypt not tried"
-		}
-		rows = append(rows, []string{strings.Join(p.Names, ", "), p.Endpoint, use, orDash(hashed.Short(p.KeyIDHash)),
-			took(p.Status), took(p.Encrypt), took(p.Decrypt), result})
-	}
-	return printTable(w, rows)
-}
-
-func took(d time.Duration) string {
-	if d == 0 {
-		return "-"
-	}
-	return d.Round(10 * time.Microsecond).String()
 }

@@ -88,7 +88,7 @@ type Problem struct {
 func (r *Report) NotEmpty() error {
 	below, others := r.Objects-r.beside, []string{}
 	for _, e := range r.Elsewhere {
-		below -= e.Encrypted
+		below -= e.Encrypted + e.Plaintext
 		others = append(others, e.Prefix)
 	}
 	if below > 0 {
