@@ -51,10 +51,11 @@ It may not go for as long as one of these is so:
 
 A key_id is named as it is, or by its hash as in kube-apiserver's metrics,
 sha256:... What is both a provider and a key_id needs --provider or --key-id, and
-so does what nothing knows now.
+so does what nothing knows now. What is known as the other of the two is refused.
 
 All apiservers are asked before etcd is walked, and again after, at
-/debug/encryption or, where that is not found, by /metrics and /readyz. A
+/debug/encryption or, where that is not found, by /metrics and /readyz. Which there
+are is asked at both times too. A
 kube-apiserver that is not of this project tells of a provider for three minutes
 after it is gone from its configuration, and nothing at all of KMS v1.
 
@@ -71,8 +72,9 @@ that is served, of which one object each is looked for.
 Exit codes:
   0  yes: nothing that was looked at needs it. Other backups count too
   1  no: every reason is listed
-  2  no answer: wrong flags, nothing knows the name, the kubeconfig, etcd or a
-     snapshot cannot be read, or nothing at all is stored below --prefix`
+  2  no answer: wrong flags, nothing knows the name, or knows it as the other kind,
+     the kubeconfig, etcd or a snapshot cannot be read, or nothing at all is stored
+     below --prefix`
 
 func newRetire(s streams) *cobra.Command {
 	r := &retireCommand{streams: s}

@@ -210,6 +210,18 @@ func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 			}
 			return rpctypes.ErrGRPCPermissionDenied
 		})
+	case "leaves": // NAME KEY: when the objects are being read, the apiserver writes KEY and shuts down in good order
+		var once sync.Once
+		w.etcd.Before(func(r *pb.RangeRequest) error {
+			if !r.Serializable && r.Revision > 0 {
+				once.Do(func() {
+					a := w.apis[args[1]]
+					require.NoError(w.t, a.writes(args[2]))
+					w.list(a.id, false) // kube-apiserver v1.36 deletes its Lease then
+				})
+			}
+			return nil
+		})
 	case "users": // NAME PASSWORD: who calls has to be that user
 		w.etcd.OnlyFor(args[1], args[2])
 	case "save":
