@@ -41,7 +41,7 @@ func (f inMemory) Read(_ context.Context, apiserver string) ([]byte, error) {
 	return []byte(f[apiserver]), nil
 }
 
-func (f inMemory) Write(_ context.Context, apiserver string, content []byte) error {
+func (f inMemory) Write(_ context.Context, apiserver string, _, content []byte) error {
 	f[apiserver] = string(content)
 	return nil
 }
@@ -325,7 +325,7 @@ func TestARotationThatHasBegunIsPlannedAsBefore(t *testing.T) {
 		for _, apiserver := range r.Apiservers {
 			file, err := edit.Advance([]byte(encryption), rotation.Before, stage, toNew(apiserver)...)
 			require.NoError(t, err)
-			require.NoError(t, r.Files.Write(t.Context(), apiserver, file))
+			require.NoError(t, r.Files.Write(t.Context(), apiserver, nil, file))
 		}
 		again, err := r.Prepare(t.Context())
 		require.NoError(t, err)
