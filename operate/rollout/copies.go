@@ -36,6 +36,17 @@ func (c copies) read(stage rotation.Stage, apiserver string) []byte {
 	return file
 }
 
+// all are the copies of a stage, of whichever apiserver.
+func (c copies) all(stage rotation.Stage) (files [][]byte) {
+	names, _ := fs.Glob(os.DirFS(string(c)), string(stage)+"-*.yaml")
+	for _, name := range names {
+		if file, err := readFile(filepath.Join(string(c), name)); err == nil {
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
 // keep stores the file of a stage, over one of another rotation.
 func (c copies) keep(stage rotation.Stage, apiserver string, file []byte) error {
 	if bytes.Equal(c.read(stage, apiserver), file) {

@@ -101,6 +101,31 @@ func TestARotationGoesOnWithItsOwnStateAlone(t *testing.T) {
 	require.ErrorIs(t, err, ErrAnother, "with another goal")
 }
 
+// Two names of one socket are no two plugins.
+func TestAProviderThatStaysWithTheKeyOfOneThatLeavesIsRefused(t *testing.T) {
+	const other = "  - kms: {apiVersion: v2, name: other, endpoint: \"unix:///run/link.sock\"}\n"
+	reads := strings.Replace(encryption, "  - identity: {}\n", other+"  - identity: {}\n", 1)
+	writes := encryption + "- resources: [configmaps]\n  providers:\n" + other
+	seen := func(old, other string) map[string]rotation.Instance {
+		return map[string]rotation.Instance{"cp-1": {Providers: map[string]rotation.Provider{"old": {KeyID: old}, "other": {KeyID: other}}}}
+	}
+	for file, want := range map[string]string{
+		reads:  `needs the same key: have everything rewritten with atrest migrate, and take "other" out when`,
+		writes: "needs the same key: name both",
+	} {
+		c, err := config.Parse([]byte(file), config.Options{})
+		require.NoError(t, err)
+		found := configurations{parsed: map[string]*config.Configuration{"cp-1": c}}
+		err = found.sameKey(seen("a", "a"), []string{"old"}, []string{"old", "new"})
+		require.ErrorContains(t, err, `configuration of cp-1: KMS provider "other" has the key_id of "old", and what is stored`)
+		require.ErrorContains(t, err, want)
+		require.NoError(t, found.sameKey(seen("a", "b"), []string{"old"}, []string{"old", "new"}))
+		require.NoError(t, found.sameKey(seen("", ""), []string{"old"}, []string{"old", "new"}), "nobody knows yet")
+		require.NoError(t, found.sameKey(seen("a", "a"), []string{"old"}, []string{"old", "other"}), "it is of the rotation")
+		require.NoError(t, found.sameKey(nil, []string{"old"}, []string{"old"}))
+	}
+}
+
 func TestAFileThatCannotBeRotatedIsRefused(t *testing.T) {
 	const shared = "  - kms: {apiVersion: v2, name: second, endpoint: \"unix:///run/old.sock\"}\n  - identity: {}\n"
 	reader := "  - identity: {}\n  - kms: {apiVersion: v2, name: old, endpoint: \"unix:///run/old.sock\"}\n"
@@ -113,7 +138,8 @@ func TestAFileThatCannotBeRotatedIsRefused(t *testing.T) {
 	}{
 		`no resource is stored with provider "absent"`: {OnePlugin{Providers: []string{"absent"}}, encryption},
 		`nothing is written with KMS provider "old"`:   {exchanging, before + reader},
-		`"second" is on the same plugin as "old"`:      {exchanging, head + shared},
+		`"second" is on the same plugin as "old", and what is stored with it, if anything is, needs the same key: have everything rewritten with atrest migrate, and take "second" out`: {exchanging, head + shared},
+		`"second" is on the same plugin as "old", and what is stored with it needs the same key: name both`:                                                                             {exchanging, encryption + "- resources: [configmaps]\n  providers:\n" + shared},
 	} {
 		_, err := newRotation(t, c.kind, c.file).Prepare(t.Context())
 		require.ErrorContains(t, err, problem)

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -110,11 +111,39 @@ func (s *configurations) check(leaving, all []string) error {
 			case slices.Contains(leaving, name) && !p.Writes() && !begun:
 				return fmt.Errorf("configuration of %s: nothing is written with KMS provider %q: make it the first one of its resources, or name another", apiserver, name)
 			case shared && !slices.Contains(all, name) && name != "":
-				return fmt.Errorf("configuration of %s: KMS provider %q is on the same plugin as %q, and what is stored with it needs the same key: name both", apiserver, name, left)
+				return fmt.Errorf("configuration of %s: KMS provider %q is on the same plugin as %q, and %w", apiserver, name, left, s.stays(name))
 			}
 		}
 	}
 	return nil
+}
+
+// sameKey tells of a provider that stays and has the key_id of one that leaves, as one
+// has that is on the same plugin by another name of its socket.
+func (s *configurations) sameKey(seen map[string]rotation.Instance, leaving, all []string) error {
+	for _, apiserver := range slices.Sorted(maps.Keys(s.parsed)) {
+		has := seen[apiserver].Providers
+		for _, p := range s.parsed[apiserver].Providers() {
+			for _, left := range leaving {
+				name, keyID := p.KMS().Name, has[left].KeyID
+				if keyID != "" && name != "" && !slices.Contains(all, name) && has[name].KeyID == keyID {
+					return fmt.Errorf("configuration of %s: KMS provider %q has the key_id of %q, and %w", apiserver, name, left, s.stays(name))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// stays is what to do about a provider that needs the key of one that leaves.
+func (s *configurations) stays(name string) error {
+	for _, c := range s.parsed {
+		if slices.ContainsFunc(c.Providers(), func(p *config.Provider) bool { return p.KMS().Name == name && p.Writes() }) {
+			return errors.New("what is stored with it needs the same key: name both")
+		}
+	}
+	return fmt.Errorf("what is stored with it, if anything is, needs the same key: have everything rewritten with atrest migrate, "+
+		"and take %q out when atrest check --etcd of the file without it says that it is usable", name)
 }
 
 // coveredBy lists the resources that a configuration is about: those it names,

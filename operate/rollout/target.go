@@ -214,7 +214,7 @@ func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) 
 	}
 	changes := map[string][]edit.Replacement{}
 	for _, apiserver := range slices.Sorted(maps.Keys(files)) {
-		if changes[apiserver] = t.leadingTo(m, apiserver, files, secret, s.Plan, folder.copies()); changes[apiserver] == nil {
+		if changes[apiserver] = t.leadingTo(m, apiserver, files, secret, folder.copies()); changes[apiserver] == nil {
 			return m, true, fmt.Errorf("configuration of %s: neither the copies in the folder --state nor another file tells how it was before the move: put it back as it was", apiserver)
 		}
 	}
@@ -224,17 +224,17 @@ func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) 
 
 // leadingTo are the changes that lead to the file of an apiserver, from some file or copy
 // as it was before; nil if there is none.
-func (t Target) leadingTo(m Move, apiserver string, files map[string][]byte, secret func() []byte, p rotation.Plan, kept copies) []edit.Replacement {
-	before := [][]byte{kept.read(rotation.Before, apiserver), files[apiserver]}
-	for _, other := range slices.Sorted(maps.Keys(p.Configs)) {
-		before = append(before, kept.read(rotation.Before, other), files[other])
+func (t Target) leadingTo(m Move, apiserver string, files map[string][]byte, secret func() []byte, kept copies) []edit.Replacement {
+	earlier := [][]byte{kept.read(rotation.Before, apiserver), files[apiserver]}
+	for _, other := range slices.Sorted(maps.Keys(files)) {
+		earlier = append(earlier, files[other])
 	}
-	for _, file := range before {
+	for _, file := range slices.Concat(earlier, kept.all(rotation.Before), kept.all(rotation.Added)) {
 		changes, err := t.changes(m, apiserver, file, secret)
 		if err != nil {
 			continue
 		}
-		hashes, err := edit.Hashes(file, changes...)
+		hashes, err := courseOf(file, changes)
 		if err == nil && slices.Contains(hashes, hashed.Name(files[apiserver])) {
 			return changes
 		}

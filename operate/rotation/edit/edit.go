@@ -267,6 +267,17 @@ type document struct {
 	gone []string
 }
 
+// Same reports whether two files say the same: they may be written otherwise, and have
+// other comments.
+func Same(a, b []byte) bool {
+	one, err := parse(a)
+	if err != nil {
+		return false
+	}
+	other, err := parse(b)
+	return err == nil && reflect.DeepEqual(one.meant, other.meant)
+}
+
 var errNoConfiguration = errors.New("encryption configuration: no list of resources with a list of providers in each: " +
 	"atrest check says what is wrong with the file")
 
