@@ -101,6 +101,18 @@ func TestARotationGoesOnWithItsOwnStateAlone(t *testing.T) {
 	require.ErrorIs(t, err, ErrAnother, "with another goal")
 }
 
+func TestWhichSocketsAreApart(t *testing.T) {
+	one, two, link := t.TempDir()+"/1.sock", t.TempDir()+"/2.sock", t.TempDir()+"/link.sock"
+	require.NoError(t, os.WriteFile(one, nil, 0o600))
+	require.NoError(t, os.WriteFile(two, nil, 0o600))
+	require.NoError(t, os.Symlink(one, link))
+	require.True(t, apart(one, two))
+	for _, other := range []string{one, link, one + ".absent", ""} {
+		require.False(t, apart(one, other))
+		require.False(t, apart(other, one))
+	}
+}
+
 // Two names of one socket are no two plugins.
 func TestAProviderThatStaysWithTheKeyOfOneThatLeavesIsRefused(t *testing.T) {
 	const other = "  - kms: {apiVersion: v2, name: other, endpoint: \"unix:///run/link.sock\"}\n"
@@ -117,7 +129,7 @@ func TestAProviderThatStaysWithTheKeyOfOneThatLeavesIsRefused(t *testing.T) {
 		require.NoError(t, err)
 		found := configurations{parsed: map[string]*config.Configuration{"cp-1": c}}
 		err = found.sameKey(seen("a", "a"), []string{"old"}, []string{"old", "new"})
-		require.ErrorContains(t, err, `configuration of cp-1: KMS provider "other" has the key_id of "old", and what is stored`)
+		require.ErrorContains(t, err, `configuration of cp-1: KMS provider "other" has the key_id of "old", as on the same plugin by another name of its socket, and what is stored`)
 		require.ErrorContains(t, err, want)
 		require.NoError(t, found.sameKey(seen("a", "b"), []string{"old"}, []string{"old", "new"}))
 		require.NoError(t, found.sameKey(seen("", ""), []string{"old"}, []string{"old", "new"}), "nobody knows yet")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path"
 	"slices"
 
@@ -119,20 +120,34 @@ func (s *configurations) check(leaving, all []string) error {
 }
 
 // sameKey tells of a provider that stays and has the key_id of one that leaves, as one
-// has that is on the same plugin by another name of its socket.
+// has that is on the same plugin by another name of its socket. Another plugin with the
+// same key may stay, if it is seen here that it is another.
 func (s *configurations) sameKey(seen map[string]rotation.Instance, leaving, all []string) error {
 	for _, apiserver := range slices.Sorted(maps.Keys(s.parsed)) {
-		has := seen[apiserver].Providers
-		for _, p := range s.parsed[apiserver].Providers() {
-			for _, left := range leaving {
-				name, keyID := p.KMS().Name, has[left].KeyID
-				if keyID != "" && name != "" && !slices.Contains(all, name) && has[name].KeyID == keyID {
-					return fmt.Errorf("configuration of %s: KMS provider %q has the key_id of %q, and %w", apiserver, name, left, s.stays(name))
+		providers, has := s.parsed[apiserver].Providers(), seen[apiserver].Providers
+		for _, left := range providers {
+			keyID := has[left.KMS().Name].KeyID
+			if keyID == "" || !slices.Contains(leaving, left.KMS().Name) {
+				continue
+			}
+			for _, p := range providers {
+				if name := p.KMS().Name; name != "" && !slices.Contains(all, name) && has[name].KeyID == keyID && !apart(p.KMS().Address, left.KMS().Address) {
+					return fmt.Errorf("configuration of %s: KMS provider %q has the key_id of %q, as on the same plugin by another name of its socket, and %w", apiserver, name, left.KMS().Name, s.stays(name))
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// apart reports whether two sockets are here, and are two.
+func apart(a, b string) bool {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && !os.SameFile(one, other)
 }
 
 // stays is what to do about a provider that needs the key of one that leaves.

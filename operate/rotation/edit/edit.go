@@ -71,6 +71,13 @@ func (r Replacement) leaving(d *document) ([]place, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("nothing is written with %q", r.Old)
 	}
+	for _, at := range all {
+		for _, other := range d.find(r.Old) {
+			if other.entry == at.entry && other != at {
+				return nil, fmt.Errorf("%q is there twice, as %s and %s: take out the one that nothing is read with", r.Old, at, other)
+			}
+		}
+	}
 	return all, nil
 }
 
