@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -38,9 +39,12 @@ const keySize = 32
 // Move is the move there from what the files say. What has begun in the folder goes on,
 // with the key that is in the files. Nothing is written.
 func (t Target) Move(ctx context.Context, files Files, apiservers []string, folder *Folder) (Move, error) {
-	s, _, err := folder.load()
+	s, begun, err := folder.load()
 	if err != nil {
 		return Move{}, err
+	}
+	if begun && s.Move == nil {
+		return Move{}, fmt.Errorf("folder %s %w", folder.Path, ErrAnother)
 	}
 	found := map[string][]byte{}
 	for _, apiserver := range apiservers {
@@ -56,7 +60,7 @@ func (t Target) Move(ctx context.Context, files Files, apiservers []string, fold
 		}
 		found[apiserver] = file
 	}
-	if s.Move != nil {
+	if begun {
 		if m, ok, err := t.goOn(found, s, folder); ok || err != nil {
 			return m, err
 		}
@@ -115,13 +119,17 @@ func (m *Move) leave(entries map[string][]edit.Entry, encrypted bool) error {
 		}
 		if !slices.Equal(writes, writing) {
 			return fmt.Errorf("%s writes with %s, and %s with %s: finish what was begun there, or give them one configuration",
-				first, strings.Join(writing, ", "), apiserver, strings.Join(writes, ", "))
+				first, orNothing(writing), apiserver, orNothing(writes))
 		}
 	}
 	if len(m.From) == 0 {
 		return fmt.Errorf("%w: %s", ErrAlready, strings.Join(m.To, ", "))
 	}
 	return nil
+}
+
+func orNothing(writes []string) string {
+	return cmp.Or(strings.Join(writes, ", "), "nothing that is to be left")
 }
 
 // newSecret makes a key, if it takes one.
