@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // until PATTERN COMMAND... is a command that is interrupted as soon as a line that it
-// writes to stderr matches. Its exit code is the command's.
+// writes to stderr matches. Its exit code is the command's, or 99 if none did.
 func until() {
 	is := regexp.MustCompile(os.Args[1])
 	command := exec.Command(os.Args[2], os.Args[3:]...)
@@ -58,6 +58,9 @@ func until() {
 		}
 	}
 	_ = command.Wait() // the code says it
+	if !seen {
+		os.Exit(99)
+	}
 	os.Exit(command.ProcessState.ExitCode())
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/reencrypt"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/drive"
@@ -99,6 +100,22 @@ func TestARotationGoesOnWithItsOwnStateAlone(t *testing.T) {
 	r.Apiservers, r.Kind = []string{"cp-2", "cp-1"}, Move{From: []string{"old"}, To: []string{"other"}, Changes: toNew}
 	_, err = r.Prepare(t.Context())
 	require.ErrorIs(t, err, ErrAnother, "with another goal")
+}
+
+// Of several entries that are written with one key, each shows what it is to be written with.
+func TestAnObjectShowsWhatItsEntryIsWrittenWith(t *testing.T) {
+	file := listed + listing("events", asPlain) + listing("secrets", aKey) + listing("configmaps", aKey)
+	kind, err := toKind(config.KMSv2, "a", "b").of(t, everywhere(file), &Folder{Path: t.TempDir()})
+	require.NoError(t, err)
+	for _, stage := range []rotation.Stage{rotation.Before, rotation.Added, rotation.Swapped} {
+		files := kind.at(t, everywhere(file), map[string]rotation.Stage{"cp-1": stage, "cp-2": stage})
+		r := newRotation(t, kind, files["cp-1"])
+		r.Files = files
+		found, err := r.survey(t.Context(), kind.providers(), rotation.Plan{})
+		require.NoError(t, err)
+		secrets, configmaps := schema.GroupResource{Resource: "secrets"}, schema.GroupResource{Resource: "configmaps"}
+		require.Equal(t, proof.Samples{"aescbc:a": {secrets, configmaps}, "a": {secrets}, "b": {configmaps}}, found.samples, stage)
+	}
 }
 
 func TestWhichSocketsAreApart(t *testing.T) {

@@ -86,11 +86,21 @@ func (r *Rotation) offer(samples proof.Samples, chain []*config.Provider, apiser
 	writes := namesOf(chain[0])[0]
 	samples.Offer(writes, resource)
 	for _, c := range r.Kind.replaced(apiserver) {
+		if c.Entry > 0 && c.Entry != entryOf(chain[0]) {
+			continue // another entry is written with the same, and is to be with something else
+		}
 		if writes == c.Old || writes == c.New.Name && among(chain, []string{c.Old}) {
 			samples.Offer(c.Old, resource)
 			samples.Offer(c.New.Name, resource)
 		}
 	}
+}
+
+// entryOf is the entry of its file, counted from 1, that a provider stands in.
+func entryOf(p *config.Provider) int {
+	at := 0
+	_, _ = fmt.Sscanf(p.Path(), "resources[%d]", &at)
+	return at + 1
 }
 
 // check tells why providers cannot be rotated: nothing is written with one, or

@@ -18,7 +18,7 @@ const listed = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfigur
 
 const aKey = "  - aescbc: {keys: [{name: a, secret: AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=}]}\n"
 
-func entryOf(resources string, providers ...string) string {
+func listing(resources string, providers ...string) string {
 	return "- resources: [" + resources + "]\n  providers:\n" + strings.Join(providers, "")
 }
 
@@ -107,16 +107,16 @@ func TestWhatIsLeftForATarget(t *testing.T) {
 		keyless bool
 		local   bool
 	}{
-		"plain text":               {entryOf("secrets", asPlain), toKind(config.AESCBC), []string{rotation.Plain}, []string{"aescbc:" + key}, []int{1}, true, true},
-		"a key":                    {entryOf("secrets", aKey, asPlain), toKind(config.AESCBC), []string{"aescbc:a"}, []string{"aescbc:" + key}, []int{1}, true, true},
-		"several keys":             {entryOf("secrets", strings.Replace(aKey, "[{", "[{name: b, secret: AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=}, {", 1)), toKind(config.Secretbox), []string{"aescbc:b", "aescbc:a"}, []string{"secretbox:" + key}, []int{1}, true, true},
-		"several entries":          {entryOf("secrets", aKey) + entryOf("configmaps", plugin) + entryOf("pods", secretKey), toKind(config.AESGCM), []string{"aescbc:a", "old", "secretbox:b"}, []string{"aesgcm:" + key}, []int{1, 2, 3}, true, true},
-		"one of several":           {entryOf("secrets", aKey) + entryOf("events", asPlain), toKind(config.KMSv2, "vault"), []string{"aescbc:a"}, []string{"vault"}, []int{1}, false, false},
-		"one that is there":        {entryOf("configmaps", plugin) + entryOf("secrets", aKey), toKind(config.KMSv2, "old"), []string{"aescbc:a"}, []string{"old"}, []int{2}, false, false},
-		"all to nothing":           {entryOf("events", asPlain) + entryOf("secrets", aKey) + entryOf("pods", plugin), toKind(config.Identity), []string{"aescbc:a", "old"}, []string{rotation.Plain}, []int{2, 3}, true, true},
-		"a wildcard":               {entryOf("events", asPlain) + entryOf("'*.*'", aKey, asPlain), toKind(config.KMSv1, "vault"), []string{"aescbc:a"}, []string{"vault"}, []int{2}, true, false},
-		"several to as many":       {entryOf("secrets", plugin) + entryOf("pods", aKey), toKind(config.KMSv2, "v1", "v2"), []string{"old", "aescbc:a"}, []string{"v1", "v2"}, []int{1, 2}, false, false},
-		"a key of the same moment": {entryOf("secrets", strings.Replace(aKey, "name: a", "name: "+key, 1)), toKind(config.AESCBC), []string{"aescbc:" + key}, []string{"aescbc:" + key + "-2"}, []int{1}, true, true},
+		"plain text":               {listing("secrets", asPlain), toKind(config.AESCBC), []string{rotation.Plain}, []string{"aescbc:" + key}, []int{1}, true, true},
+		"a key":                    {listing("secrets", aKey, asPlain), toKind(config.AESCBC), []string{"aescbc:a"}, []string{"aescbc:" + key}, []int{1}, true, true},
+		"several keys":             {listing("secrets", strings.Replace(aKey, "[{", "[{name: b, secret: AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=}, {", 1)), toKind(config.Secretbox), []string{"aescbc:b", "aescbc:a"}, []string{"secretbox:" + key}, []int{1}, true, true},
+		"several entries":          {listing("secrets", aKey) + listing("configmaps", plugin) + listing("pods", secretKey), toKind(config.AESGCM), []string{"aescbc:a", "old", "secretbox:b"}, []string{"aesgcm:" + key}, []int{1, 2, 3}, true, true},
+		"one of several":           {listing("secrets", aKey) + listing("events", asPlain), toKind(config.KMSv2, "vault"), []string{"aescbc:a"}, []string{"vault"}, []int{1}, false, false},
+		"one that is there":        {listing("configmaps", plugin) + listing("secrets", aKey), toKind(config.KMSv2, "old"), []string{"aescbc:a"}, []string{"old"}, []int{2}, false, false},
+		"all to nothing":           {listing("events", asPlain) + listing("secrets", aKey) + listing("pods", plugin), toKind(config.Identity), []string{"aescbc:a", "old"}, []string{rotation.Plain}, []int{2, 3}, true, true},
+		"a wildcard":               {listing("events", asPlain) + listing("'*.*'", aKey, asPlain), toKind(config.KMSv1, "vault"), []string{"aescbc:a"}, []string{"vault"}, []int{2}, true, false},
+		"several to as many":       {listing("secrets", plugin) + listing("pods", aKey), toKind(config.KMSv2, "v1", "v2"), []string{"old", "aescbc:a"}, []string{"v1", "v2"}, []int{1, 2}, false, false},
+		"a key of the same moment": {listing("secrets", strings.Replace(aKey, "name: a", "name: "+key, 1)), toKind(config.AESCBC), []string{"aescbc:" + key}, []string{"aescbc:" + key + "-2"}, []int{1}, true, true},
 	} {
 		m, err := c.to.of(t, everywhere(listed+c.file), &Folder{Path: t.TempDir()})
 		require.NoError(t, err, name)
@@ -148,12 +148,12 @@ func TestWhatCannotBeMovedIsRefused(t *testing.T) {
 		files inMemory
 		to    Target
 	}{
-		"everything is written with it already: vault":                                      {everywhere(listed + entryOf("secrets", "  - kms: {apiVersion: v2, name: vault, endpoint: unix:///v.sock}\n")), toKind(config.KMSv2, "vault")},
-		"everything is written with it already: identity:":                                  {everywhere(listed + entryOf("secrets", asPlain, aKey)), toKind(config.Identity)},
-		"cp-1 writes with aescbc:a, and cp-2 with aescbc:other: finish what":                {inMemory{"cp-1": listed + entryOf("secrets", aKey), "cp-2": listed + entryOf("secrets", other)}, toKind(config.Secretbox)},
-		"cp-1 writes with aescbc:a, and cp-2 with nothing that is to be left: finish what":  {inMemory{"cp-1": listed + entryOf("secrets", aKey, asPlain), "cp-2": listed + entryOf("secrets", asPlain, aKey)}, toKind(config.Secretbox)},
-		"2 entries are moved, and a KMS provider is for one entry: name as many":            {everywhere(listed + entryOf("secrets", aKey) + entryOf("pods", aKey)), toKind(config.KMSv2, "vault")},
-		`encryption provider configuration file "configuration of cp-2": cannot be decoded`: {inMemory{"cp-1": listed + entryOf("secrets", aKey), "cp-2": listed + "c2VjcmV0: ["}, toKind(config.Secretbox)},
+		"everything is written with it already: vault":                                      {everywhere(listed + listing("secrets", "  - kms: {apiVersion: v2, name: vault, endpoint: unix:///v.sock}\n")), toKind(config.KMSv2, "vault")},
+		"everything is written with it already: identity:":                                  {everywhere(listed + listing("secrets", asPlain, aKey)), toKind(config.Identity)},
+		"cp-1 writes with aescbc:a, and cp-2 with aescbc:other: finish what":                {inMemory{"cp-1": listed + listing("secrets", aKey), "cp-2": listed + listing("secrets", other)}, toKind(config.Secretbox)},
+		"cp-1 writes with aescbc:a, and cp-2 with nothing that is to be left: finish what":  {inMemory{"cp-1": listed + listing("secrets", aKey, asPlain), "cp-2": listed + listing("secrets", asPlain, aKey)}, toKind(config.Secretbox)},
+		"2 entries are moved, and a KMS provider is for one entry: name as many":            {everywhere(listed + listing("secrets", aKey) + listing("pods", aKey)), toKind(config.KMSv2, "vault")},
+		`encryption provider configuration file "configuration of cp-2": cannot be decoded`: {inMemory{"cp-1": listed + listing("secrets", aKey), "cp-2": listed + "c2VjcmV0: ["}, toKind(config.Secretbox)},
 	} {
 		_, err := c.to.of(t, c.files, &Folder{Path: t.TempDir()})
 		require.ErrorContains(t, err, want)
@@ -164,7 +164,7 @@ func TestWhatCannotBeMovedIsRefused(t *testing.T) {
 
 // The key that it was to bring is nowhere.
 func TestAMoveOfWhichNothingWasDoneBeginsAnew(t *testing.T) {
-	files, folder := everywhere(listed+entryOf("secrets", asPlain)), &Folder{Path: t.TempDir()}
+	files, folder := everywhere(listed+listing("secrets", asPlain)), &Folder{Path: t.TempDir()}
 	first := begun(t, toKind(config.AESGCM), files, folder)
 	later := toKind(config.AESGCM)
 	later.Now = later.Now.Add(time.Hour)
@@ -179,7 +179,7 @@ func TestAMoveOfWhichNothingWasDoneBeginsAnew(t *testing.T) {
 }
 
 func TestAMoveGoesOnWithTheKeyThatIsInAFile(t *testing.T) {
-	files := everywhere(listed + entryOf("secrets", aKey, asPlain) + entryOf("pods", asPlain) + entryOf("events", aKey))
+	files := everywhere(listed + listing("secrets", aKey, asPlain) + listing("pods", asPlain) + listing("events", aKey))
 	for name, stages := range map[string]map[string]rotation.Stage{
 		"one is added":    {"cp-1": rotation.Added},
 		"both":            {"cp-1": rotation.Added, "cp-2": rotation.Added},
@@ -211,7 +211,7 @@ func TestAMoveGoesOnWithTheKeyThatIsInAFile(t *testing.T) {
 }
 
 func TestAKeyThatIsGoneOrIsAnotherStopsAMove(t *testing.T) {
-	files, folder := everywhere(listed+entryOf("secrets", asPlain)), &Folder{Path: t.TempDir()}
+	files, folder := everywhere(listed+listing("secrets", asPlain)), &Folder{Path: t.TempDir()}
 	to := toKind(config.AESCBC)
 	first := begun(t, to, files, folder)
 	added := first.at(t, files, map[string]rotation.Stage{"cp-1": rotation.Added, "cp-2": rotation.Added})
@@ -231,6 +231,6 @@ func TestAMoveLeavesTheStateOfAnotherRotation(t *testing.T) {
 	s, err := rotation.NewOnePlugin(rotation.Plan{Resources: []string{"secrets"}, Configs: map[string][]string{"cp-1": {"sha256:1"}}, Hold: 1, MaxAge: 1, RetryAfter: 1}, []string{"old"}, "")
 	require.NoError(t, err)
 	require.NoError(t, folder.save(s))
-	_, err = toKind(config.AESCBC).of(t, everywhere(listed+entryOf("secrets", asPlain)), folder)
+	_, err = toKind(config.AESCBC).of(t, everywhere(listed+listing("secrets", asPlain)), folder)
 	require.ErrorIs(t, err, ErrAnother)
 }
