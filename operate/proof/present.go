@@ -67,7 +67,9 @@ func (p *Prover) present(ctx context.Context, apiserver string, r schema.GroupRe
 	}
 	newest, revision, found, err := api.Newest(ctx, version)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && !found, met[seen{newest, revision}]:
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("apiserver %s does not serve %s any more, or in another version than %s: it is asked for that anew in a minute", apiserver, r, version.Version)
+	case err == nil && !found, met[seen{newest, revision}]:
 		return nil
 	case err != nil && p.known(ctx, api, version): // one that does not open is enough for that
 		return nil

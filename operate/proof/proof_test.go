@@ -49,7 +49,7 @@ type cluster struct {
 	removed int
 	// unlisted is that the API cannot list, and unconverted that it has no webhook to
 	// convert what is stored.
-	unlisted, unconverted bool
+	unlisted, unconverted, moved bool
 	// uids are by what the apiservers tell their cluster.
 	uids map[string]string
 	// finds are how often etcd was asked for one object, and found is called after.
@@ -168,6 +168,9 @@ func (a api) all() map[string]audit.Entry {
 }
 
 func (a api) Newest(_ context.Context, r schema.GroupVersionResource) (migrate.Object, int64, bool, error) {
+	if a.moved {
+		return migrate.Object{}, 0, false, apierrors.NewNotFound(r.GroupResource(), "")
+	}
 	if a.unlisted {
 		return migrate.Object{}, 0, false, errors.New("one does not open")
 	}
@@ -198,6 +201,14 @@ var errNoWebhook = errors.New(`conversion webhook for example.com/v1, Kind=Widge
 
 func (c *cluster) prover() *Prover {
 	return &Prover{Fleet: members{c}, Etcd: c, API: api{c}, APIs: map[string]API{"a": api{c}, "b": api{c}}, Layout: audit.NewLayout("", nil)}
+}
+
+// It may be served in another version by now, and its objects be anywhere.
+func TestWhatIsNotServedInTheVersionThatItWasIsNotKnown(t *testing.T) {
+	c := newCluster()
+	c.moved = true
+	require.EqualError(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}),
+		"apiserver a does not serve widgets.example.com any more, or in another version than v1: it is asked for that anew in a minute")
 }
 
 // What the API lists has to be where one looks, in that version: something else of the
