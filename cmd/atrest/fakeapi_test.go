@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -71,8 +72,9 @@ type apiserver struct {
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates
-// KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|unconverted
-// RESOURCE|stock|listed|unlisted|awaits N: an apiserver, to which the context NAME of $KUBECONFIG leads. The first one is that of the current context.
+// KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|unconverted RESOURCE|stock|listed|unlisted|serves|awaits N: an apiserver, to
+// which the context NAME of $KUBECONFIG leads. The first one is that of the current context.
+// Its address is in $URL_NAME, and one that "serves" is an endpoint of the Service kubernetes.
 // "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
@@ -110,6 +112,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"away":        func() { go a.Close() },
 		"listed":      func() { w.list(a.id, true) },
 		"unlisted":    func() { w.list(a.id, false) },
+		"serves":      func() { w.serve(a.URL) },
 	}[verb]
 	if !ok {
 		ts.Fatalf("api cannot %s", verb)
@@ -141,6 +144,7 @@ func (w *world) startAPI(ts *testscript.TestScript, name, file, prefix string) e
 	if err != nil {
 		return err
 	}
+	ts.Setenv("URL_"+strings.ReplaceAll(name, "-", "_"), a.URL)
 	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: a.URL}
 	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name}
 	return clientcmd.WriteToFile(*kubeconfig, path)
@@ -208,6 +212,10 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.migrations(w, r, path[2:])
 	case r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases":
 		answer(w, http.StatusOK, a.w.leases())
+	case r.URL.Path == "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices":
+		a.w.mu.Lock()
+		defer a.w.mu.Unlock()
+		answer(w, http.StatusOK, map[string]any{"items": a.w.endpoints})
 	case r.URL.Path == "/apis/apiregistration.k8s.io/v1/apiservices":
 		answer(w, http.StatusOK, a.aggregated())
 	case r.URL.Path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
@@ -261,6 +269,18 @@ func (w *world) list(id string, there bool) {
 	if w.listed[id] = true; !there {
 		delete(w.listed, id)
 	}
+}
+
+// serve has an apiserver be an endpoint of the Service kubernetes.
+func (w *world) serve(address string) {
+	u, err := url.Parse(address)
+	require.NoError(w.t, err)
+	port, err := strconv.Atoi(u.Port())
+	require.NoError(w.t, err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endpoints = append(w.endpoints, map[string]any{"endpoints": []any{map[string]any{"addresses": []string{u.Hostname()}}},
+		"ports": []any{map[string]any{"name": "https", "port": port}}})
 }
 
 func (w *world) leases() map[string]any {

@@ -89,7 +89,7 @@ func newRetire(s streams) *cobra.Command {
 		RunE: func(command *cobra.Command, args []string) error { return r.run(command.Context(), args[0]) },
 	}
 	flags := command.Flags()
-	flags.StringVar(&r.cluster.kubeconfig, "kubeconfig", "", "file with the contexts of --apiservers (default $KUBECONFIG, else ~/.kube/config)")
+	r.cluster.add(flags)
 	r.fleet.add(flags)
 	r.source.addEtcd(flags, "key")
 	r.walk.add(flags)
@@ -108,7 +108,7 @@ func (r *retireCommand) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	apiservers, err := r.fleet.open(&r.cluster, fleet.AskingPlugins())
+	apiservers, err := r.fleet.open(ctx, &r.cluster, fleet.AskingPlugins())
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 		return retire.Evidence{}, err
 	}
 	r.fleet.warnOfNobody(ctx, r.streams, apiservers, cluster)
-	apis, err := r.fleet.each(&r.cluster)
+	apis, err := r.fleet.each()
 	if err != nil {
 		return retire.Evidence{}, err
 	}
@@ -189,13 +189,13 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 	return found, nil
 }
 
-// through is the first apiserver, which tells what there is.
+// through is the apiserver that tells what there is.
 func (r *retireCommand) through() (*migrate.Cluster, error) {
-	to, err := r.cluster.config(r.fleet.apiservers[0])
+	to, err := r.fleet.through(&r.cluster)
 	if err != nil {
 		return nil, err
 	}
-	return migrate.NewCluster(to, clock.RealClock{})
+	return migrate.NewCluster(to.Config, clock.RealClock{})
 }
 
 func (r *retireCommand) countSnapshot(ctx context.Context, path string, o audit.Options) (retire.Stock, error) {

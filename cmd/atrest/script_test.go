@@ -109,6 +109,8 @@ type world struct {
 
 	mu     sync.Mutex
 	listed map[string]bool // the IDs of the apiservers that have a Lease
+	// endpoints are those of the Service kubernetes, as EndpointSlices.
+	endpoints []any
 }
 
 const worldKey = "world"
