@@ -92,7 +92,7 @@ func (r *rotate) printPlan(ctx context.Context, prepared *rollout.Prepared, stor
 	if err != nil {
 		return err
 	}
-	if err := prepared.Identify(ctx, store); err != nil {
+	if err := prepared.Identify(ctx, store, time.Now); err != nil {
 		return fmt.Errorf("it could not go on so: %w", err)
 	}
 	return nil

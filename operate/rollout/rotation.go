@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -229,10 +230,12 @@ func (p *Prepared) Drive(ctx context.Context, store *reencrypt.Store, w Watcher,
 
 // Identify shows of each apiserver what it writes with now and that etcd is its own,
 // and has objects written for that. What is not so is the error.
-func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store) error {
+func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store, now func() time.Time) error {
 	w := p.world(store, nil)
-	problems := []error{proof.Named(ctx, w.fleet, w.without), w.stillSo(ctx, p.State)}
+	problems := []error{proof.Named(ctx, w.fleet, w.without), w.stillSo(ctx, p.State), w.met(ctx, &p.State)}
 	seen := w.Observe(ctx)
+	o := rotation.Observation{Instances: seen, Shown: map[string]rotation.Shown{}}
+	began := now()
 	for _, apiserver := range p.rotation.Apiservers {
 		providers := p.found.writing(apiserver, p.rotation.Kind.providers())
 		shown, err := w.Canary(ctx, rotation.Canary{Instance: apiserver, Providers: providers})
@@ -243,6 +246,24 @@ func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store) error {
 		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("apiserver %s: %w", apiserver, err))
+			continue
+		}
+		shown.At, shown.Identities = began, rotation.Identities(seen)
+		o.Shown[apiserver] = shown
+	}
+	if err := errors.Join(problems...); err != nil {
+		return err
+	}
+	_, d := rotation.Next(rotation.Resume(p.State, now()), o, now())
+	return inTheWay(d)
+}
+
+// inTheWay are the reasons to wait that only people can see to.
+func inTheWay(d rotation.Decision) error {
+	var problems []error
+	for _, w := range d.Waiting {
+		if w.ForPeople() {
+			problems = append(problems, fmt.Errorf("waiting: %s", w))
 		}
 	}
 	return errors.Join(problems...)
@@ -263,6 +284,9 @@ func (p *Prepared) world(store *reencrypt.Store, w Watcher) *world {
 		stages: stages{files: r.Files, hashes: p.State.Plan.Configs, copies: r.Folder.copies()},
 	}
 	all.prover.Alone = all.alone
+	if _, changes := r.Kind.(Move); changes {
+		all.files = map[string]onDisk{}
+	}
 	if p.State.Cluster != "" {
 		all.cluster = &p.State.Cluster
 	}
