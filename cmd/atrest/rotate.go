@@ -209,7 +209,11 @@ func (r *rotate) run(ctx context.Context, kind kindOf) error {
 		return notPrepared(ctx, err)
 	}
 	r.fleet.warnOfNobody(ctx, r.streams, apiservers, all.Cluster)
-	defer r.clean(ctx, apiservers)
+	defer func() {
+		if !r.plan || folder.Idle() { // who carries it out needs them
+			r.clean(ctx, apiservers)
+		}
+	}()
 	prepared, err := all.Prepare(ctx)
 	switch {
 	case err != nil:

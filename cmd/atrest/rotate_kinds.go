@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"time"
 
@@ -33,9 +34,11 @@ restart of any apiserver that follows its configuration:
   7. it says which plugin may be stopped and which key disabled
 
 Before a step every apiserver has to have the configuration of the one before in
-effect, from which no apiserver ever writes what another cannot read. A new plugin
-that encrypts and does not decrypt is found out after 2, by a canary, before anything
-is rewritten: atrest check on each node finds it before 1.
+effect and in its file, from which no apiserver ever writes what another cannot read.
+1 and 2 are done with one apiserver first, the first by name, and with the others when
+that one is seen to be well: by a canary, after 2. A new plugin that does not encrypt,
+or not decrypt, is found out there: atrest check on each node finds it before 1. A
+file that is put back meanwhile is written again.
 
 An apiserver that does not follow its configuration has to be restarted by
 somebody at 1, 2 and 5: that is waited for.`
@@ -97,6 +100,19 @@ type onePlugin struct {
 	watch    bool
 }
 
+// wholeHash is that of a key_id.
+var wholeHash = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+func (r *onePlugin) checkNames() error {
+	switch {
+	case len(r.provider) == 0:
+		return usagef("flag --provider is missing: name the KMS provider that everything is written with")
+	case strings.HasPrefix(r.from, "sha256:") && !wholeHash.MatchString(r.from), wholeHash.MatchString("sha256:" + r.from):
+		return usagef("flag --from is %q: write a hash as sha256: and all of its 64 digits, as -o json has it, or --from current", r.from)
+	}
+	return nil
+}
+
 const onePluginHelp = `Rotate to the new key_id of a KMS plugin that changes it while it runs.
 
 Rotate the key at the KMS; no file, apiserver or plugin is touched here. Then:
@@ -130,8 +146,8 @@ func newOnePlugin(s streams) *cobra.Command {
     --config /etc/kubernetes/encryption.yaml --state /var/lib/atrest`,
 		Args: arguments(0, ""),
 		RunE: func(command *cobra.Command, _ []string) error {
-			if len(r.provider) == 0 {
-				return usagef("flag --provider is missing: name the KMS provider that everything is written with")
+			if err := r.checkNames(); err != nil {
+				return err
 			}
 			return r.run(command.Context(), kindIs(rollout.OnePlugin{Providers: r.provider, From: r.from, Watch: r.watch}))
 		},

@@ -80,7 +80,7 @@ func (c copies) telling(tell func(drive.Turn)) func(drive.Turn) {
 			details := maps.Clone(w.Details)
 			for _, apiserver := range w.Instances {
 				where := c.latest(apiserver, t.State.Plan.Configs[apiserver])
-				details[apiserver] += " is none of this rotation's: put the file back as it was" + cmp.Or(where, ": there is no copy of it in "+string(c))
+				details[apiserver] += "; it is none of this rotation's: put the file back as it was" + cmp.Or(where, ": there is no copy of it in "+string(c))
 			}
 			t.Decision.Waiting[i].Details = details
 		}

@@ -47,6 +47,15 @@ func (f *Folder) Hold() error {
 	return nil
 }
 
+// Idle reports whether nobody works with the folder.
+func (f *Folder) Idle() bool {
+	if _, err := os.Stat(f.Path); errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	other := Folder{Path: f.Path}
+	return other.Hold() == nil && other.Release() == nil
+}
+
 // Release lets others work with the folder.
 func (f *Folder) Release() error { return f.lock.Release() }
 

@@ -76,7 +76,20 @@ func (k Move) hashes(files map[string][]byte, kept copies) (map[string][]string,
 	return planned(files, k.Changes, kept)
 }
 
-func (k Move) suits(configurations) error { return nil }
+// suits refuses other endpoints than those that the files have of the new providers.
+func (k Move) suits(found configurations) error {
+	for _, apiserver := range slices.Sorted(maps.Keys(found.parsed)) {
+		for _, p := range found.parsed[apiserver].Providers() {
+			for _, c := range k.Changes(apiserver) {
+				if has := p.KMS(); has.Name == c.New.Name && has.Name != "" && has.Endpoint != c.New.Endpoint {
+					return fmt.Errorf("configuration of %s: provider %q is on %s, and --endpoint says %s: to mend it put before-%s.yaml of the folder --state in its place, "+
+						"as long as nothing is written with it, and name a new folder", apiserver, has.Name, has.Endpoint, c.New.Endpoint, apiserver)
+				}
+			}
+		}
+	}
+	return nil
+}
 
 func (k Move) drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error) {
 	w.stages.changes, w.stages.local = k.Changes, k.Local
@@ -174,6 +187,9 @@ func (k OnePlugin) suits(found configurations) error {
 }
 
 func (k OnePlugin) drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error) {
+	if err := w.met(ctx, &s); err != nil {
+		return rotation.Done{}, err
+	}
 	if !k.Watch {
 		if err := w.stillSo(ctx, s); err != nil {
 			return rotation.Done{}, err

@@ -236,7 +236,7 @@ func (p *Prepared) Drive(ctx context.Context, store *reencrypt.Store, w Watcher,
 // waited for, as seen here.
 func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store, clk clock.PassiveClock) ([]rotation.Waiting, error) {
 	w := p.world(store, nil)
-	problems := []error{proof.Named(ctx, w.fleet, w.without), w.stillSo(ctx, p.State)}
+	problems := []error{proof.Named(ctx, w.fleet, w.without), w.stillSo(ctx, p.State), w.met(ctx, &p.State)}
 	seen, found := w.Observe(ctx), map[string]rotation.Shown{}
 	running := rotation.Identities(seen)
 	for _, apiserver := range p.rotation.Apiservers {
@@ -258,7 +258,21 @@ func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store, clk clo
 	o := rotation.Observation{Instances: w.Observe(ctx), Shown: found} // as they are now that they wrote
 	now := clk.Now()
 	_, next := rotation.Next(rotation.Resume(p.State, now), o, now)
-	return next.Waiting, errors.Join(problems...)
+	if err := errors.Join(problems...); err != nil {
+		return next.Waiting, err
+	}
+	return next.Waiting, inTheWay(next)
+}
+
+// inTheWay are the reasons to wait that only people can see to.
+func inTheWay(d rotation.Decision) error {
+	var problems []error
+	for _, w := range d.Waiting {
+		if w.ForPeople() {
+			problems = append(problems, fmt.Errorf("waiting: %s", w))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // Beside tells of the aggregated apiservers that serve a group which a configuration is
@@ -276,6 +290,9 @@ func (p *Prepared) world(store *reencrypt.Store, w Watcher) *world {
 		stages: stages{files: r.Files, hashes: p.State.Plan.Configs, copies: r.Folder.copies()},
 	}
 	all.prover.Alone = all.alone
+	if _, changes := r.Kind.(Move); changes {
+		all.files = map[string]onDisk{}
+	}
 	if p.State.Cluster != "" {
 		all.cluster = &p.State.Cluster
 	}

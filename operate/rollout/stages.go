@@ -48,15 +48,12 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 		return r.foreign(apiserver, file)
 	case at == wanted:
 		return nil
-	case to == rotation.Swapped && at > wanted: // what it can read no longer, it is to read again
-		next, err := r.swapped(ctx, apiserver, hash)
+	case at > wanted: // it is to read what it reads no longer, or not to write with what it would
+		next, err := r.earlier(ctx, apiserver, to, hash)
 		if err != nil {
 			return err
 		}
 		return r.exchange(ctx, apiserver, to, file, next)
-	case at > wanted:
-		return fmt.Errorf("the file is that of stage %q already, and is not in effect: see why the apiserver does not take it into use "+
-			"(it does not see a change of a file that is mounted by itself: mount its folder)", rotation.Stages[at])
 	}
 	next, err := edit.Advance(file, rotation.Stages[at], to, r.changes(apiserver)...)
 	if err != nil {
@@ -96,14 +93,14 @@ func (r *stages) keep(stage rotation.Stage, apiserver string, file []byte) error
 	return nil
 }
 
-// swapped is the file before the old provider went, which the one after it does not
-// tell any more: a copy does, or the file of another apiserver.
-func (r *stages) swapped(ctx context.Context, apiserver, hash string) ([]byte, error) {
-	if kept := r.copies.read(rotation.Swapped, apiserver); hashed.Name(kept) == hash {
+// earlier is the file of a stage before the present one: a copy tells it, or a file that
+// still has the old provider.
+func (r *stages) earlier(ctx context.Context, apiserver string, to rotation.Stage, hash string) ([]byte, error) {
+	if kept := r.copies.read(to, apiserver); hashed.Name(kept) == hash {
 		return kept, nil
 	}
 	first := r.copies.read(rotation.Before, apiserver)
-	if next, err := edit.Advance(first, rotation.Before, rotation.Swapped, r.changes(apiserver)...); err == nil && hashed.Name(next) == hash {
+	if next, err := edit.Advance(first, rotation.Before, to, r.changes(apiserver)...); err == nil && hashed.Name(next) == hash {
 		return next, nil
 	}
 	for _, other := range slices.Sorted(maps.Keys(r.hashes)) {
@@ -115,13 +112,13 @@ func (r *stages) swapped(ctx context.Context, apiserver, hash string) ([]byte, e
 		if err != nil {
 			continue
 		}
-		next, err := edit.Advance(before, rotation.Before, rotation.Swapped, r.changes(apiserver)...)
+		next, err := edit.Advance(before, rotation.Before, to, r.changes(apiserver)...)
 		if err == nil && hashed.Name(next) == hash {
 			return next, nil
 		}
 	}
-	return nil, errors.New("the old provider is no longer in the file and has to be read with once more, and neither a copy in the folder --state " +
-		"nor the file of another apiserver tells how it was: put it back behind the new one")
+	return nil, fmt.Errorf("the file has to be that of stage %q once more, and neither a copy in the folder --state "+
+		"nor the file of another apiserver tells how it was: put the old provider back, %s the new one", to, map[rotation.Stage]string{rotation.Swapped: "behind", rotation.Added: "in front of"}[to])
 }
 
 // lookAfter is for how long a file is looked at when the write was cut off.

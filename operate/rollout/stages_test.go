@@ -58,7 +58,15 @@ func TestAFileIsBroughtFromStageToStage(t *testing.T) {
 	require.NotContains(t, read(t, path), "old")
 	require.Contains(t, read(t, path), "/run/cp-1.sock")
 	require.Equal(t, encryption, read(t, r.copies.path(rotation.Before, "cp-1")))
-	require.ErrorContains(t, r.to(t, 1), `the file is that of stage "removed" already, and is not in effect`)
+	for _, stage := range []int{1, 2, 1, 3, 2} { // back and forth
+		require.NoError(t, r.to(t, stage))
+		require.Equal(t, r.hashes["cp-1"][stage], hashOf(t, path))
+	}
+	r.copies = copies(t.TempDir())
+	require.NoError(t, r.to(t, 1), "the file tells it")
+	require.NoError(t, r.to(t, 3))
+	r.copies = copies(t.TempDir())
+	require.ErrorContains(t, r.to(t, 1), `put the old provider back, in front of the new one`)
 }
 
 func TestAFileOfSomebodyElseStays(t *testing.T) {

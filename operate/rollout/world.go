@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
@@ -40,6 +41,9 @@ type world struct {
 	cluster *string
 	// seen is what the apiservers told last.
 	seen map[string]rotation.Instance
+	// files is what was last read of the files that the rotation changes, by apiserver.
+	files map[string]onDisk
+	looks int
 }
 
 // Observe tells of the apiservers that nobody named, too: that they are there.
@@ -52,7 +56,33 @@ func (w *world) Observe(ctx context.Context) map[string]rotation.Instance {
 	for _, other := range others {
 		w.seen[other.Name] = rotation.Instance{Problem: other.Why}
 	}
+	w.readFiles(ctx)
 	return w.seen
+}
+
+// onDisk is the hash of a file, or why it could not be read.
+type onDisk struct{ hash, problem string }
+
+// readFiles tells what the files are that the rotation changes. A program that reaches
+// them is asked for one with each look, in turn, and for those that were just written.
+func (w *world) readFiles(ctx context.Context) {
+	if w.files == nil {
+		return
+	}
+	_, local := w.stages.files.(LocalFiles)
+	w.looks++
+	for i, apiserver := range w.rotation.Apiservers {
+		if _, known := w.files[apiserver]; !known || local || i == w.looks%len(w.rotation.Apiservers) {
+			file, err := w.stages.files.Read(ctx, apiserver)
+			w.files[apiserver] = onDisk{hash: hashed.Name(file)}
+			if err != nil {
+				w.files[apiserver] = onDisk{problem: err.Error()}
+			}
+		}
+		seen := w.seen[apiserver]
+		seen.FileHash, seen.FileProblem = w.files[apiserver].hash, w.files[apiserver].problem
+		w.seen[apiserver] = seen
+	}
 }
 
 // ErrUndone says that a rotation which was finished is so no more.
@@ -64,17 +94,47 @@ func (w *world) stillSo(ctx context.Context, s rotation.State) error {
 	if steps := s.Steps(); !steps[len(steps)-1].Now {
 		return nil
 	}
-	seen := w.fleet.Observe(ctx)
+	seen := w.Observe(ctx)
 	for _, name := range slices.Sorted(maps.Keys(s.Plan.Configs)) {
 		hashes := s.Plan.Configs[name]
-		if has, want := seen[name].ConfigHash, hashes[len(hashes)-1]; has != "" && has != want {
-			return fmt.Errorf("%w: apiserver %s has %s, not %s: put that one back, or name a new folder to rotate again", ErrUndone, name, has, want)
+		switch want := hashes[len(hashes)-1]; {
+		case seen[name].ConfigHash != "" && seen[name].ConfigHash != want:
+			return fmt.Errorf("%w: apiserver %s has %s, not %s: put that one back, or name a new folder to rotate again", ErrUndone, name, seen[name].ConfigHash, want)
+		case seen[name].FileHash != "" && seen[name].FileHash != want:
+			return fmt.Errorf("%w at the next start of apiserver %s: its file has %s, not %s: put that one back, or name a new folder to rotate again", ErrUndone, name, seen[name].FileHash, want)
 		}
 	}
 	return nil
 }
 
+// met is an error if the key_id that is to be left was never met: then nothing tells when
+// another is written with. A state has met it, or an apiserver tells it, or etcd has it.
+func (w *world) met(ctx context.Context, s *rotation.State) error {
+	p := s.OnePlugin
+	if p == nil || p.From == "" || slices.Contains(p.Seen, p.From) {
+		return nil
+	}
+	for _, i := range w.fleet.Observe(ctx) {
+		for _, provider := range p.Providers {
+			if told := i.Providers[provider]; told.KeyID == p.From || told.WroteKeyID == p.From {
+				return nil
+			}
+		}
+	}
+	a, err := w.Audit(ctx, s.Plan.Resources)
+	if err != nil {
+		return fmt.Errorf("whether anything is stored under key_id %s of --from is not known: %w", p.From, err)
+	}
+	for _, c := range a.Counts {
+		if c.Objects > 0 && c.KeyID == p.From {
+			return nil
+		}
+	}
+	return fmt.Errorf("no apiserver tells of key_id %s, and nothing is stored under it, so it cannot be left: give --from current, or the key_id or hash that atrest audit has", p.From)
+}
+
 func (w *world) WriteConfig(ctx context.Context, apiserver string, to rotation.Stage, hash string) error {
+	delete(w.files, apiserver)
 	return w.stages.bring(ctx, apiserver, to, hash)
 }
 

@@ -21,6 +21,27 @@ func (s *State) unsettle(v *view, expected bool) {
 	}
 }
 
+// untold has it counted again when a key_id is told of no more: something may have been
+// stored under it that no count has.
+func (s *State) untold(v *view) {
+	if !v.located {
+		return
+	}
+	var told []string
+	for _, i := range v.all {
+		for name, p := range i.Providers {
+			if s.Move == nil || !slices.Contains(s.Move.Old, name) { // which is to go
+				told = append(told, p.KeyID, p.WroteKeyID)
+			}
+		}
+	}
+	told = without(unique(told), "")
+	if len(without(s.Told, told...)) > 0 {
+		s.countAfter(s.late(v.now, v.lax))
+	}
+	s.Told = told
+}
+
 // late is until when a write may last that is under way now.
 func (s *State) late(now time.Time, without lax) time.Time {
 	if without.late {
@@ -53,12 +74,20 @@ func (s *State) counted(o Observation, v *view) (*Audit, Decision) {
 	if fault == "" {
 		return a, Decision{}
 	}
+	v.forget(a)
 	until := a.StartedAt.Add(time.Duration(s.Plan.RetryAfter))
 	if !now.Before(until) {
 		s.AuditAfter = now
 		return nil, s.count()
 	}
 	return nil, Decision{Waiting: []Waiting{{Reason: miscounted, Details: map[string]string{"count": fault}, Until: until}}}
+}
+
+// forget has everything shown again that a count does not have: it may be gone since.
+func (v *view) forget(a *Audit) {
+	for _, name := range v.expected {
+		v.show(name, slices.Sorted(maps.Keys(v.shown[name].KeyIDs)), a.StartedAt, false)
+	}
 }
 
 // counts reports whether a count is one of what is stored now.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -11,6 +12,7 @@ import (
 type view struct {
 	expected []string
 	usable   map[string]Instance
+	all      map[string]Instance
 	shown    map[string]Shown
 	found    map[Reason]*Waiting
 	// located is that it was shown of which cluster this is: what is met there is to be
@@ -27,7 +29,7 @@ type view struct {
 // look sorts out the instances whose answer can be gone by, and those that nobody
 // expects.
 func look(expected []string, maxAge time.Duration, o Observation, now time.Time, without lax) *view {
-	v := &view{expected: slices.Sorted(slices.Values(expected)), usable: map[string]Instance{}, shown: o.Shown,
+	v := &view{expected: slices.Sorted(slices.Values(expected)), usable: map[string]Instance{}, all: o.Instances, shown: o.Shown,
 		found: map[Reason]*Waiting{}, ask: map[string][]string{}, now: now, lax: without}
 	for name, i := range o.Instances {
 		if !slices.Contains(v.expected, name) && !without.unnamed {
@@ -77,16 +79,7 @@ func (v *view) agree(providers []string) string {
 		if !usable {
 			continue
 		}
-		for _, lack := range i.Lacks(providers) {
-			switch {
-			case !lack.Told:
-				v.note(missing, name, "tells nothing of provider "+lack.Provider)
-			case !lack.Healthy:
-				v.note(unhealthy, name, lack.Problem)
-			default:
-				v.note(unhealthy, name, "knows no key_id of provider "+lack.Provider)
-			}
-		}
+		v.lack(name, i.Lacks(providers))
 	}
 	by := Holders(v.usable, providers)
 	if len(by) > 1 {
@@ -101,6 +94,20 @@ func (v *view) agree(providers []string) string {
 		return ""
 	}
 	return slices.Collect(maps.Keys(by))[0]
+}
+
+// lack notes why the key_ids of an instance do not count.
+func (v *view) lack(name string, all []Lack) {
+	for _, lack := range all {
+		switch {
+		case !lack.Told:
+			v.note(missing, name, "tells nothing of provider "+lack.Provider)
+		case !lack.Healthy:
+			v.note(unhealthy, name, strings.TrimSuffix("provider "+lack.Provider+": "+lack.Problem, ": "))
+		default:
+			v.note(unhealthy, name, "knows no key_id of provider "+lack.Provider)
+		}
+	}
 }
 
 // converged is the key_id that all write under, or empty: every expected instance

@@ -74,7 +74,7 @@ func TestI10WhatIsInTheWayIsNamed(t *testing.T) {
 			[]rotation.Waiting{{Reason: "stale", Instances: []string{"c"}}}},
 		"unhealthy": {func(all map[string]rotation.Instance) {
 			all["a"] = with(all["a"], func(p *rotation.Provider) { p.Healthy, p.Problem = false, "status_error" })
-		}, []rotation.Waiting{{Reason: "unhealthy", Instances: []string{"a"}, Details: map[string]string{"a": "status_error"}}}},
+		}, []rotation.Waiting{{Reason: "unhealthy", Instances: []string{"a"}, Details: map[string]string{"a": "provider kms: status_error"}}}},
 		"no key_id": {func(all map[string]rotation.Instance) {
 			all["a"] = with(all["a"], func(p *rotation.Provider) { p.KeyID = "" })
 		}, []rotation.Waiting{{Reason: "unhealthy", Instances: []string{"a"}, Details: map[string]string{"a": "knows no key_id of provider kms"}}}},
@@ -91,7 +91,7 @@ func TestI10WhatIsInTheWayIsNamed(t *testing.T) {
 			all["b"] = old
 			all["c"] = with(all["c"], func(p *rotation.Provider) { p.Healthy = false })
 		}, []rotation.Waiting{{Reason: "missing", Instances: []string{"a"}}, {Reason: "stale", Instances: []string{"b"}},
-			{Reason: "unhealthy", Instances: []string{"c"}}}},
+			{Reason: "unhealthy", Instances: []string{"c"}, Details: map[string]string{"c": "provider kms"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := converge(three(tc.change))

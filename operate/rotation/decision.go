@@ -253,6 +253,15 @@ type Waiting struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
+// ForPeople reports whether it is over only when people see to it, and not by itself.
+func (w Waiting) ForPeople() bool {
+	switch w.Reason {
+	case unnamed, missing, ForeignConfig, unhealthy, sameKey, lost:
+		return true
+	}
+	return w.Remedy != "" && w.Reason != otherConfig
+}
+
 // String is one line for people, without key material.
 func (w Waiting) String() string {
 	var b strings.Builder

@@ -40,6 +40,10 @@ func (s *State) migrate(o Observation, providers []string, mayStart bool, now ti
 	retrying := Waiting{Reason: retrying}
 	for _, resource := range m.Resources {
 		failure, failed := m.Failures[resource]
+		if failure.At.After(now) { // the clock was set back
+			failure.At = now
+			m.Failures[resource] = failure
+		}
 		due := failure.At.Add(time.Duration(s.Plan.RetryAfter))
 		switch _, ended := m.Ended[resource]; {
 		case ended, slices.Contains(running, resource):

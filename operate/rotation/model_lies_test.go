@@ -169,7 +169,7 @@ func (w liar) observation(k lie, s rotation.State) rotation.Observation {
 }
 
 func (s lyingServer) instance(k lie, name string) rotation.Instance {
-	i := rotation.Instance{CheckedAt: ago(s.reportAge), Process: process(s.toldBorn), ConfigHash: hashOf(name)[s.told], Providers: map[string]rotation.Provider{}}
+	i := rotation.Instance{CheckedAt: ago(s.reportAge), Process: process(s.toldBorn), ConfigHash: hashOf(name)[s.told], FileHash: hashOf(name)[s.told], Providers: map[string]rotation.Provider{}}
 	if s.unseen {
 		i.Problem = "connection refused"
 	}
@@ -561,7 +561,7 @@ func TestNothingMayGoThatIsNeededWhateverTheLie(t *testing.T) {
 // without is a lie that each guard is needed for.
 var without = map[string]string{
 	"identity":  "an etcd of another cluster",
-	"shown":     "a plugin that encrypts and does not decrypt",
+	"shown":     "a plugin that decrypts no more after a start",
 	"bound":     "a plugin that decrypts no more after a start",
 	"answered":  "an apiserver that is unseen and writes on",
 	"since":     "a plugin that decrypts no more",

@@ -15,9 +15,10 @@ type two struct {
 	servers [2]twoServer
 	// object tells that the object is under new.
 	object bool
-	// asked is the stage whose files the driver has been told to write for whom.
-	asked     int8
-	askedFor  [2]bool
+	// asked are the stages whose files the driver has been told to write.
+	asked [2]int8
+	// meddled is that somebody put a file back.
+	meddled   bool
 	migrating rotation.Phase
 	audited   bool
 	auditSaw  bool
@@ -90,7 +91,7 @@ func (w two) observation() rotation.Observation {
 			}
 			providers["new"] = p
 		}
-		o.Instances[name] = rotation.Instance{CheckedAt: ago(s.reportAge), ConfigHash: hashOf(name)[s.effect], Providers: providers}
+		o.Instances[name] = rotation.Instance{CheckedAt: ago(s.reportAge), ConfigHash: hashOf(name)[s.effect], FileHash: hashOf(name)[s.disk], Providers: providers}
 	}
 	for i, s := range w.servers {
 		switch name := string(rune('0' + i)); {
@@ -112,7 +113,7 @@ func (w two) think(m machine) (to two, wrong string) {
 	before := w.rotation.state()
 	s, d := m(before, w.observation(), modelNow)
 	to = w
-	to.rotation, to.asked, to.askedFor = twoStateOf(s), 0, [2]bool{}
+	to.rotation, to.asked = twoStateOf(s), [2]int8{}
 	if s.Migration == nil || before.Migration == nil || s.Round != before.Round {
 		to.migrating = ""
 	}
@@ -124,9 +125,10 @@ func (w two) think(m machine) (to two, wrong string) {
 		case rotation.Migrate:
 			to.migrating = rotation.Running
 		case rotation.WriteConfig:
-			to.asked = int8(slices.Index(rotation.Stages[:], a.Stage))
-			for i := range to.askedFor {
-				_, to.askedFor[i] = a.Hashes[string(rune('0'+i))]
+			for i := range to.asked {
+				if _, ok := a.Hashes[string(rune('0'+i))]; ok {
+					to.asked[i] = int8(slices.Index(rotation.Stages[:], a.Stage))
+				}
 			}
 		case rotation.Done:
 			wrong = w.needs()
@@ -148,11 +150,34 @@ func (w two) needs() string {
 	return ""
 }
 
-// unreadable says that an apiserver cannot read the object.
+// unreadable says that an apiserver cannot read the object, and nobody is to blame but
+// the driver.
 func (w two) unreadable() string {
+	if w.meddled {
+		return ""
+	}
 	for _, s := range w.servers {
 		if s.up && (w.object && s.effect == 0 || !w.object && s.effect == 3) {
 			return "I1, I3: the object cannot be read"
+		}
+	}
+	return ""
+}
+
+// unkept says what would be so once an apiserver is started anew, which is not so
+// now: it is looked for while the driver is at rest, and the files are its own. What was written with old while
+// nobody looked a count finds.
+func (w two) unkept() string {
+	reads := func(stage int8, isNew bool) bool { return isNew && stage > 0 || !isNew && stage < 3 }
+	for i, s := range w.servers {
+		other := w.servers[1-i]
+		switch {
+		case w.rotation.finished || w.asked != [2]int8{} || !s.up || !other.up || s.reportAge > 0 || other.reportAge > 0:
+			return ""
+		case w.object && s.disk == 0, !reads(s.disk, other.disk > 1), !reads(s.disk, other.effect > 1):
+			return "I1, I3: it could not read what there is after its next start"
+		case !reads(s.effect, other.disk > 1) && reads(s.effect, other.effect > 1):
+			return "I1: it could not read what the other writes after its next start"
 		}
 	}
 	return ""
@@ -167,6 +192,9 @@ func (w two) moves(m machine) []move[two] {
 		}
 	}
 	to, wrong := w.think(m)
+	if to == w {
+		wrong += w.unkept()
+	}
 	add("the driver thinks", to, wrong)
 	add("the migration fails", w.fail(), "")
 	add("the driver audits", w.audit(), "")
@@ -181,9 +209,15 @@ func (w two) moves(m machine) []move[two] {
 			}
 		}
 		to := w
-		if to.askedFor[i] {
-			to.servers[i].disk, to.askedFor[i] = w.asked, false
+		if w.asked[i] > 0 {
+			to.servers[i].disk, to.asked[i] = w.asked[i], 0
 			add("the driver writes the file of "+name, to, "")
+		}
+		for stage := range w.servers[i].disk {
+			if to := w; !w.meddled {
+				to.servers[i].disk, to.meddled = stage, true
+				add("somebody puts back an earlier file of "+name, to, "")
+			}
 		}
 	}
 	return all
@@ -237,7 +271,7 @@ func (w two) audit() two {
 // crash leaves the driver with what is in its file: some files were written,
 // others were not.
 func (w two) crash() two {
-	w.migrating, w.audited, w.auditSaw, w.asked, w.askedFor = "", false, false, 0, [2]bool{}
+	w.migrating, w.audited, w.auditSaw, w.asked = "", false, false, [2]int8{}
 	w.rotation = twoStateOf(rotation.Resume(w.rotation.state(), modelNow))
 	return w
 }
@@ -271,8 +305,11 @@ func (w two) tick() two {
 func twoStart() two { return two{servers: [2]twoServer{{up: true}, {up: true}}} }
 
 func TestTwoApiserversAndTwoPluginsAreSearchedCompletely(t *testing.T) {
+	searched(t)
 	found := explore(twoStart(), func(w two) []move[two] { return w.moves(rotation.Next) })
-	requireSound(t, found, func(w two) bool { return twoSteps[w.rotation.step] == "done" })
+	requireSound(t, found, func(w two) bool {
+		return twoSteps[w.rotation.step] == "done" || w.rotation.finished && w.meddled // who did that has to undo it
+	})
 }
 
 func TestTheModelOfTwoPluginsCatchesABrokenMachine(t *testing.T) {
@@ -292,6 +329,12 @@ func TestTheModelOfTwoPluginsCatchesABrokenMachine(t *testing.T) {
 				}
 			}
 		}), "I1"},
+		"that takes what is in effect for a file": {believing(func(_ *rotation.State, o *rotation.Observation) {
+			for name, i := range o.Instances {
+				i.FileHash = i.ConfigHash
+				o.Instances[name] = i
+			}
+		}), "after its next start"},
 		"that goes by those that answer":     {noMissing, "I1"},
 		"that does not wait":                 {noHold, "I3"},
 		"that does not look at what is left": {noAudit, "I3"},

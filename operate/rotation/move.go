@@ -112,7 +112,7 @@ func (t *Move) reopen(now time.Time) {
 func (s *State) nextOfMove(o Observation, v *view) Decision {
 	t := s.Move
 	v.keyless = t.Keyless
-	at := v.stages(s.Plan)
+	at := place{v.stages(s.Plan), v.files(s.Plan)}
 	if t.Step == stepDone {
 		t.reopen(v.now)
 	}
@@ -121,6 +121,10 @@ func (s *State) nextOfMove(o Observation, v *view) Decision {
 		t.Former = remember(t.Former, o.Audit.keyIDs(t.Old)...)
 	}
 	s.fallBack(v, at)
+	var kept []Action
+	if !t.Finished {
+		kept = v.keep(s.Plan, at)
+	}
 	if t.Since.IsZero() || t.Since.After(v.now) {
 		t.Since = v.now
 	}
@@ -132,7 +136,7 @@ func (s *State) nextOfMove(o Observation, v *view) Decision {
 			t.Step, t.Since = steps[slices.Index(steps, was)+1], v.now
 		case t.Step == was || s.Migration != nil:
 			d.Waiting = append(v.waiting(), d.Waiting...)
-			d.Actions = append(d.Actions, v.canaries()...)
+			d.Actions = slices.Concat(kept, d.Actions, v.canaries())
 			return d
 		}
 		if t.Step == stepDone {
@@ -154,7 +158,7 @@ func (s *State) back(to Step, now time.Time) {
 // fallBack goes back to the step that an apiserver went back to: it may have
 // written with the old provider since. So may one with a configuration that is
 // none of the plan's. A rotation that was finished stays where it is.
-func (s *State) fallBack(v *view, at map[string]int) {
+func (s *State) fallBack(v *view, at place) {
 	t := s.Move
 	if t.Finished {
 		return
@@ -166,7 +170,10 @@ func (s *State) fallBack(v *view, at map[string]int) {
 		if slices.Index(steps, t.Step) < slices.Index(steps, to.from) {
 			break
 		}
-		for _, stage := range at {
+		for name, stage := range at.effect {
+			if file, known := at.file[name]; known && to.needs == Removed {
+				stage = min(stage, file)
+			}
 			if stage < to.needs.index() {
 				s.countAfter(s.late(v.now, v.lax))
 				s.back(to.step, v.now)
@@ -181,22 +188,22 @@ func (s *State) fallBack(v *view, at map[string]int) {
 
 // step is what there is to do in the present step, or that it is over. It may have
 // gone to another.
-func (s *State) step(o Observation, v *view, at map[string]int) (d Decision, over bool) {
+func (s *State) step(o Observation, v *view, at place) (d Decision, over bool) {
 	t := s.Move
 	switch t.Step {
 	case stepAdd:
-		if !s.pushable(v, at, Added) {
+		if !s.pushable(v, at.effect, Added) {
 			return d, false
 		}
-		if d = v.push(s.Plan, at, Added); len(v.found) == 0 {
+		if d, over = s.push(v, at, Added); over && len(v.found) == 0 {
 			return d, v.agree(t.New) != ""
 		}
 		return d, false
 	case stepSwap:
-		if !s.pushable(v, at, Swapped) {
+		if !s.pushable(v, at.effect, Swapped) {
 			return d, false
 		}
-		if d = v.push(s.Plan, at, Swapped); len(d.Actions) > 0 {
+		if d, over = s.push(v, at, Swapped); !over {
 			t.AgreedAt, t.KeyID = time.Time{}, ""
 			return d, false
 		}
@@ -206,7 +213,7 @@ func (s *State) step(o Observation, v *view, at map[string]int) (d Decision, ove
 		s.unsettle(v, false)
 		return s.migrate(o, t.New, mayStart, v.now)
 	case stepProve:
-		return s.proveGone(o, v)
+		return s.proveGone(o, v, at)
 	case stepRemove:
 		return s.remove(o, v, at)
 	default: // stepConfirm
@@ -294,21 +301,4 @@ func lastIndex(hashes []string, hash string) int {
 		}
 	}
 	return -1
-}
-
-// push asks for a stage wherever another is in effect, but only while every
-// apiserver is known to have the one before or one after, which fallBack sees to: no
-// apiserver may write what another cannot read.
-func (v *view) push(p Plan, at map[string]int, to Stage) Decision {
-	hashes := map[string]string{}
-	for name, stage := range at {
-		if stage < to.index() || stage > to.index() && to == Swapped {
-			hashes[name] = p.Configs[name][to.index()]
-			v.note(otherConfig, name, "has the one of stage "+string(Stages[stage]))
-		}
-	}
-	if len(hashes) == 0 || len(at) < len(v.expected) {
-		return Decision{}
-	}
-	return Decision{Actions: []Action{WriteConfig{Stage: to, Hashes: hashes}}}
 }

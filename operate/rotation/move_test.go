@@ -27,7 +27,7 @@ func newMoveTest(t *testing.T) *driver {
 
 // has lets an apiserver have the configuration of a stage, and write with it.
 func (d *driver) has(name string, stage int) {
-	i := rotation.Instance{CheckedAt: d.now, ConfigHash: hashes[name][stage], Providers: map[string]rotation.Provider{}}
+	i := rotation.Instance{CheckedAt: d.now, ConfigHash: hashes[name][stage], FileHash: hashes[name][stage], Providers: map[string]rotation.Provider{}}
 	if stage < 3 {
 		i.Providers["old"] = rotation.Provider{Healthy: true, KeyID: keyA}
 	}
@@ -55,8 +55,9 @@ func write(stage rotation.Stage, hashes map[string]string) []rotation.Action {
 func (d *driver) swapped() rotation.Decision {
 	d.has("a", 1)
 	d.has("b", 1)
-	require.Equal(d.t, write(rotation.Swapped, map[string]string{"a": "a2", "b": "b2"}), d.next(1).Actions)
+	require.Equal(d.t, write(rotation.Swapped, map[string]string{"a": "a2"}), d.next(1).Actions)
 	d.has("a", 2)
+	require.Equal(d.t, write(rotation.Swapped, map[string]string{"b": "b2"}), d.next(1).Actions)
 	d.has("b", 2)
 	require.Equal(d.t, []string{"holding"}, reasons(d.next(1)))
 	return d.next(hold)
@@ -64,7 +65,7 @@ func (d *driver) swapped() rotation.Decision {
 
 func TestTwoPluginsFromTheBeginningToTheEnd(t *testing.T) {
 	d := newMoveTest(t)
-	require.Equal(t, write(rotation.Added, map[string]string{"a": "a1", "b": "b1"}), d.next(1).Actions)
+	require.Equal(t, write(rotation.Added, map[string]string{"a": "a1"}), d.next(1).Actions)
 	d.has("a", 1)
 	decision := d.next(1)
 	require.Equal(t, write(rotation.Added, map[string]string{"b": "b1"}), decision.Actions)

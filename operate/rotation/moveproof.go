@@ -7,11 +7,14 @@ import (
 
 // proveGone is over when a count finds nothing under the old provider while all
 // apiservers were shown to write with the new one since it began.
-func (s *State) proveGone(o Observation, v *view) (d Decision, over bool) {
+func (s *State) proveGone(o Observation, v *view, at place) (d Decision, over bool) {
 	t := s.Move
 	a, w, d := s.countOld(o, v)
 	switch {
 	case a == nil:
+		return d, false
+	case w.Objects > 0 && at.highest() == Removed.index(): // who cannot read them is to
+		s.back(stepSwap, v.now)
 		return d, false
 	case w.Objects > 0:
 		if d = s.again(o, v, w, t.KeyID, t.New); s.Migration != nil {
@@ -42,7 +45,7 @@ func (s *State) countOld(o Observation, v *view) (*Audit, Waiting, Decision) {
 
 // remove takes the old provider away everywhere, by a count that still holds. The
 // next one begins when nothing can be under way any more that was begun with it.
-func (s *State) remove(o Observation, v *view, at map[string]int) (d Decision, over bool) {
+func (s *State) remove(o Observation, v *view, at place) (d Decision, over bool) {
 	t := s.Move
 	keyID := v.converged(t.New, time.Time{})
 	s.unsettle(v, true)
@@ -50,7 +53,7 @@ func (s *State) remove(o Observation, v *view, at map[string]int) (d Decision, o
 		s.back(stepProve, v.now)
 		return d, false
 	}
-	if d = v.push(s.Plan, at, Removed); len(d.Actions) > 0 || keyID == "" {
+	if d, over = s.push(v, at, Removed); !over || keyID == "" {
 		return d, false
 	}
 	s.countAfter(s.late(v.now, v.lax))
@@ -59,12 +62,10 @@ func (s *State) remove(o Observation, v *view, at map[string]int) (d Decision, o
 
 // confirm counts once more, what was written while the old provider went. What is
 // found then has it come back, unless its plugin may have been stopped by now.
-func (s *State) confirm(o Observation, v *view, at map[string]int) (d Decision, over bool) {
+func (s *State) confirm(o Observation, v *view, at place) (d Decision, over bool) {
 	t := s.Move
-	for name, stage := range at {
-		if stage < Removed.index() {
-			v.note(otherConfig, name, "has the one of stage "+string(Stages[stage]))
-		}
+	for _, name := range v.expected {
+		v.lags(name, at, Removed)
 	}
 	a, w, d := s.countOld(o, v)
 	switch {

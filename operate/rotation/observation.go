@@ -41,6 +41,11 @@ type Instance struct {
 	// ConfigHash is "sha256:" and the hash in hex of the configuration file that
 	// is in effect there, which may not be the one on its disk.
 	ConfigHash string `json:"configHash,omitempty"`
+	// FileHash is that of the file on its disk, which it has after its next start; empty
+	// if it could not be read. Only a [Move] goes by it.
+	FileHash string `json:"fileHash,omitempty"`
+	// FileProblem is why it could not.
+	FileProblem string `json:"fileProblem,omitempty"`
 	// ConfigSince is since when it is in effect, if that is told, and Pending why the
 	// file as it is now is not: both for people, as nothing is decided by them.
 	ConfigSince time.Time `json:"configSince,omitzero"`

@@ -63,6 +63,9 @@ func (p *OnePlugin) validate(m *Migration) error {
 func (s *State) nextOfOne(o Observation, v *view) Decision {
 	p := s.OnePlugin
 	v.stages(s.Plan) // a configuration that changes meanwhile changes what is written with
+	if w := v.found[ForeignConfig]; w != nil {
+		w.Remedy = "put the file back as it was, or begin anew with it in a new folder"
+	}
 	keyID := v.converged(p.Providers, time.Time{})
 	s.unsettle(v, false)
 	if keyID != "" && keyID != p.Target { // what it writes a count that is under way may have passed
@@ -147,6 +150,8 @@ func (s *State) settle(o Observation, v *view) Decision {
 	p := s.OnePlugin
 	a, d := s.counted(o, v)
 	if a == nil {
+		d.Waiting = append(v.waiting(), d.Waiting...)
+		d.Actions = append(d.Actions, v.canaries()...)
 		return d
 	}
 	w := a.left(func(c Count) bool {

@@ -42,6 +42,9 @@ type State struct {
 	// seen to have ended, or when a write may have ended that an apiserver began
 	// while it was not known to be well.
 	AuditAfter time.Time `json:"auditAfter,omitzero"`
+	// Told are the hashes of the key_ids that the providers of all apiservers told of when
+	// they were looked at last.
+	Told []string `json:"told,omitempty"`
 	// Etcds are the ids of the etcd clusters in which something was found first that
 	// the apiservers wrote: those that the rotation is of.
 	Etcds []uint64 `json:"etcds,omitempty"`
@@ -255,6 +258,9 @@ func next(s State, o Observation, now time.Time, without lax) (State, Decision) 
 	switch {
 	case !s.isOf(v):
 		return s, Decision{Waiting: v.waiting()}
+	}
+	s.untold(v)
+	switch {
 	case s.Move != nil:
 		return s, s.nextOfMove(o, v)
 	}

@@ -178,7 +178,11 @@ func (w *world) observation() rotation.Observation {
 	o := rotation.Observation{Instances: map[string]rotation.Instance{}, Audit: w.audit, Shown: map[string]rotation.Shown{}}
 	for name, s := range w.servers {
 		if !s.report.CheckedAt.IsZero() {
-			o.Instances[name] = s.report
+			i := s.report
+			if w.state.Move != nil {
+				i.FileHash = hashOf(name)[s.disk]
+			}
+			o.Instances[name] = i
 		}
 		if !s.shown.At.IsZero() {
 			o.Shown[name] = s.shown
