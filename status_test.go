@@ -103,7 +103,7 @@ func TestStatusTellsWhatAProviderHasDone(t *testing.T) {
 	require.Equal(t, healthz.Provider{
 		Names: []string{"test"}, Endpoint: p.Endpoint(), Role: healthz.Writes, WritesFor: []string{"secrets"}, State: healthz.Ready, Since: began,
 		KeyIDHash: envelope.HashKeyID("1"), DEKCreated: began, DEKWrites: 3, DEKHash: hashed.Name(object.Source.Tail()), LastHealthy: now, WritesUntil: now.Add(3 * time.Minute), WritesLeft: 180,
-		CachedDEKs: 1, Reads: 3, LastRead: now,
+		CachedDEKs: 1, Reads: 3, LastRead: now, LastWrite: now,
 	}, told)
 }
 

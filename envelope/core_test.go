@@ -463,7 +463,7 @@ func TestAKeyIDWithoutADEKIsForgotten(t *testing.T) {
 	require.Equal(t, map[string]Use{"gone": {Reads: 1}}, p.Usage(), "whoever asks between two times can still be told")
 	p.DropAged()
 	require.Empty(t, p.Usage())
-	total, _ := p.usage.reads(p.opts.Clock.Now())
-	require.EqualValues(t, 1, total)
+	total, _ := p.usage.latest(p.opts.Clock.Now())
+	require.Equal(t, Use{Reads: 1}, total)
 	require.Equal(t, Use{Reads: 3}, Use{Reads: 3}.Since(Use{Reads: 5}), "it began anew")
 }

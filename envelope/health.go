@@ -47,9 +47,11 @@ type Health struct {
 	// CachedDEKs is how many unwrapped DEKs are held for reading.
 	CachedDEKs int
 	// Reads is how many values were opened since the provider was made, and
-	// LastRead when the last was, both as of the last call of [Provider.Usage].
-	Reads    uint64
-	LastRead time.Time
+	// LastRead when the last was; LastWrite is when the last was sealed. All are as of
+	// the last call of [Provider.Usage].
+	Reads     uint64
+	LastRead  time.Time
+	LastWrite time.Time
 }
 
 // Health is what the provider knows of itself now.
@@ -65,7 +67,8 @@ func (p *Provider) Health() Health {
 	if role == Writes {
 		p.writer.into(&h)
 	}
-	h.Reads, h.LastRead = p.usage.reads(p.opts.Clock.Now())
+	used, last := p.usage.latest(p.opts.Clock.Now())
+	h.Reads, h.LastRead, h.LastWrite = used.Reads, last.read, last.write
 	return h
 }
 

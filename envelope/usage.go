@@ -20,6 +20,10 @@ func (u Use) Since(then Use) Use {
 	return Use{Writes: u.Writes - then.Writes, Reads: u.Reads - then.Reads}
 }
 
+func (u Use) and(more Use) Use {
+	return Use{Writes: u.Writes + more.Writes, Reads: u.Reads + more.Reads}
+}
+
 // keyUse counts the use under one key_id, whichever DEKs it is of. Every DEK
 // under it holds on to it: while one may still count, it is there.
 type keyUse struct{ *counts }
@@ -40,12 +44,15 @@ const maxBudgets = 16
 // usage is the use of a provider. Counting is without a lock, on a keyUse that
 // was had before.
 type usage struct {
-	mu       sync.Mutex
-	byKeyID  map[string]*usedKey
-	gone     uint64 // reads under key_ids that are no longer listed
-	seen     uint64 // reads when it was last tended
-	lastRead time.Time
+	mu      sync.Mutex
+	byKeyID map[string]*usedKey
+	gone    Use // under key_ids that are no longer listed
+	seen    Use // when it was last tended
+	last    lastUse
 }
+
+// lastUse is when something was last read, and written.
+type lastUse struct{ read, write time.Time }
 
 // usedKey is what is known of the use of a key_id.
 type usedKey struct {
@@ -94,23 +101,34 @@ func (u *usage) seals(keyID string, b *budget, written func(*budget) bool) {
 	use.sealed = append(use.sealed, b)
 }
 
-// reads is how much was read, and when last: now if that was since it was last tended.
-func (u *usage) reads(now time.Time) (reads uint64, last time.Time) {
+// latest is how much was read and written, and when last: now if that was since it was
+// last tended.
+func (u *usage) latest(now time.Time) (Use, lastUse) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if reads = u.total(); reads != u.seen {
-		return reads, now
-	}
-	return reads, u.lastRead
+	total := u.total()
+	return total, u.lastAt(total, now)
 }
 
-// total is how much was read under all key_ids. The caller has the lock.
-func (u *usage) total() uint64 {
-	reads := u.gone
-	for _, k := range u.byKeyID {
-		reads += k.counts.reads.Load()
+// lastAt is when the last of a total was, seen now. The caller has the lock.
+func (u *usage) lastAt(total Use, now time.Time) lastUse {
+	last := u.last
+	if total.Reads != u.seen.Reads {
+		last.read = now
 	}
-	return reads
+	if total.Writes != u.seen.Writes {
+		last.write = now
+	}
+	return last
+}
+
+// total is the use under all key_ids. The caller has the lock.
+func (u *usage) total() Use {
+	total := u.gone
+	for _, k := range u.byKeyID {
+		total = total.and(k.counts.now())
+	}
+	return total
 }
 
 // Usage is the use under each key_id since the provider was made. A key_id under
@@ -128,21 +146,21 @@ func (p *Provider) Usage() map[string]Use {
 }
 
 // tend forgets key_ids under which no DEK was left the last time either, and notes
-// whether anything was read since then.
+// whether anything was read or written since then.
 func (u *usage) tend(now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for keyID, k := range u.byKeyID {
 		left := k.live.Value() == nil // looked at first: then the count is the last
 		if left && k.left {
-			u.gone += k.counts.reads.Load()
+			u.gone = u.gone.and(k.counts.now())
 			delete(u.byKeyID, keyID)
 		}
 		k.left = left
 	}
-	if reads := u.total(); reads != u.seen {
-		u.seen, u.lastRead = reads, now
-	}
+	total := u.total()
+	u.last = u.lastAt(total, now)
+	u.seen = total
 }
 
 // now is the use so far.

@@ -235,6 +235,15 @@ func TestUsageByKeyID(t *testing.T) {
 	require.Equal(t, map[string]Use{"1": {Writes: 1, Reads: 4}, "2": {Writes: 1}}, r.Usage())
 	require.Equal(t, uint64(4), r.Health().Reads)
 	require.Equal(t, r.clock.Now(), r.Health().LastRead)
+	require.Equal(t, r.clock.Now(), r.Health().LastWrite)
+
+	r.DropAged()
+	noticed := r.clock.Now()
+	r.clock.Step(time.Second)
+	r.DropAged()
+	require.Equal(t, []time.Time{noticed, noticed}, []time.Time{r.Health().LastRead, r.Health().LastWrite})
+	r.write("c")
+	require.Equal(t, []time.Time{noticed, r.clock.Now()}, []time.Time{r.Health().LastRead, r.Health().LastWrite})
 }
 
 // What a test cannot see in the output of fmt must not be there in any verb.

@@ -91,10 +91,11 @@ type Provider struct {
 	WritesUntil time.Time `json:"writesUntil,omitzero"`
 	WritesLeft  float64   `json:"writesLeftSeconds"`
 	// CachedDEKs are the DEKs in memory, Reads the values that were opened, the
-	// last of them at LastRead.
+	// last of them at LastRead, and LastWrite is when a value was last sealed.
 	CachedDEKs int       `json:"cachedDEKs"`
 	Reads      uint64    `json:"reads"`
 	LastRead   time.Time `json:"lastRead,omitzero"`
+	LastWrite  time.Time `json:"lastWrite,omitzero"`
 }
 
 // Role is what a plugin is used for.

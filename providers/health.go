@@ -24,7 +24,7 @@ func told(h envelope.Health) healthz.Provider {
 	p := healthz.Provider{
 		Role: healthz.Reads, Problem: string(h.Problem), Since: h.Since,
 		KeyIDHash: h.KeyIDHash, DEKCreated: h.DEKCreated, DEKWrites: h.DEKWrites, DEKHash: h.DEKHash, LastHealthy: h.LastHealthy,
-		WritesUntil: h.WritesUntil, CachedDEKs: h.CachedDEKs, Reads: h.Reads, LastRead: h.LastRead,
+		WritesUntil: h.WritesUntil, CachedDEKs: h.CachedDEKs, Reads: h.Reads, LastRead: h.LastRead, LastWrite: h.LastWrite,
 	}
 	if h.Writes {
 		p.Role = healthz.Writes

@@ -41,6 +41,24 @@ func (c *cluster) rotate(t *testing.T, kind string, args ...string) *command {
 	return &command{harness.RunFile(t, c.program, all...), folder}
 }
 
+// status is what "atrest status" ends with and says of the cluster.
+func (c *cluster) status(t *testing.T) (code int, text string) {
+	t.Helper()
+	p := harness.RunFile(t, c.program, append([]string{"status", "--apiservers", strings.Join(names, ","), "--kubeconfig", c.kubeconfig(t), "--separate-configs",
+		"--endpoints", c.etcds[0].options.Endpoint()}, c.overrides()...)...)
+	<-p.Exited()
+	t.Logf("atrest status:\n%s", p.Log())
+	return p.Exit(), p.Log()
+}
+
+// requireWell has "atrest status" find that all agree and are well.
+func (c *cluster) requireWell(t *testing.T) {
+	t.Helper()
+	code, text := c.status(t)
+	require.Zero(t, code, text)
+	require.Contains(t, text, "All 3 apiservers agree and are well.")
+}
+
 // toNew are the flags of a rotation from the provider old to the provider new.
 func (c *cluster) toNew() []string {
 	return []string{"--from", "old", "--to", "new", "--endpoint", c.endpoint("{apiserver}", "new")}

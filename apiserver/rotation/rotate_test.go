@@ -32,6 +32,7 @@ func TestAnotherPluginTakesOverWhileTheClusterServes(t *testing.T) {
 	load.requireUndisturbed(t)
 	c.requireStored(t, load, "new", new.newest(t))
 	c.requireRead(t, load)
+	c.requireWell(t)
 	c.restart()
 	c.requireRead(t, load)
 }
@@ -76,6 +77,9 @@ func TestNothingIsRewrittenWhileOneApiserverIsHeldBack(t *testing.T) {
 	command := c.rotate(t, "one-plugin", "--provider", "kms", "--hold", "1s")
 	command.says(t, "cp-1, cp-3 has "+hashed.ID(k.newest(t)))
 	require.Contains(t, command.Log(), "cp-2 has "+hashed.ID(before))
+	code, text := c.status(t)
+	require.Equal(t, 1, code, text)
+	require.Contains(t, text, "Not well: cp-2 has another key_id of kms than the others.")
 	load.more(t, 300)
 	require.Zero(t, command.state(t).Round, "a migration has begun")
 	require.GreaterOrEqual(t, c.stored(t)[under{"kms", before}], *objects)

@@ -20,6 +20,7 @@ func TestAStockApiserverIsOneOfThree(t *testing.T) {
 		load.requireUndisturbed(t)
 		c.requireStored(t, load, "kms", k.newest(t))
 		c.requireRead(t, load)
+		c.requireWell(t)
 	})
 	t.Run("two plugins", func(t *testing.T) {
 		if !*long {

@@ -14,7 +14,7 @@ import (
 )
 
 // elsewhere are the flags of other programs that the texts name.
-var elsewhere = []string{"--feature-gates", "--encryption-provider-config-automatic-reload", "--etcd-prefix", "--runtime-config", "--print-value-only", "--help"}
+var elsewhere = []string{"--feature-gates", "--encryption-provider-config", "--encryption-provider-config-automatic-reload", "--etcd-prefix", "--runtime-config", "--print-value-only", "--help"}
 
 func flagsOf(c *cobra.Command) map[string]bool {
 	flags := map[string]bool{}
@@ -57,6 +57,7 @@ func TestTheDocsNameEveryFlagAndNoOther(t *testing.T) {
 			there[flag] = true
 		}
 	}
+	newRoot(streams{}).Flags().VisitAll(func(f *pflag.Flag) { there["--"+f.Name] = true })
 	for flag := range inDocs {
 		require.True(t, there[flag], "the docs name %s, which is nowhere", flag)
 	}
@@ -73,7 +74,7 @@ func TestCommandLinesAreAccepted(t *testing.T) {
 	seen := 0
 	for _, text := range texts {
 		text = strings.ReplaceAll(text, "\\\n", " ")
-		for _, line := range regexp.MustCompile("(?m)(?:^|[ $|`])atrest ((?:check|diff|audit|decrypt|migrate|rotate|retire) [^|>#`\n(]*)").FindAllStringSubmatch(text, -1) {
+		for _, line := range regexp.MustCompile("(?m)(?:^|[ $|`])atrest ((?:status|check|diff|audit|decrypt|migrate|rotate|retire) [^|>#`\n(]*)").FindAllStringSubmatch(text, -1) {
 			words := strings.Fields(line[1])
 			command, ok := commands()[words[0]]
 			require.True(t, ok, line[0])

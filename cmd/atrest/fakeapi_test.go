@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -24,7 +25,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -52,25 +52,29 @@ type apiserver struct {
 	file   string // path of its configuration
 	prefix string // in etcd
 
-	mu        sync.Mutex
-	inUse     *providers.Transformers
-	stamp     string // of what inUse was made from
-	holds     bool   // it does not follow
-	asks      bool   // it follows when it is had to ask its plugins, and only then
-	forbids   string // a method
-	refuses   string // the name of an object that cannot be updated
-	updates   string // an etcd key that somebody else writes before the next patch
-	cluster   string // the UID of its namespace kube-system
-	main      bool   // it knows nothing of the etcd of "etcd override"
-	lame      bool   // an aggregated API of it is away
-	migrator  string // what becomes of StorageVersionMigrations; "" if they are not served
-	migration map[string]map[string]any
-	patches   int
+	mu          sync.Mutex
+	inUse       *providers.Transformers
+	stamp       string           // of what inUse was made from
+	holds       bool             // it does not follow
+	asks        bool             // it follows when it is had to ask its plugins, and only then
+	forbids     string           // a method
+	refuses     string           // the name of an object that cannot be updated
+	updates     string           // an etcd key that somebody else writes before the next patch
+	cluster     string           // the UID of its namespace kube-system
+	main        bool             // it knows nothing of the etcd of "etcd override"
+	lame        bool             // an aggregated API of it is away
+	apart       *etcdtest.Server // has the Secrets of this one alone
+	unconverted string           // a resource whose objects no webhook converts any more
+	stock       bool             // it is a kube-apiserver that is not of this project
+	migrator    string           // what becomes of StorageVersionMigrations; "" if they are not served
+	migration   map[string]map[string]any
+	patches     int
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates
-// KEY|migrator works|ignores|fails|lies| counts|main|of CLUSTER|lame|listed|unlisted|awaits N: an apiserver, to which the
-// context NAME of $KUBECONFIG leads. The first one is that of the current context.
+// KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|unconverted RESOURCE|stock|listed|unlisted|serves|awaits N: an apiserver, to
+// which the context NAME of $KUBECONFIG leads. The first one is that of the current context.
+// Its address is in $URL_NAME, and one that "serves" is an endpoint of the Service kubernetes.
 // "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
@@ -90,20 +94,25 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		return
 	}
 	change, ok := map[string]func(){
-		"holds":    func() { a.holds = true },
-		"follows":  func() { a.holds = false },
-		"asks":     func() { a.asks = true },
-		"forbids":  func() { a.forbids = rest[0] },
-		"refuses":  func() { a.refuses = rest[0] },
-		"updates":  func() { a.updates = rest[0] },
-		"migrator": func() { a.migrator = rest[0] },
-		"counts":   func() { a.patches = 0 },
-		"main":     func() { a.main = true },
-		"of":       func() { a.cluster = rest[0] },
-		"lame":     func() { a.lame = true },
-		"away":     func() { go a.Close() },
-		"listed":   func() { w.list(a.id, true) },
-		"unlisted": func() { w.list(a.id, false) },
+		"holds":       func() { a.holds = true },
+		"follows":     func() { a.holds = false },
+		"asks":        func() { a.asks = true },
+		"forbids":     func() { a.forbids = rest[0] },
+		"refuses":     func() { a.refuses = rest[0] },
+		"updates":     func() { a.updates = rest[0] },
+		"migrator":    func() { a.migrator = rest[0] },
+		"counts":      func() { a.patches = 0 },
+		"main":        func() { a.main = true },
+		"of":          func() { a.cluster = rest[0] },
+		"lame":        func() { a.lame = true },
+		"apart":       func() { a.apart = etcdtest.Start(w.t) },
+		"writes":      func() { ts.Check(a.writes(rest[0])) },
+		"unconverted": func() { a.unconverted = rest[0] },
+		"stock":       func() { a.stock = true },
+		"away":        func() { go a.Close() },
+		"listed":      func() { w.list(a.id, true) },
+		"unlisted":    func() { w.list(a.id, false) },
+		"serves":      func() { w.serve(a.URL) },
 	}[verb]
 	if !ok {
 		ts.Fatalf("api cannot %s", verb)
@@ -135,6 +144,7 @@ func (w *world) startAPI(ts *testscript.TestScript, name, file, prefix string) e
 	if err != nil {
 		return err
 	}
+	ts.Setenv("URL_"+strings.ReplaceAll(name, "-", "_"), a.URL)
 	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: a.URL}
 	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name}
 	return clientcmd.WriteToFile(*kubeconfig, path)
@@ -194,15 +204,20 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == a.forbids:
 		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "is not allowed")
-	case r.URL.Path == healthz.Path, ask:
+	case a.stock && (r.URL.Path == "/metrics" || r.URL.Path == "/readyz/"+healthz.Name):
+		a.measured(w, r)
+	case !a.stock && (r.URL.Path == healthz.Path || ask):
 		answer(w, http.StatusOK, a.status())
 	case path[0] == "apis" && len(path) > 1 && path[1] == "storagemigration.k8s.io":
 		a.migrations(w, r, path[2:])
 	case r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases":
 		answer(w, http.StatusOK, a.w.leases())
-	case a.lame && r.URL.Path == "/apis/apiregistration.k8s.io/v1/apiservices":
-		spec := map[string]any{"group": lameGroup, "version": "v1beta1", "service": map[string]any{"namespace": "monitoring", "name": "metrics"}}
-		answer(w, http.StatusOK, map[string]any{"items": []any{map[string]any{"spec": spec}}})
+	case r.URL.Path == "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices":
+		a.w.mu.Lock()
+		defer a.w.mu.Unlock()
+		answer(w, http.StatusOK, map[string]any{"items": a.w.endpoints})
+	case r.URL.Path == "/apis/apiregistration.k8s.io/v1/apiservices":
+		answer(w, http.StatusOK, a.aggregated())
 	case r.URL.Path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
 		answer(w, http.StatusCreated, map[string]any{"status": map[string]any{"allowed": true}})
 	case r.URL.Path == "/api/v1/namespaces/kube-system":
@@ -213,14 +228,37 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, a.groups())
 	case path[0] == "apis" && path[1] == lameGroup:
 		refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the server is currently unable to handle the request")
-	case served[strings.Join(path[1:], "/")] != nil:
-		answer(w, http.StatusOK, resources(strings.Join(path[1:], "/")))
+	case a.serves()[strings.Join(path[1:], "/")] != nil:
+		answer(w, http.StatusOK, a.resources(strings.Join(path[1:], "/")))
 	case path[0] == "api":
-		a.objects(w, r, path[2:], a.prefix+"/")
+		a.objects(w, r, path[2:], "")
 	case path[0] == "apis" && len(path) > 2:
-		a.objects(w, r, path[3:], a.prefix+"/"+path[1]+"/")
+		a.objects(w, r, path[3:], path[1])
 	default:
 		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no "+r.URL.Path)
+	}
+}
+
+// measured answers for the metrics and the check of a kube-apiserver that is not of this
+// project.
+func (a *apiserver) measured(w http.ResponseWriter, r *http.Request) {
+	s, now := a.status(), time.Now().Unix()
+	if r.URL.Path != "/metrics" {
+		if s.Line() != "" && slices.ContainsFunc(s.Providers, func(p healthz.Provider) bool { return p.State != healthz.Ready }) {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		fmt.Fprint(w, s.Line())
+		return
+	}
+	fmt.Fprintf(w, "apiserver_encryption_config_controller_last_config_info{apiserver_id_hash=%q,hash=%q} 1\n", s.APIServerIDHash, s.ConfigHash)
+	for _, p := range s.Providers {
+		labels := fmt.Sprintf("key_id_hash=%q,provider_name=%q", p.KeyIDHash, p.Names[0])
+		if p.KeyIDHash != "" {
+			fmt.Fprintf(w, "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{%s} %d\n", labels, now)
+		}
+		if p.DEKWrites > 0 {
+			fmt.Fprintf(w, "apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds{%s,transformation_type=\"to_storage\"} %d\n", labels, now)
+		}
 	}
 }
 
@@ -231,6 +269,18 @@ func (w *world) list(id string, there bool) {
 	if w.listed[id] = true; !there {
 		delete(w.listed, id)
 	}
+}
+
+// serve has an apiserver be an endpoint of the Service kubernetes.
+func (w *world) serve(address string) {
+	u, err := url.Parse(address)
+	require.NoError(w.t, err)
+	port, err := strconv.Atoi(u.Port())
+	require.NoError(w.t, err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endpoints = append(w.endpoints, map[string]any{"endpoints": []any{map[string]any{"addresses": []string{u.Hostname()}}},
+		"ports": []any{map[string]any{"name": "https", "port": port}}})
 }
 
 func (w *world) leases() map[string]any {
@@ -246,12 +296,28 @@ func (w *world) leases() map[string]any {
 // lameGroup is the API group of an aggregated apiserver that is away.
 const lameGroup = "custom.metrics.k8s.io"
 
+// aggregated are the APIServices of other apiservers.
+func (a *apiserver) aggregated() map[string]any {
+	items := []any{}
+	add := func(group, version, namespace, name string) {
+		items = append(items, map[string]any{"spec": map[string]any{"group": group, "version": version, "service": map[string]any{"namespace": namespace, "name": name}}})
+	}
+	if a.lame {
+		add(lameGroup, "v1beta1", "monitoring", "metrics")
+	}
+	if a.prefix == openShift {
+		add("route.openshift.io", "v1", "openshift-apiserver", "api")
+		add("oauth.openshift.io", "v1", "openshift-oauth-apiserver", "api")
+	}
+	return map[string]any{"items": items}
+}
+
 func (a *apiserver) groups() (list metav1.APIGroupList) {
 	if a.lame {
 		version := metav1.GroupVersionForDiscovery{GroupVersion: lameGroup + "/v1beta1", Version: "v1beta1"}
 		list.Groups = append(list.Groups, metav1.APIGroup{Name: lameGroup, Versions: []metav1.GroupVersionForDiscovery{version}})
 	}
-	for version := range served {
+	for version := range a.serves() {
 		if group, v, ok := strings.Cut(version, "/"); ok {
 			list.Groups = append(list.Groups, metav1.APIGroup{Name: group, Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: version, Version: v}}})
 		}
@@ -259,29 +325,35 @@ func (a *apiserver) groups() (list metav1.APIGroupList) {
 	return list
 }
 
-func resources(version string) metav1.APIResourceList {
+func (a *apiserver) resources(version string) metav1.APIResourceList {
 	list := metav1.APIResourceList{GroupVersion: version}
-	for _, name := range served[version] {
-		list.APIResources = append(list.APIResources, metav1.APIResource{Name: name, Namespaced: true, Verbs: []string{"list", "get", "patch"}})
+	for _, name := range a.serves()[version] {
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: name, Namespaced: !strings.HasPrefix(name, "oauth"), Verbs: []string{"list", "get", "patch"}})
 	}
 	return list
 }
 
-// objects answers for RESOURCE or namespaces/NAMESPACE/RESOURCE[/NAME].
-func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []string, prefix string) {
+// objects answers for RESOURCE[/NAME] or namespaces/NAMESPACE/RESOURCE[/NAME].
+func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []string, group string) {
 	var at string
 	switch {
-	case len(path) == 1 && r.Method == http.MethodGet:
-		a.list(w, r, prefix+path[0]+"/")
+	case a.unconverted != "" && slices.Contains(path, a.unconverted):
+		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError,
+			`conversion webhook for example.com/v1, Kind=Widget failed: Post "https://widgets.operators.svc:443/convert?timeout=30s": service "widgets" not found`)
 		return
+	case len(path) == 1 && r.Method == http.MethodGet:
+		a.list(w, r, a.place(group, path[0]))
+		return
+	case len(path) == 2:
+		at = a.place(group, path[0]) + path[1]
 	case len(path) == 3 && r.Method == http.MethodPost:
 		var object map[string]any
 		require.NoError(a.w.t, json.NewDecoder(r.Body).Decode(&object))
-		at = prefix + path[2] + "/" + path[1] + "/" + object["metadata"].(map[string]any)["name"].(string)
+		at = a.place(group, path[2]) + path[1] + "/" + object["metadata"].(map[string]any)["name"].(string)
 		a.store(w, at, object)
 		return
 	case len(path) == 4:
-		at = prefix + path[2] + "/" + path[1] + "/" + path[3]
+		at = a.place(group, path[2]) + path[1] + "/" + path[3]
 	}
 	found := a.read(&pb.RangeRequest{Key: []byte(at)})
 	switch {
@@ -303,15 +375,31 @@ func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []strin
 
 // storeOf is the store in which it has an etcd key.
 func (a *apiserver) storeOf(key string) *etcdtest.Server {
-	if a.main {
+	switch {
+	case a.apart != nil && strings.HasPrefix(key, "/registry/secrets/"):
+		return a.apart
+	case a.main:
 		return a.w.etcd
 	}
 	return a.w.storeOf(key)
 }
 
+// writes has it store an object.
+func (a *apiserver) writes(key string) error {
+	sealed, err := a.transformer(key).TransformToStorage(context.Background(), []byte(`{"metadata":{}}`), value.DefaultContext(key))
+	if err == nil {
+		a.storeOf(key).Store(key, sealed)
+	}
+	return err
+}
+
 func (a *apiserver) read(r *pb.RangeRequest) []*mvccpb.KeyValue {
 	r.Serializable = true // tells it from the tool
-	found, err := a.storeOf(string(r.Key)).Range(context.Background(), r)
+	store := a.storeOf(string(r.Key))
+	if store == nil {
+		return nil // the script does without
+	}
+	found, err := store.Range(context.Background(), r)
 	require.NoError(a.w.t, err)
 	return found.Kvs
 }
@@ -341,17 +429,15 @@ func (a *apiserver) list(w http.ResponseWriter, r *http.Request, prefix string) 
 
 func metadataOf(kv *mvccpb.KeyValue) metav1.PartialObjectMetadata {
 	parts := strings.Split(string(kv.Key), "/")
+	if strings.HasPrefix(string(kv.Key), openShiftTokens) {
+		parts[len(parts)-2] = ""
+	}
 	return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: parts[len(parts)-2], Name: parts[len(parts)-1], ResourceVersion: fmt.Sprint(kv.ModRevision)}}
 }
 
 func (a *apiserver) transformer(key string) value.Transformer {
-	parts := strings.Split(key, "/")
-	resource := schema.GroupResource{Resource: parts[len(parts)-3]}
-	if len(parts) == 6 {
-		resource.Group = parts[2]
-	}
-	return a.inUse.TransformerForResource(resource)
+	return a.inUse.TransformerForResource(resourceOf(key))
 }
 
 // open gives what is stored, which is JSON here.

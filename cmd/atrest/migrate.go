@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/config"
@@ -34,6 +34,8 @@ type migrateCommand struct {
 	takeUp    time.Duration
 	dryRun    bool
 	checked   bool
+	unlooked  bool // into etcd
+	goal      string
 }
 
 const migrateHelp = `Rewrite the stored objects that are not stored as an encryption configuration
@@ -66,6 +68,13 @@ Ctrl-C may end it at any time, and so may a crash: the same command goes on, as
 step 2 leaves out what is done. With --state it does not list again what it
 listed, either.
 
+Where etcd cannot be reached, as of a cluster that somebody else runs, every object
+of each --resource is updated so with --without-etcd: through the apiserver of
+--context, without FILE and --apiservers. Nothing is proved then, neither
+that all apiservers write with the new key nor that what they say is so. With
+--state, --goal is a name for what it is for: a run that was interrupted goes on
+if it was for the same. The user needs list, get and patch for the resources.
+
 The user of the kubeconfig needs the verbs list, get and patch for the resources,
 list and get through each apiserver, get for the nonResourceURLs /debug/encryption, /metrics and /readyz/*, list for
 leases in kube-system and for endpointslices in default, get for the namespace
@@ -73,24 +82,34 @@ kube-system, and get, create, patch and delete for secrets and configmaps in the
 namespace --canaries.
 
 Exit codes:
-  0  nothing is left to rewrite; with --dry-run, nothing is to be rewritten
+  0  nothing is left to rewrite; with --dry-run, nothing is to be rewritten; with
+     --without-etcd, every object that was listed was rewritten, was left as the
+     apiserver would write it now, or is gone
   1  something is left, which is listed; or the apiservers do not agree, and
-     nothing was rewritten; with --dry-run, something is to be rewritten
+     nothing was rewritten; with --dry-run, something is to be rewritten; with
+     --without-etcd, an object was not rewritten, or of a resource there is none,
+     or none was stored anew
   2  not migrated, or not proved: wrong flags, an interruption, or FILE, the
      kubeconfig, etcd or the apiserver cannot be read`
 
 func newMigrate(s streams) *cobra.Command {
 	m := &migrateCommand{streams: s}
 	command := &cobra.Command{
-		Use:   "migrate --config FILE",
+		Use:   "migrate (--config FILE | --without-etcd --resource RESOURCE)",
 		Short: "Rewrite what is not stored as the configuration says, and prove it",
 		Long:  migrateHelp,
 		Example: `  atrest migrate --config encryption.yaml --dry-run
   atrest migrate --config encryption.yaml --apiservers node-1,node-2,node-3 --state /var/lib/atrest
   atrest migrate --config encryption.yaml --resource secrets --qps 20
-  atrest migrate --config encryption.yaml --storage-version-migrations`,
+  atrest migrate --config encryption.yaml --storage-version-migrations
+  atrest migrate --without-etcd --resource secrets --state /var/lib/atrest --goal key-2026`,
 		Args: arguments(0, ""),
-		RunE: func(command *cobra.Command, _ []string) error { return m.run(command.Context()) },
+		RunE: func(command *cobra.Command, _ []string) error {
+			if m.unlooked {
+				return m.sweep(command.Context(), command.Flags())
+			}
+			return m.run(command.Context())
+		},
 	}
 	flags := command.Flags()
 	m.source.addEtcd(flags, "key")
@@ -104,6 +123,8 @@ func newMigrate(s streams) *cobra.Command {
 	flags.BoolVar(&m.delegate, "storage-version-migrations", false, "leave the rewriting to the cluster's own migrator")
 	flags.DurationVar(&m.takeUp, "take-up", 2*time.Minute, "how long that migrator may take to begin")
 	flags.BoolVar(&m.checked, "plugin-checked", false, checkedUsage)
+	flags.BoolVar(&m.unlooked, "without-etcd", false, "rewrite every object of each --resource where etcd is out of reach; it proves nothing")
+	flags.StringVar(&m.goal, "goal", "", "with --without-etcd and --state: what it is for, by which one run goes on with another")
 	flags.BoolVar(&m.dryRun, "dry-run", false, "tell what would be rewritten, and end")
 	return command
 }
@@ -111,7 +132,9 @@ func newMigrate(s streams) *cobra.Command {
 func (m *migrateCommand) check() error {
 	switch {
 	case m.config == "":
-		return usagef("flag --config is missing: name the encryption configuration that the apiservers have")
+		return usagef("flag --config is missing: name the encryption configuration that the apiservers have; where nobody can see it and etcd: --without-etcd")
+	case m.goal != "":
+		return usagef("flag --goal goes with --without-etcd: else the key that is written with is the goal")
 	case m.walk.list < 1:
 		return usagef("flag --list is %d: list at least 1", m.walk.list)
 	case m.takeUp <= 0:
@@ -128,15 +151,7 @@ func (m *migrateCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	through, err := m.through()
-	if err != nil {
-		return err
-	}
-	cluster, err := migrate.NewCluster(through, clock.RealClock{})
-	if err != nil {
-		return err
-	}
-	apiservers, apis, err := m.all(through, cluster)
+	apiservers, apis, cluster, err := m.all(ctx)
 	if err != nil {
 		return err
 	}
@@ -185,6 +200,7 @@ func (m *migrateCommand) do(ctx context.Context, run *reencrypt.Migration) error
 	if err != nil {
 		return err
 	}
+	m.warnOfGuesses(guesses(run.Config, found.Report))
 	if found.DryRun = m.dryRun; m.dryRun {
 		return m.concludePlan(found)
 	}
@@ -218,32 +234,41 @@ func (m *migrateCommand) explained(err error) error {
 func (m *migrateCommand) parsedResources() []schema.GroupResource {
 	var all []schema.GroupResource
 	for _, name := range m.resources {
-		all = append(all, schema.ParseGroupResource(name))
+		if r := schema.ParseGroupResource(name); !slices.Contains(all, r) {
+			all = append(all, r)
+		}
 	}
 	return all
 }
 
-// through is the apiserver that objects are rewritten through.
-func (m *migrateCommand) through() (*rest.Config, error) {
-	if m.cluster.context == "" && len(m.fleet.apiservers) > 0 {
-		return m.cluster.config(m.fleet.apiservers[0])
-	}
-	return m.cluster.config("")
-}
-
-// all are the apiservers that have to agree: those that are named, else that one.
-func (m *migrateCommand) all(through *rest.Config, cluster *migrate.Cluster) (*fleet.Fleet, map[string]proof.API, error) {
+// all are the apiservers that have to agree: those that are named, else the one that
+// objects are rewritten through.
+func (m *migrateCommand) all(ctx context.Context) (*fleet.Fleet, map[string]proof.API, *migrate.Cluster, error) {
 	if len(m.fleet.apiservers) > 0 {
-		all, err := m.fleet.open(&m.cluster, fleet.AskingPlugins())
-		if err != nil {
-			return nil, nil, err
+		if err := m.fleet.find(ctx, &m.cluster); err != nil {
+			return nil, nil, nil, err
 		}
-		apis, err := m.fleet.each(&m.cluster)
-		return all, apis, err
+	} else {
+		config, err := m.cluster.config("")
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		m.fleet.members = []fleet.Member{{Name: cmp.Or(m.cluster.context, config.Host), Config: config}}
 	}
-	name := cmp.Or(m.cluster.context, through.Host)
-	all, err := m.fleet.of([]fleet.Member{{Name: name, Config: through}}, fleet.AskingPlugins())
-	return all, map[string]proof.API{name: cluster}, err
+	all, err := m.fleet.of(m.fleet.members, fleet.AskingPlugins(), fleet.SeparateServers(m.fleet.separate...))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	apis, err := m.fleet.each()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	through, err := m.fleet.through(&m.cluster)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	cluster, err := migrate.NewCluster(through.Config, clock.RealClock{})
+	return all, apis, cluster, err
 }
 
 // watcher tells on standard error how a migration goes.

@@ -10,20 +10,32 @@ import (
 
 // printWalked prints what was walked, and what it holds elsewhere.
 func printWalked(w io.Writer, from string, r *audit.Report) {
-	fmt.Fprintf(w, "%s, revision %d, %s: %s, %s\n", printable(from), r.Revision, printable(r.Prefix), counted(int(r.Objects), "object"), size(r.Bytes))
+	where := r.Prefix
+	if r.Beside != "" {
+		where += " and " + r.Beside
+	}
+	fmt.Fprintf(w, "%s, revision %d, %s: %s, %s\n", printable(from), r.Revision, printable(where), counted(int(r.Objects), "object"), size(r.Bytes))
 	for _, part := range r.Parts {
 		fmt.Fprintf(w, "  %s, revision %d: %s\n", printable(part.Place), part.Revision, counted(int(part.Objects), "key"))
 	}
 	for _, e := range r.Elsewhere {
-		if e.Encrypted > 0 {
-			fmt.Fprintf(w, "  below %s: %s encrypted, of %s\n", printable(e.Prefix), counted(int(e.Encrypted), "object"), counted(int(e.Keys), "key"))
+		plain := ""
+		if e.Plaintext > 0 {
+			plain = fmt.Sprintf(", %d in plaintext", e.Plaintext)
+		}
+		if e.Encrypted+e.Plaintext > 0 {
+			fmt.Fprintf(w, "  below %s: %s encrypted%s, of %s\n", printable(e.Prefix), counted(int(e.Encrypted), "object"), plain, counted(int(e.Keys), "key"))
 		}
 	}
 	fmt.Fprintln(w)
 }
 
 // printReport prints the counts of an audit.
-func printReport(w io.Writer, r *audit.Report) error {
+func printReport(w io.Writer, r *audit.Report) error { return printTable(w, reportRows(r)) }
+
+// reportRows are the counts of an audit, a row for each way in which a resource is
+// stored.
+func reportRows(r *audit.Report) [][]string {
 	head := []string{"RESOURCE", "OBJECTS", "STORED AS", "NAME", "KEY_ID", "DEK", "DEKS", "SIZE"}
 	if r.Opened {
 		head = append(head, "OPENED")
@@ -40,7 +52,7 @@ func printReport(w io.Writer, r *audit.Report) error {
 			name = ""
 		}
 	}
-	return printTable(w, rows)
+	return rows
 }
 
 // storedAs is the kind, and of what is damaged that which it begins as.
@@ -69,6 +81,8 @@ func opened(c audit.Count) string {
 	switch {
 	case c.Kind == audit.Unknown || c.Kind == audit.Undecodable:
 		return "none"
+	case c.NotTried > 0:
+		return "not tried"
 	case c.NotOpened == 0:
 		return "all"
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 
 const rootHelp = `See, check and change the encryption at rest of a Kubernetes cluster.
 
+  atrest status              Do all apiservers agree, and are they well?
   atrest check FILE          Will this encryption configuration work?
   atrest diff OLD NEW        What does this change of it mean?
   atrest audit               What in etcd is encrypted, and with what?
@@ -19,6 +21,12 @@ const rootHelp = `See, check and change the encryption at rest of a Kubernetes c
   atrest migrate             Have stored what is not stored as it should be.
   atrest rotate              Rotate the key, step by step, and prove it.
   atrest retire NAME         May this KMS provider, or this key_id, go?
+  atrest enable              Begin to encrypt, in a cluster that does not.
+  atrest disable             Turn encryption off, step by step, and prove it.
+
+  atrest help COMMAND        What is it for, and what are its flags?
+  atrest completion SHELL    A script by which a shell completes all that.
+  atrest version             Which atrest is this?
 
 No command writes to etcd: migrate and rotate have the apiserver do it, and the
 others of these only read. All but decrypt print no value of an object, and no command
@@ -38,14 +46,15 @@ Before an old key goes for good, to prove that nothing needs it:
     --cacert ca.crt --cert client.crt --key client.key
 
 Where etcd is, and how it is reached, is said as to etcdctl: by --endpoints,
---cacert, --cert and --key, or by ETCDCTL_ENDPOINTS, ETCDCTL_CACERT,
-ETCDCTL_CERT and ETCDCTL_KEY.
+--cacert, --cert, --key and --user, or by ETCDCTL_ENDPOINTS, ETCDCTL_CACERT,
+ETCDCTL_CERT, ETCDCTL_KEY, ETCDCTL_USER and ETCDCTL_PASSWORD. No flag takes a
+password, but --password-file the file that it is in.
 
 Exit codes, of all commands:
-  0  the answer is good: usable, no change, nothing found, decrypted, migrated,
-     rotated
-  1  the answer is bad: not usable, a change, something found, does not open,
-     something left
+  0  the answer is good: well, usable, no change, nothing found, decrypted,
+     migrated, rotated
+  1  the answer is bad: not well, not usable, a change, something found, does not
+     open, something left
   2  there is no answer: wrong flags, or a file, etcd or an apiserver that cannot
      be read`
 
@@ -149,16 +158,25 @@ func newRoot(s streams) *cobra.Command {
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.SetHelpCommand(&cobra.Command{Hidden: true})
+	root.SetHelpCommand(newHelp())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s), newRotate(s), newRetire(s))
+	root.AddCommand(newStatus(s), newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s), newRotate(s), newRetire(s), newEnable(s), newDisable(s), newVersion(s), newCompletion(s), newMan(s))
+	completeOutputs(root)
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return usagef("no command %q: there are %s", args[0], commandsOf(root))
 		}
 		return nil
 	}
-	root.RunE = func(*cobra.Command, []string) error { return usagef("no command: there are %s", commandsOf(root)) }
+	told := root.Flags().Bool("version", false, "say which atrest this is, as atrest version does")
+	root.RunE = func(*cobra.Command, []string) error {
+		if *told {
+			info, _ := debug.ReadBuildInfo()
+			thisVersion(info).print(s.out)
+			return nil
+		}
+		return usagef("no command: there are %s", commandsOf(root))
+	}
 	return root
 }
 

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/reencrypt"
 	"github.com/kube-atrest/atrest/operate/rollout"
@@ -71,31 +73,48 @@ func linesOf(turn drive.Turn) []string {
 	return lines
 }
 
-// printPlan prints all steps of a rotation, and how far it is, and shows that it can
-// begin or go on.
+// printPlan prints all steps of a rotation, and how far it is, shows that it can begin
+// or go on, and prints what is waited for.
 func (r *rotate) printPlan(ctx context.Context, prepared *rollout.Prepared, store *reencrypt.Store) error {
 	s, steps := prepared.State, prepared.State.Steps()
-	err := r.output.write(r.out, steps, func(to io.Writer) error {
-		fmt.Fprintf(to, "apiservers: %s\nresources:  %s\n", strings.Join(slices.Sorted(maps.Keys(s.Plan.Configs)), ", "), strings.Join(s.Plan.Resources, ", "))
-		for i, p := range steps {
-			mark := ""
-			switch {
-			case p.Done:
-				mark = " (done)"
-			case p.Now:
-				mark = " (now)"
-			}
-			fmt.Fprintf(to, "\n%d. %s%s\n   until: %s\n", i+1, printable(p.What), mark, printable(p.Gate))
+	if r.output == "table" { // it is told what is done before anything is
+		printSteps(r.out, s.Plan, steps)
+	}
+	waiting, err := prepared.Identify(ctx, store, clock.RealClock{})
+	for i := range steps {
+		if steps[i].Now {
+			steps[i].Waiting = waiting
 		}
+	}
+	told := r.output.write(r.out, steps, func(to io.Writer) error {
+		var reasons []string
+		for _, w := range waiting {
+			reasons = append(reasons, w.String())
+		}
+		printReasons(to, "WAITING FOR", reasons, asItIs)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	if err := prepared.Identify(ctx, store); err != nil {
+	switch {
+	case told != nil:
+		return told
+	case err != nil:
 		return fmt.Errorf("it could not go on so: %w", err)
 	}
 	return nil
+}
+
+func printSteps(to io.Writer, p rotation.Plan, steps []rotation.Planned) {
+	fmt.Fprintf(to, "apiservers: %s\nresources:  %s\n", strings.Join(slices.Sorted(maps.Keys(p.Configs)), ", "), strings.Join(p.Resources, ", "))
+	for i, step := range steps {
+		mark := ""
+		switch {
+		case step.Done:
+			mark = " (done)"
+		case step.Now:
+			mark = " (now)"
+		}
+		fmt.Fprintf(to, "\n%d. %s%s\n   until: %s\n", i+1, printable(step.What), mark, printable(step.Gate))
+	}
 }
 
 // doneText says what was counted, and what may go now, a line for each.
@@ -137,7 +156,7 @@ func (t *teller) Rewriting(resource string, p migrate.Progress) {
 	defer t.mu.Unlock()
 	if now := time.Now(); now.Sub(t.told[resource]) >= tellEvery {
 		t.told[resource] = now
-		t.line("  %s: %s", resource, rewritingText(p))
+		t.line("  %s: %s", resource, strings.TrimSpace(rewritingText(p)+" "+p.Waiting))
 	}
 }
 

@@ -1,10 +1,11 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"os/exec"
@@ -37,31 +38,47 @@ func TestMain(m *testing.M) {
 }
 
 // until PATTERN COMMAND... is a command that is interrupted as soon as a line that it
-// writes to stderr matches. Its exit code is the command's, or 99 if none did.
+// writes, to stdout or stderr, matches. Its exit code is the command's, or 99 if none did.
 func until() {
 	is := regexp.MustCompile(os.Args[1])
 	command := exec.Command(os.Args[2], os.Args[3:]...)
-	command.Stdout = os.Stdout
-	told, err := command.StderrPipe()
-	if err == nil {
-		err = command.Start()
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
 	seen := false
-	for lines := bufio.NewScanner(told); lines.Scan(); {
-		fmt.Fprintln(os.Stderr, lines.Text())
-		if !seen && is.MatchString(lines.Text()) {
-			seen = true
-			_ = command.Process.Signal(os.Interrupt) // unless it has ended by itself
-		}
+	interrupt := sync.OnceFunc(func() {
+		seen = true
+		_ = command.Process.Signal(os.Interrupt) // unless it has ended by itself
+	})
+	command.Stdout = &matching{to: os.Stdout, is: is, found: interrupt}
+	command.Stderr = &matching{to: os.Stderr, is: is, found: interrupt}
+	if err := command.Start(); err != nil {
+		log.Fatal(err)
 	}
 	_ = command.Wait() // the code says it
 	if !seen {
 		os.Exit(99)
 	}
 	os.Exit(command.ProcessState.ExitCode())
+}
+
+// matching writes on, and tells when a line matches.
+type matching struct {
+	to    io.Writer
+	is    *regexp.Regexp
+	found func()
+	rest  []byte // of a line that has not ended
+}
+
+func (m *matching) Write(p []byte) (int, error) {
+	m.rest = append(m.rest, p...)
+	n, err := m.to.Write(p)
+	for {
+		line, rest, ended := bytes.Cut(m.rest, []byte("\n"))
+		if !ended {
+			return n, err
+		}
+		if m.rest = rest; m.is.Match(line) {
+			m.found()
+		}
+	}
 }
 
 // Every command, and every error that it can end with, is in one of the scripts.
@@ -76,7 +93,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"plugin": plugin, "etcd": etcdCommand, "render": render, "seal": seal, "nokeys": nokeys,
-			"fails": fails, "newline": newline, "api": api, "waits": waits,
+			"fails": fails, "newline": newline, "api": api, "waits": waits, "pack": pack,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -99,6 +116,8 @@ type world struct {
 
 	mu     sync.Mutex
 	listed map[string]bool // the IDs of the apiservers that have a Lease
+	// endpoints are those of the Service kubernetes, as EndpointSlices.
+	endpoints []any
 }
 
 const worldKey = "world"
@@ -147,7 +166,7 @@ func (w *world) storeOf(key string) *etcdtest.Server {
 	return w.etcd
 }
 
-// etcdCommand is etcd start|other|override|put|seal|put-main|seal-main|delete|compacts|refuses|save: a store in
+// etcdCommand is etcd start|other|override|put|seal|put-main|seal-main|delete|compacts|refuses|users|save: a store in
 // memory, whose endpoint is in $ETCD.
 func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
@@ -198,6 +217,20 @@ func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 			}
 			return rpctypes.ErrGRPCPermissionDenied
 		})
+	case "leaves": // NAME KEY: when the objects are being read, the apiserver writes KEY and shuts down in good order
+		var once sync.Once
+		w.etcd.Before(func(r *pb.RangeRequest) error {
+			if !r.Serializable && r.Revision > 0 {
+				once.Do(func() {
+					a := w.apis[args[1]]
+					require.NoError(w.t, a.writes(args[2]))
+					w.list(a.id, false) // kube-apiserver v1.36 deletes its Lease then
+				})
+			}
+			return nil
+		})
+	case "users": // NAME PASSWORD: who calls has to be that user
+		w.etcd.OnlyFor(args[1], args[2])
 	case "save":
 		w.etcd.Save(w.t, ts.MkAbs(args[1]))
 	default:

@@ -19,6 +19,7 @@ type sourceFlags struct {
 	etcd              bool
 	endpoints         []string
 	cacert, cert, key string
+	user              userFlags
 	timeout           time.Duration
 	snapshot          string
 	prefix            string
@@ -31,7 +32,7 @@ type sourceFlags struct {
 // add declares the flags; key is what the flag for the client's key is called.
 func (s *sourceFlags) add(flags *pflag.FlagSet, key string) {
 	s.addEtcd(flags, key)
-	flags.StringVar(&s.snapshot, "snapshot", "", "read this file instead: of etcdctl snapshot save, or member/snap/db of a stopped member")
+	flags.StringVar(&s.snapshot, "snapshot", "", "read this file instead: of etcdctl snapshot save, also packed by gzip, zip or zstd, or member/snap/db of a stopped member")
 }
 
 // addEtcd declares those of etcd alone.
@@ -43,8 +44,9 @@ func (s *sourceFlags) addEtcd(flags *pflag.FlagSet, key string) {
 	flags.StringVar(&s.cacert, "cacert", "", "file with the CA that etcd's certificate is checked with")
 	flags.StringVar(&s.cert, "cert", "", "file with the client certificate for etcd")
 	flags.StringVar(&s.key, key, "", "file with the key of the client certificate")
+	s.user.add(flags)
 	flags.DurationVar(&s.timeout, "command-timeout", etcd.DefaultTimeout, "how long one call to etcd may take")
-	flags.StringVar(&s.prefix, "prefix", audit.DefaultPrefix, "where the apiserver stores, its --etcd-prefix")
+	flags.StringVar(&s.prefix, "prefix", audit.DefaultPrefix, "where the apiserver stores, its --etcd-prefix; with /kubernetes.io, which is OpenShift's, /openshift.io too")
 	flags.StringArrayVar(&s.paths, "map", nil, "PATH=RESOURCE.GROUP: what is stored below PREFIX/PATH, for servers with a layout of their own; repeatable")
 }
 
@@ -71,6 +73,9 @@ func (s *sourceFlags) open(ctx context.Context) (source, error) {
 		if s.etcd || s.flags.Changed("endpoints") || len(s.overrides) > 0 {
 			return nil, usagef("flags --snapshot and --etcd, --endpoints or --etcd-servers-overrides: name one place")
 		}
+		if s.user.name != "" || s.user.file != "" {
+			return nil, usagef("flags --snapshot and --user or --password-file: a file asks for no user")
+		}
 		return snapshot.Open(ctx, s.snapshot)
 	}
 	if len(s.overrides) > 0 {
@@ -80,7 +85,13 @@ func (s *sourceFlags) open(ctx context.Context) (source, error) {
 }
 
 func (s *sourceFlags) dial(endpoints []string) (*etcd.Store, error) {
+	user, password, err := s.user.read()
+	if err != nil {
+		return nil, err
+	}
 	return etcd.Dial(etcd.Options{
+		User:      user,
+		Password:  password,
 		Endpoints: endpoints,
 		CAFile:    orEnv(s.cacert, "ETCDCTL_CACERT"),
 		CertFile:  orEnv(s.cert, "ETCDCTL_CERT"),

@@ -354,6 +354,11 @@ func TestUsageIsSinceTheBeginning(t *testing.T) {
 	require.Equal(t, envelope.Use{Writes: 1, Reads: 3}, r.Usage())
 	require.EqualValues(t, 3, r.Health().Reads)
 	require.Equal(t, testStart, r.Health().LastRead, "when it was noticed")
+	require.Equal(t, testStart, r.Health().LastWrite)
+	r.write("b")
+	r.Usage()
+	require.Equal(t, testStart.Add(time.Second), r.Health().LastWrite)
+	require.Equal(t, testStart, r.Health().LastRead, "nothing was")
 }
 
 func TestReadersAndWritersAtOnce(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 type usage struct {
 	reads, writes atomic.Uint64
 
-	mu       sync.Mutex
-	told     uint64 // reads
-	lastRead time.Time
+	mu                  sync.Mutex
+	told                envelope.Use
+	lastRead, lastWrite time.Time
 }
 
 // Usage is how many values were written and read since the provider was made. It
@@ -24,16 +24,20 @@ func (p *Provider) Usage() envelope.Use {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := envelope.Use{Writes: u.writes.Load(), Reads: u.reads.Load()}
-	if now.Reads != u.told {
-		u.told, u.lastRead = now.Reads, p.opts.Clock.Now()
+	if now.Reads != u.told.Reads {
+		u.lastRead = p.opts.Clock.Now()
 	}
+	if now.Writes != u.told.Writes {
+		u.lastWrite = p.opts.Clock.Now()
+	}
+	u.told = now
 	return now
 }
 
 func (u *usage) into(h *envelope.Health) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	h.Reads, h.LastRead = u.told, u.lastRead
+	h.Reads, h.LastRead, h.LastWrite = u.told.Reads, u.lastRead, u.lastWrite
 }
 
 // noteEvery is how often AES-CBC values are told of.

@@ -48,6 +48,7 @@ type Server struct {
 	after     func(*pb.RangeResponse)
 	requests  []*pb.RangeRequest
 	served    int64
+	users     users
 }
 
 type version struct {
@@ -76,7 +77,8 @@ func StartTLS(t testing.TB, config *tls.Config) *Server {
 
 func serve(t testing.TB, listener net.Listener, endpoint string, options ...grpc.ServerOption) *Server {
 	s := &Server{endpoint: endpoint, revision: 1, history: map[string][]version{}, before: func(*pb.RangeRequest) error { return nil }, after: func(*pb.RangeResponse) {}}
-	server, served := grpc.NewServer(append(options, grpc.StatsHandler(&s.connections))...), make(chan struct{})
+	server, served := grpc.NewServer(append(options, grpc.StatsHandler(&s.connections), grpc.UnaryInterceptor(s.asUser))...), make(chan struct{})
+	pb.RegisterAuthServer(server, &s.users)
 	pb.RegisterKVServer(server, s)
 	pb.RegisterWatchServer(server, &watches{server: s})
 	go func() {

@@ -32,6 +32,23 @@ func Write(path string, content []byte) error {
 	return settle(filepath.Dir(path))
 }
 
+// Create is Write where there is no file yet. If there is one the error wraps
+// [fs.ErrExist], and it stays.
+func Create(path string, content []byte) error {
+	next, err := create(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer discard(next)
+	if err := fill(next, content); err != nil {
+		return err
+	}
+	if err := os.Link(next.Name(), path); err != nil {
+		return err
+	}
+	return settle(filepath.Dir(path))
+}
+
 // Exchange gives a file that is there another content, and leaves it its owner,
 // its mode, its access control list and every other extended attribute, a label
 // of SELinux among them. A symbolic link stays, and what it leads to is

@@ -1,6 +1,7 @@
 package wholefile
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -173,4 +174,15 @@ func TestNothingStaysOpen(t *testing.T) {
 		require.NoError(t, CanExchange(path, ""))
 	}
 	require.Equal(t, before, open())
+}
+
+func TestAFileIsCreatedOnlyWhereThereIsNone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "encryption.yaml")
+	require.NoError(t, Create(path, []byte("new")))
+	requireFile(t, path, "new", 0o600)
+	require.ErrorIs(t, Create(path, []byte("other")), fs.ErrExist)
+	requireFile(t, path, "new", 0o600)
+	left, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, left, 1)
 }

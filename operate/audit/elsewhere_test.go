@@ -34,11 +34,11 @@ func TestTheWholeKeyspaceIsLookedThroughForWhatIsEncrypted(t *testing.T) {
 	}
 	require.Equal(t, map[string]int64{
 		"secrets": 1, "pods": 1, "oauthaccesstokens.oauth.openshift.io": 1, "oauthauthorizetokens.oauth.openshift.io": 1,
-		"routes.route.openshift.io": 1, "configmaps": 1, "nodes": 1, "widgets.example.com": 1, "core": 1,
+		"routes.route.openshift.io": 1, "images.image.openshift.io": 1, "configmaps": 1, "nodes": 1, "widgets.example.com": 1, "core": 1,
 	}, counts)
 	require.Equal(t, []string{"core"}, r.Guessed)
 	require.Equal(t, []audit.Elsewhere{
-		{Prefix: "/openshift.io", Keys: 4, Encrypted: 3}, {Prefix: "/registry", Keys: 2, Encrypted: 2},
+		{Prefix: "/registry", Keys: 2, Encrypted: 2},
 		{Prefix: "/clusters", Keys: 1, Encrypted: 1}, {Prefix: "/vault", Keys: 1, Encrypted: 1},
 		{Prefix: "/kubernetes.io", Keys: 1}, {Prefix: "compact_rev_key", Keys: 1},
 	}, r.Elsewhere)
@@ -47,13 +47,25 @@ func TestTheWholeKeyspaceIsLookedThroughForWhatIsEncrypted(t *testing.T) {
 	require.NoError(t, r.NotEmpty())
 
 	r = run(t, stored, audit.Options{Layout: audit.NewLayout("openshift.io", nil)})
-	require.Equal(t, []string{"images"}, r.Guessed, "the others are known")
+	require.Empty(t, r.Guessed)
+	require.EqualValues(t, 4, r.Objects)
 	resource(t, r, "routes.route.openshift.io")
 
 	r = run(t, stored, audit.Options{Layout: audit.NewLayout("/kubernetes.io", nil)})
-	require.EqualValues(t, 2, r.Objects)
+	require.EqualValues(t, 6, r.Objects)
+	require.Equal(t, "/openshift.io/", r.Beside)
 	require.Empty(t, r.Elsewhere)
 	require.False(t, r.Everywhere)
+}
+
+// What is beside it clears nothing either: of kube-apiserver's own nothing was seen.
+func TestWhatIsBesideAPrefixDoesNotMakeItFull(t *testing.T) {
+	stored := memory{"/openshift.io/routes/default/web": []byte(sealed)}
+	for _, everywhere := range []bool{false, true} {
+		r := run(t, stored, audit.Options{Layout: audit.NewLayout("/kubernetes.io", nil), Everywhere: everywhere})
+		require.EqualValues(t, 1, r.Objects)
+		require.ErrorContains(t, r.NotEmpty(), "nothing at all is stored below /kubernetes.io/")
+	}
 }
 
 // A wrong prefix clears nothing, though there are encrypted values beside it.

@@ -13,6 +13,8 @@ type Report struct {
 	// walk of several paths or etcds it is that of the first.
 	Prefix   string `json:"prefix"`
 	Revision int64  `json:"revision"`
+	// Beside is a second prefix that was walked, as OpenShift has one.
+	Beside string `json:"beside,omitempty"`
 	// Cluster is the id of the etcd cluster that was walked, 0 if none is known,
 	// as of a snapshot. Parts are the etcds, if there were several.
 	Cluster uint64 `json:"cluster,omitempty,string"`
@@ -35,6 +37,8 @@ type Report struct {
 	DEKs []string `json:"-"`
 	// Opened reports whether each object was to be opened.
 	Opened bool `json:"opened"`
+
+	beside int64 // of the objects
 }
 
 // Resource counts the objects of one resource.
@@ -58,8 +62,12 @@ type Count struct {
 	// more if DEKsAtLeast is set: a million in all are told apart.
 	DEKs        int64 `json:"deks,omitempty"`
 	DEKsAtLeast bool  `json:"deksAtLeast,omitempty"`
-	// NotOpened is how many did not open, if they were to be.
+	// NotOpened is how many did not open, if they were to be, and NotTried of how many
+	// nobody tried it.
 	NotOpened int64 `json:"notOpened,omitempty"`
+	NotTried  int64 `json:"notTried,omitempty"`
+	// Astray tells that they are in an etcd where no apiserver looks for them.
+	Astray bool `json:"astray,omitempty"`
 	// Keys are the first etcd keys in their order, cut at 1 KiB, as many as
 	// [Options.MaxListed].
 	Keys []string `json:"keys,omitempty"`
@@ -78,9 +86,9 @@ type Problem struct {
 // NotEmpty is an error if nothing at all was found below the prefix, which would
 // pass every check. It names what else there is, if that was looked at.
 func (r *Report) NotEmpty() error {
-	below, others := r.Objects, []string{}
+	below, others := r.Objects-r.beside, []string{}
 	for _, e := range r.Elsewhere {
-		below -= e.Encrypted
+		below -= e.Encrypted + e.Plaintext
 		others = append(others, e.Prefix)
 	}
 	if below > 0 {

@@ -27,9 +27,15 @@ const DefaultPrefix = "/registry"
 //  2. a first part with a dot is a group, as the groups of custom resources have
 //     one and the names of resources have none; the second part is the resource;
 //  3. anything else is taken for a resource of the core group, and is a guess.
+//
+// OpenShift has two prefixes in one etcd: kube-apiserver's, and that of the apiservers
+// of its own APIs. The layout of the first knows the second.
 type Layout struct {
 	prefix string
 	paths  map[string]schema.GroupResource
+	// beside is the other prefix, or empty, and besides what is below it.
+	beside  string
+	besides map[string]schema.GroupResource
 }
 
 // NewLayout is the layout under a prefix, which with or without a slash at its
@@ -40,25 +46,48 @@ func NewLayout(prefix string, told map[string]schema.GroupResource) Layout {
 		prefix = DefaultPrefix
 	}
 	prefix = path.Join("/", prefix)
-	paths := maps.Clone(own)
-	if prefix == openShiftPrefix {
-		maps.Copy(paths, openShift)
+	l := Layout{prefix: strings.TrimRight(prefix, "/") + "/", paths: maps.Clone(own)}
+	switch prefix {
+	case openShiftPrefix:
+		maps.Copy(l.paths, openShift)
+	case openShiftMain:
+		l.beside, l.besides = openShiftPrefix+"/", maps.Clone(openShift)
+		maps.Copy(l.besides, told)
 	}
-	maps.Copy(paths, told)
-	return Layout{prefix: strings.TrimRight(prefix, "/") + "/", paths: paths}
+	maps.Copy(l.paths, told)
+	return l
 }
 
-// Prefix begins every key of the layout, and ends in '/'.
+// Prefix begins the keys of the layout but those that are beside it, and ends in '/'.
 func (l Layout) Prefix() string { return l.prefix }
+
+// Beside begins the other keys of the layout, as of OpenShift's own apiservers, and
+// ends in '/'. It is empty for all other layouts.
+func (l Layout) Beside() string { return l.beside }
+
+func (l Layout) prefixes() []string {
+	if l.beside == "" {
+		return []string{l.prefix}
+	}
+	return []string{l.prefix, l.beside}
+}
+
+// has reports whether a key is below a prefix of the layout.
+func (l Layout) has(key string) bool { return strings.HasPrefix(key, l.prefix) || l.isBeside(key) }
+
+func (l Layout) isBeside(key string) bool { return l.beside != "" && strings.HasPrefix(key, l.beside) }
 
 // Resource is that of an etcd key; known is false for a guess.
 func (l Layout) Resource(key string) (r schema.GroupResource, known bool) {
-	return l.below(strings.TrimPrefix(key, l.prefix))
+	if l.isBeside(key) {
+		return below(l.besides, strings.TrimPrefix(key, l.beside))
+	}
+	return below(l.paths, strings.TrimPrefix(key, l.prefix))
 }
 
 // below is the resource of a key by its path below a prefix.
-func (l Layout) below(path string) (r schema.GroupResource, known bool) {
-	if r, ok := lookUp(l.paths, path); ok {
+func below(paths map[string]schema.GroupResource, path string) (r schema.GroupResource, known bool) {
+	if r, ok := lookUp(paths, path); ok {
 		return r, true
 	}
 	parts := strings.SplitN(path, "/", 3)
@@ -80,27 +109,32 @@ func lookUp(paths map[string]schema.GroupResource, path string) (schema.GroupRes
 	return r, ok
 }
 
-// Paths are all places where the objects of a resource are, sorted: one for most.
-// They are below the prefix and end in a slash; below ranges are objects, which
-// have none at the end.
-func (l Layout) Paths(r schema.GroupResource) []string {
-	var all []string
-	for _, at := range slices.Sorted(maps.Keys(l.paths)) {
-		switch {
-		case l.paths[at] != r:
-		case strings.HasPrefix(at, "ranges/"):
-			all = append(all, at)
-		default:
-			all = append(all, at+"/")
-		}
-	}
+// Places are what the etcd keys of a resource begin with, sorted: one for most. They end
+// in a slash; below ranges are objects, which have none at the end.
+func (l Layout) Places(r schema.GroupResource) []string {
+	all := placesIn(l.paths, l.prefix, r)
 	switch {
 	case all != nil:
-		return all
 	case r.Group != "":
-		return []string{r.Group + "/" + r.Resource + "/"}
+		all = []string{l.prefix + r.Group + "/" + r.Resource + "/"}
+	default:
+		all = []string{l.prefix + r.Resource + "/"}
 	}
-	return []string{r.Resource + "/"}
+	return append(all, placesIn(l.besides, l.beside, r)...)
+}
+
+func placesIn(paths map[string]schema.GroupResource, prefix string, r schema.GroupResource) []string {
+	var all []string
+	for _, at := range slices.Sorted(maps.Keys(paths)) {
+		switch {
+		case paths[at] != r:
+		case strings.HasPrefix(at, "ranges/"):
+			all = append(all, prefix+at)
+		default:
+			all = append(all, prefix+at+"/")
+		}
+	}
+	return all
 }
 
 // ParsePath reads "path=resource.group", as in
@@ -153,13 +187,26 @@ var own = ownPaths(map[string][]string{
 	"storagemigration.k8s.io": {"storageversionmigrations"},
 })
 
-// OpenShift's own apiservers keep what they serve below a prefix of their own, in
-// the same etcd. These are the resources that it encrypts there.
-const openShiftPrefix = "/openshift.io"
+// OpenShift's own apiservers keep what they serve below a prefix of their own, in the
+// etcd of its kube-apiserver. Of these resources it encrypts routes and the two kinds of
+// tokens.
+const (
+	openShiftMain   = "/kubernetes.io"
+	openShiftPrefix = "/openshift.io"
+)
 
 var openShift = ownPaths(map[string][]string{
-	"oauth.openshift.io": {"oauthaccesstokens=oauth/accesstokens", "oauthauthorizetokens=oauth/authorizetokens"},
-	"route.openshift.io": {"routes"},
+	"apps.openshift.io":  {"deploymentconfigs"},
+	"build.openshift.io": {"buildconfigs", "builds"},
+	"image.openshift.io": {"images", "imagestreams"},
+	"oauth.openshift.io": {
+		"oauthaccesstokens=oauth/accesstokens", "oauthauthorizetokens=oauth/authorizetokens",
+		"oauthclientauthorizations=oauth/clientauthorizations", "oauthclients=oauth/clients",
+	},
+	"route.openshift.io":    {"routes"},
+	"security.openshift.io": {"rangeallocations"},
+	"template.openshift.io": {"brokertemplateinstances", "templateinstances", "templates"},
+	"user.openshift.io":     {"groups", "identities=useridentities", "users"},
 })
 
 // ownPaths turns names, or names and paths where those differ, by group into

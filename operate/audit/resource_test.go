@@ -1,6 +1,8 @@
 package audit_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -93,7 +95,7 @@ func TestWhereAResourceIsIsWhatItIsReadOff(t *testing.T) {
 				return !known
 			}),
 		).Draw(t, "resource"))
-		got, _ := layout.Resource(layout.Prefix() + layout.Paths(r)[0] + "default/name")
+		got, _ := layout.Resource(layout.Places(r)[0] + "default/name")
 		require.Equal(t, r, got)
 	})
 }
@@ -101,14 +103,46 @@ func TestWhereAResourceIsIsWhatItIsReadOff(t *testing.T) {
 func TestAResourceMayHaveSeveralPlaces(t *testing.T) {
 	l := audit.NewLayout("", map[string]schema.GroupResource{"old/things": {Group: "example.com", Resource: "things"}})
 	for name, want := range map[string][]string{
-		"secrets":              {"secrets/"},
-		"nodes":                {"minions/"},
-		"widgets.example.com":  {"example.com/widgets/"},
-		"things.example.com":   {"old/things/"},
-		"gadgets":              {"gadgets/"},
-		"apiServerIPInfo":      {"masterleases/", "peerserverleases/"},
-		"serviceipallocations": {"ranges/secondaryserviceips", "ranges/serviceips"},
+		"secrets":              {"/registry/secrets/"},
+		"nodes":                {"/registry/minions/"},
+		"widgets.example.com":  {"/registry/example.com/widgets/"},
+		"things.example.com":   {"/registry/old/things/"},
+		"gadgets":              {"/registry/gadgets/"},
+		"apiServerIPInfo":      {"/registry/masterleases/", "/registry/peerserverleases/"},
+		"serviceipallocations": {"/registry/ranges/secondaryserviceips", "/registry/ranges/serviceips"},
 	} {
-		require.Equal(t, want, l.Paths(schema.ParseGroupResource(name)), name)
+		require.Equal(t, want, l.Places(schema.ParseGroupResource(name)), name)
 	}
+}
+
+// Its kube-apiserver has one prefix, and the apiservers of its own APIs another.
+func TestOpenShiftHasTwoPrefixes(t *testing.T) {
+	l := audit.NewLayout("kubernetes.io", nil)
+	require.Equal(t, "/kubernetes.io/", l.Prefix())
+	require.Equal(t, "/openshift.io/", l.Beside())
+	for key, want := range map[string]string{
+		"/kubernetes.io/secrets/default/db":                           "secrets",
+		"/kubernetes.io/configmaps/default/db":                        "configmaps",
+		"/openshift.io/routes/default/web":                            "routes.route.openshift.io",
+		"/openshift.io/oauth/accesstokens/sha256~x":                   "oauthaccesstokens.oauth.openshift.io",
+		"/openshift.io/oauth/authorizetokens/sha256~x":                "oauthauthorizetokens.oauth.openshift.io",
+		"/openshift.io/oauth/clients/console":                         "oauthclients.oauth.openshift.io",
+		"/openshift.io/useridentities/htpasswd:a":                     "identities.user.openshift.io",
+		"/kubernetes.io/security.openshift.io/securitycontexts/any":   "securitycontexts.security.openshift.io",
+		"/kubernetes.io/route.openshift.io/routes/default/microshift": "routes.route.openshift.io",
+	} {
+		r, known := l.Resource(key)
+		require.Equal(t, want, r.String(), key)
+		require.True(t, known, key)
+		require.True(t, slices.ContainsFunc(l.Places(r), func(place string) bool { return strings.HasPrefix(key, place) }), key)
+	}
+	r, known := l.Resource("/openshift.io/secrets/default/db")
+	require.Equal(t, "secrets", r.String())
+	require.False(t, known, "it stores none there")
+	require.Equal(t, []string{"/kubernetes.io/secrets/"}, l.Places(r))
+	require.Equal(t, []string{"/kubernetes.io/route.openshift.io/routes/", "/openshift.io/routes/"},
+		l.Places(schema.ParseGroupResource("routes.route.openshift.io")), "MicroShift has them as a custom resource")
+	require.NoError(t, l.Check(schema.ParseGroupResource("oauthaccesstokens.oauth.openshift.io")))
+	require.Empty(t, audit.NewLayout("", nil).Beside())
+	require.Empty(t, audit.NewLayout("/openshift.io", nil).Beside())
 }

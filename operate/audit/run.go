@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/internal/stored"
 )
 
 // DefaultMaxListed is how many etcd keys are listed of each row and problem.
@@ -20,19 +21,24 @@ const DefaultMaxListed = 10
 type Options struct {
 	// Layout finds the resource of an etcd key; default that of kube-apiserver.
 	Layout Layout
-	// Within is what to walk of the layout: paths below its prefix, such as those
-	// of a resource ([Layout.Paths]), each as of a revision of its own; default all.
+	// Within is what to walk of the layout: what etcd keys begin with, such as those of
+	// a resource ([Layout.Places]), or that without the layout's prefix, each as of a
+	// revision of its own; default all.
 	Within []string
 	// Everywhere walks the whole keyspace instead. Outside the layout's prefix
-	// counts what begins with "k8s:enc:", under its own resource where that can
-	// be told from the etcd key. Two apiservers with different prefixes may share
+	// counts what begins with "k8s:enc:", and the plaintext of Encrypts, under its own
+	// resource where that can be told from the etcd key. Two apiservers with different prefixes may share
 	// an etcd, and a key.
 	Everywhere bool
+	// Encrypts, if set, tells of which resources nothing is to be in plaintext, whatever
+	// the prefix.
+	Encrypts func(schema.GroupResource) bool
 	// Names are those of the configuration in use, for names that contain ':'.
 	Names Names
 	// KeyIDs puts the key_ids themselves into the report, beside their hashes.
 	KeyIDs bool
-	// Open, if set, has to open each encrypted object and tell whether it could.
+	// Open, if set, has to open each encrypted object and tell whether it could, or
+	// [ErrNotTried].
 	// It keeps nothing of the object.
 	Open func(ctx context.Context, r schema.GroupResource, o Object) error
 	// Each, if set, is told of every object, by the goroutine of the walk: its
@@ -102,6 +108,7 @@ type walk struct {
 	pace        pace
 	contents    []*Contents
 	done, total int64
+	beside      int64    // how many were, of the layout
 	found       []string // of DEKs
 }
 
@@ -111,11 +118,14 @@ func (w *walk) prefixes() []string {
 		return []string{""}
 	}
 	if len(w.Within) == 0 {
-		return []string{w.Layout.Prefix()}
+		return w.Layout.prefixes()
 	}
 	var all []string
 	for _, path := range w.Within {
-		all = append(all, w.Layout.Prefix()+path)
+		if !strings.HasPrefix(path, "/") {
+			path = w.Layout.Prefix() + path
+		}
+		all = append(all, path)
 	}
 	return all
 }
@@ -147,16 +157,44 @@ func (w *walk) object(ctx context.Context, object Object) error {
 	return w.pace.wait(ctx, w.done)
 }
 
+// kineHealth is a key that kine, the etcd of k3s, writes for itself.
+const kineHealth = "health"
+
 // counts reports whether an object is one of an apiserver, as far as can be told.
 func (w *walk) counts(object Object) bool {
-	return strings.HasPrefix(object.Key, w.Layout.Prefix()) || w.tally.outside.add(object)
+	if w.Layout.isBeside(object.Key) {
+		w.beside++
+	}
+	if object.Key == w.Layout.Prefix()+kineHealth && !stored.IsEncrypted(object.Value) {
+		return false
+	}
+	if w.Layout.has(object.Key) {
+		return true
+	}
+	encrypted := stored.IsEncrypted(object.Value)
+	plaintext := !encrypted && w.isPlaintext(object)
+	w.tally.outside.add(object.Key, encrypted, plaintext)
+	return encrypted || plaintext
+}
+
+// isPlaintext reports whether an object that is not below the layout's prefix is one of
+// those that are to be encrypted, as far as can be told from its etcd key.
+func (w *walk) isPlaintext(object Object) bool {
+	if w.Encrypts == nil {
+		return false
+	}
+	r, known := w.Layout.elsewhere(object.Key)
+	return known && w.Encrypts(r) && Inspect(object.Value, w.Names).Form.Kind == Plaintext
 }
 
 func (w *walk) report() *Report {
 	r := w.tally.report()
 	r.Prefix, r.Everywhere, r.Opened = w.Layout.Prefix(), w.Everywhere, w.Open != nil
-	if prefixes := w.prefixes(); len(prefixes) == 1 && !w.Everywhere {
+	switch prefixes := w.prefixes(); {
+	case len(prefixes) == 1 && !w.Everywhere:
 		r.Prefix = prefixes[0]
+	case len(w.Within) == 0:
+		r.Beside, r.beside = w.Layout.Beside(), w.beside
 	}
 	r.DEKs = w.found
 	first := w.contents[0]
@@ -170,7 +208,7 @@ func (w *walk) report() *Report {
 // inspect counts one object.
 func (w *walk) inspect(ctx context.Context, object Object) {
 	find := w.Layout.Resource
-	if !strings.HasPrefix(object.Key, w.Layout.Prefix()) {
+	if !w.Layout.has(object.Key) {
 		find = w.Layout.elsewhere
 	}
 	resource, known := find(object.Key)

@@ -103,7 +103,7 @@ func TestEachObjectIsTold(t *testing.T) {
 func TestAPartCanBeWalked(t *testing.T) {
 	stored := memory{"/registry/secrets/a": []byte("{}"), "/registry/secretsandmore/a": []byte("{}"), "/registry/pods/a": []byte("{}")}
 	layout := audit.NewLayout("", nil)
-	r := run(t, stored, audit.Options{Layout: layout, Within: layout.Paths(schema.GroupResource{Resource: "secrets"})})
+	r := run(t, stored, audit.Options{Layout: layout, Within: layout.Places(schema.GroupResource{Resource: "secrets"})})
 	require.Equal(t, int64(1), r.Objects)
 	require.Equal(t, "/registry/secrets/", r.Prefix)
 	require.Equal(t, "secrets", r.Resources[0].Name)

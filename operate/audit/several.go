@@ -113,5 +113,5 @@ func (s *Several) objects(walks []*Contents) iter.Seq2[Object, error] {
 func (s *Several) astray(key string, i int, walks []*Contents) bool {
 	holder := s.holder(key)
 	same := holder == i || walks[holder].Cluster != 0 && walks[holder].Cluster == walks[i].Cluster
-	return !same && strings.HasPrefix(key, s.layout.Prefix())
+	return !same && s.layout.has(key)
 }

@@ -142,9 +142,10 @@ func TestApiserversOfBothKindsAreAsked(t *testing.T) {
 	ours := newServer(t, map[string]reply{"/debug/encryption": status("kms")})
 	any := newServer(t, map[string]reply{"/readyz/kms-providers": {200, "ok"}, "/metrics": metrics()})
 	f, _ := newFleet(t, ours, any)
+	deks := 0
 	require.Equal(t, map[string]rotation.Instance{
-		"a": {CheckedAt: start, ConfigHash: "sha256:1", Providers: map[string]rotation.Provider{
-			"kms": {Healthy: true, KeyID: keyA, WroteKeyID: keyA, WroteAt: start}}},
+		"a": {CheckedAt: start, ConfigHash: "sha256:1", Complete: true, Providers: map[string]rotation.Provider{
+			"kms": {Healthy: true, KeyID: keyA, WroteKeyID: keyA, WroteAt: start, Told: rotation.Told{Role: rotation.RoleWrites, DEKs: &deks}}}},
 		"b": {CheckedAt: start, Server: "sha256:9", ConfigHash: "sha256:1", Providers: map[string]rotation.Provider{
 			"kms": {Healthy: true, KeyID: keyA}}},
 	}, f.Observe(t.Context()))

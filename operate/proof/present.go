@@ -73,8 +73,12 @@ func (p *Prover) present(ctx context.Context, apiserver string, r schema.GroupRe
 		return nil
 	case err != nil && p.known(ctx, api, version): // one that does not open is enough for that
 		return nil
+	case unconverted(err) && p.has(ctx, r):
+		return nil
+	case unconverted(err):
+		return fmt.Errorf("whether apiserver %s has objects of %s is not known: %w: have the webhook answer again, or delete the CustomResourceDefinition %s", apiserver, r, err, r)
 	case err != nil:
-		return fmt.Errorf("whether apiserver %s has objects of %s is not known: %w", apiserver, r, err)
+		return fmt.Errorf("whether apiserver %s has objects of %s is not known: %w: see with atrest audit --config FILE --decrypt which of them does not open, and restore or delete it", apiserver, r, err)
 	}
 	keys := p.keys(r, newest.Namespace, newest.Name)
 	for _, key := range keys {
@@ -94,11 +98,25 @@ func (p *Prover) present(ctx context.Context, apiserver string, r schema.GroupRe
 		"and have all apiservers keep them there; else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix%s", apiserver, r, newest, p.Etcd, strings.Join(keys, " or "), p.newer(r))
 }
 
+// unconverted reports whether objects are not listed as the webhook that converts them to
+// another version does not answer, which may be gone for good. An apiserver has such a
+// webhook for custom resources alone, and keeps those in the etcd of everything that no
+// override names: with objects of it there, they are where they belong.
+func unconverted(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "conversion webhook for ")
+}
+
+// has reports whether etcd has an object of a resource.
+func (p *Prover) has(ctx context.Context, r schema.GroupResource) bool {
+	_, err := p.some(ctx, r, func(audit.Form) bool { return false })
+	return err == nil
+}
+
 // newer says what else to do about a resource that may be one of Kubernetes' own which
 // the layout does not know yet: it is taken for a custom resource, which is stored below
 // its group. Other groups are of custom resources alone.
 func (p *Prover) newer(r schema.GroupResource) string {
-	asCustom := slices.Equal(p.Layout.Paths(r), []string{r.Group + "/" + r.Resource + "/"})
+	asCustom := slices.Equal(p.Layout.Places(r), []string{p.Layout.Prefix() + r.Group + "/" + r.Resource + "/"})
 	if own := strings.HasSuffix(r.Group, ".k8s.io") || !strings.Contains(r.Group, "."); !asCustom || !own {
 		return ""
 	}
@@ -112,8 +130,7 @@ const knownTries = 20
 // the version that it has there.
 func (p *Prover) known(ctx context.Context, api API, r schema.GroupVersionResource) bool {
 	tries := 0
-	for _, path := range p.Layout.Paths(r.GroupResource()) {
-		within := p.Layout.Prefix() + path
+	for _, within := range p.Layout.Places(r.GroupResource()) {
 		contents, err := p.Etcd.Read(ctx, within)
 		if err != nil {
 			return false
@@ -138,8 +155,8 @@ func (p *Prover) known(ctx context.Context, api API, r schema.GroupVersionResour
 // keys are where an object may be in etcd.
 func (p *Prover) keys(r schema.GroupResource, namespace, name string) []string {
 	var all []string
-	for _, path := range p.Layout.Paths(r) {
-		all = append(all, p.Layout.Prefix()+path+objectPath(namespace, name))
+	for _, within := range p.Layout.Places(r) {
+		all = append(all, within+objectPath(namespace, name))
 	}
 	return all
 }

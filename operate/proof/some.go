@@ -21,8 +21,7 @@ const candidates = 20
 // which stale is true, and behind them, if they are fewer, others.
 func (p *Prover) some(ctx context.Context, r schema.GroupResource, stale func(audit.Form) bool) ([]place, error) {
 	var found, fresh []place
-	for _, path := range p.Layout.Paths(r) {
-		within := p.Layout.Prefix() + path
+	for _, within := range p.Layout.Places(r) {
 		contents, err := p.Etcd.Read(ctx, within)
 		if err != nil {
 			return nil, fmt.Errorf("looking for an object of %s: %w", r, err)

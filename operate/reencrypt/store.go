@@ -64,7 +64,7 @@ func (s *Store) version(ctx context.Context, r schema.GroupResource) (schema.Gro
 		return version, err
 	}
 	layout := s.Audit.Layout
-	if _, known := layout.Resource(layout.Prefix() + layout.Paths(r)[0]); !known {
+	if _, known := layout.Resource(layout.Places(r)[0]); !known {
 		err = fmt.Errorf("%w; its etcd keys do not tell its group: if it is of one, say so before anything else: --map %s=%s.GROUP", err, r.Resource, r.Resource)
 	}
 	return version, err
@@ -104,7 +104,7 @@ func (s *Store) countEach(ctx context.Context, resources []schema.GroupResource)
 	}
 	var all *audit.Report
 	for _, resource := range resources {
-		for _, path := range s.Audit.Layout.Paths(resource) {
+		for _, path := range s.Audit.Layout.Places(resource) {
 			report, err := s.look(ctx, path, nil)
 			if err != nil {
 				return nil, fmt.Errorf("counting %s: %w", resource, err)
@@ -145,9 +145,8 @@ type needy struct {
 // another object has the same hash costs no more than a patch without effect.
 func (s *Store) needy(ctx context.Context, resource schema.GroupResource, needs func(audit.Form) bool) (*needy, error) {
 	found := &needy{seed: maphash.MakeSeed()}
-	for _, path := range s.Audit.Layout.Paths(resource) {
-		within := s.Audit.Layout.Prefix() + path
-		_, err := s.look(ctx, path, func(of schema.GroupResource, key string, f audit.Form) {
+	for _, within := range s.Audit.Layout.Places(resource) {
+		_, err := s.look(ctx, within, func(of schema.GroupResource, key string, f audit.Form) {
 			if of == resource && needs(f) {
 				found.hashes = append(found.hashes, maphash.String(found.seed, strings.TrimPrefix(key, within)))
 			}

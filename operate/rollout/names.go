@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
@@ -60,4 +61,9 @@ func expected(names []string) audit.Names {
 		}
 	}
 	return all
+}
+
+// shownNames are names for people.
+func shownNames(names []string) string {
+	return strings.ReplaceAll(strings.Join(names, ", "), rotation.Plain, "identity")
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/fleet"
@@ -231,13 +232,16 @@ func (p *Prepared) Drive(ctx context.Context, store *reencrypt.Store, w Watcher,
 }
 
 // Identify shows of each apiserver what it writes with now and that etcd is its own,
-// and has objects written for that. What is not so is the error.
-func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store) error {
+// and has objects written for that. What is not so is the error. It tells what is
+// waited for, as seen here.
+func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store, clk clock.PassiveClock) ([]rotation.Waiting, error) {
 	w := p.world(store, nil)
 	problems := []error{proof.Named(ctx, w.fleet, w.without), w.stillSo(ctx, p.State)}
-	seen := w.Observe(ctx)
+	seen, found := w.Observe(ctx), map[string]rotation.Shown{}
+	running := rotation.Identities(seen)
 	for _, apiserver := range p.rotation.Apiservers {
 		providers := p.found.writing(apiserver, p.rotation.Kind.providers())
+		began := clk.Now()
 		shown, err := w.Canary(ctx, rotation.Canary{Instance: apiserver, Providers: providers})
 		for _, provider := range providers {
 			if named, wrote := seen[apiserver].Providers[provider].KeyID, shown.KeyIDs[provider]; err == nil && wrote != "" && wrote != named {
@@ -246,9 +250,15 @@ func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store) error {
 		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("apiserver %s: %w", apiserver, err))
+			continue
 		}
+		shown.At, shown.Identities = began, running
+		found[apiserver] = shown
 	}
-	return errors.Join(problems...)
+	o := rotation.Observation{Instances: w.Observe(ctx), Shown: found} // as they are now that they wrote
+	now := clk.Now()
+	_, next := rotation.Next(rotation.Resume(p.State, now), o, now)
+	return next.Waiting, errors.Join(problems...)
 }
 
 // Beside tells of the aggregated apiservers that serve a group which a configuration is

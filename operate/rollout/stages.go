@@ -130,7 +130,9 @@ const lookAfter = 10 * time.Second
 // write replaces a file, and sees what became of it: a program may be cut off,
 // or say that it wrote what it did not.
 func (r *stages) write(ctx context.Context, apiserver string, to rotation.Stage, was, next []byte) error {
-	if _, atOnce := r.files.(LocalFiles); !atOnce {
+	switch r.files.(type) {
+	case LocalFiles, SSHFiles: // which are replaced in one step
+	default:
 		if err := r.copies.begin(apiserver, next); err != nil {
 			return fmt.Errorf("note that the write begins: %w", err)
 		}

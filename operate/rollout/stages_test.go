@@ -118,8 +118,8 @@ func TestAFileThatCannotBeReplacedIsRefusedBefore(t *testing.T) {
 }
 
 func TestWhatToDoAboutAFileThatIsElsewhere(t *testing.T) {
-	const one, each, hooked = "it is taken for the file of every apiserver: if each has its own, mount them here and put {apiserver} into --config, or name a program",
-		"have the file of each apiserver there, mounted from its machine, or name a program", "see why the apiserver does not take it into use"
+	const one, each, hooked = "it is taken for the file of every apiserver: if each has its own, mount them here and put {apiserver} into --config, or have ssh reach them by --config 'ssh://root@{apiserver}/PATH', or name a program",
+		"the file of each apiserver has to be there, mounted from its machine; else have ssh reach them by --config 'ssh://root@{apiserver}/PATH', or name a program", "see why the apiserver does not take it into use"
 	absent := filepath.Join(t.TempDir(), "absent")
 	for want, files := range map[string]Files{one: LocalFiles{Path: absent}, each: LocalFiles{Path: absent + Placeholder}, hooked: HookedFiles{}} {
 		require.ErrorContains(t, notInEffect(files, "cp-2", "sha256:1", "sha256:2"), "the file has hash sha256:1, and cp-2 has one with hash sha256:2 in effect: "+want)

@@ -123,7 +123,7 @@ func (m *Move) leave(entries map[string][]edit.Entry, encrypted bool) error {
 		}
 	}
 	if len(m.From) == 0 {
-		return fmt.Errorf("%w: %s", ErrAlready, strings.Join(m.To, ", "))
+		return fmt.Errorf("%w: %s", ErrAlready, shownNames(m.To))
 	}
 	return nil
 }
@@ -205,7 +205,7 @@ func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) 
 	m = Move{From: two.Old, To: two.New, Keyless: two.Keyless, Local: !t.Kind.IsKMS()}
 	kind, _, local := rotation.Local(m.To[0])
 	if local == t.Kind.IsKMS() || local && kind != string(t.Kind) || !local && !slices.Equal(m.To, t.plugins()) {
-		return m, true, fmt.Errorf("folder %s %w: it is of a move to %s", folder.Path, ErrAnother, strings.Join(m.To, ", "))
+		return m, true, fmt.Errorf("folder %s %w: it is of a move to %s", folder.Path, ErrAnother, shownNames(m.To))
 	}
 	var secret func() []byte
 	if m.Local && t.Kind != config.Identity {

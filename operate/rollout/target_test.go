@@ -149,7 +149,7 @@ func TestWhatCannotBeMovedIsRefused(t *testing.T) {
 		to    Target
 	}{
 		"everything is written with it already: vault":                                      {everywhere(listed + listing("secrets", "  - kms: {apiVersion: v2, name: vault, endpoint: unix:///v.sock}\n")), toKind(config.KMSv2, "vault")},
-		"everything is written with it already: identity:":                                  {everywhere(listed + listing("secrets", asPlain, aKey)), toKind(config.Identity)},
+		"everything is written with it already: identity":                                   {everywhere(listed + listing("secrets", asPlain, aKey)), toKind(config.Identity)},
 		"cp-1 writes with aescbc:a, and cp-2 with aescbc:other: finish what":                {inMemory{"cp-1": listed + listing("secrets", aKey), "cp-2": listed + listing("secrets", other)}, toKind(config.Secretbox)},
 		"cp-1 writes with aescbc:a, and cp-2 with nothing that is to be left: finish what":  {inMemory{"cp-1": listed + listing("secrets", aKey, asPlain), "cp-2": listed + listing("secrets", asPlain, aKey)}, toKind(config.Secretbox)},
 		"2 entries are moved, and a KMS provider is for one entry: name as many":            {everywhere(listed + listing("secrets", aKey) + listing("pods", aKey)), toKind(config.KMSv2, "vault")},

@@ -41,8 +41,14 @@ type Instance struct {
 	// ConfigHash is "sha256:" and the hash in hex of the configuration file that
 	// is in effect there, which may not be the one on its disk.
 	ConfigHash string `json:"configHash,omitempty"`
-	// Providers are its KMS providers by name.
+	// ConfigSince is since when it is in effect, if that is told, and Pending why the
+	// file as it is now is not: both for people, as nothing is decided by them.
+	ConfigSince time.Time `json:"configSince,omitzero"`
+	Pending     string    `json:"pending,omitempty"`
+	// Providers are its KMS providers by name. Complete tells that it has no others:
+	// then that there are none is a fact too.
 	Providers map[string]Provider `json:"providers,omitempty"`
+	Complete  bool                `json:"complete,omitempty"`
 }
 
 // Identities tell instances from those that they were, by name: one with another
@@ -62,8 +68,8 @@ type Provider struct {
 	Healthy bool   `json:"healthy"`
 	Problem string `json:"problem,omitempty"`
 	// Silent is a plugin that has named no key_id for three minutes, of which the
-	// apiserver does not complain: it may have the provider in its configuration no
-	// longer. Only of an apiserver that does not tell which providers it has.
+	// apiserver does not complain, and which loaded another configuration since: it has
+	// the provider in that one no longer. Only of an apiserver that does not tell which providers it has.
 	Silent bool `json:"silent,omitempty"`
 	// KeyID is the hash of the key_id that the plugin named last, whether it is
 	// written with or only read with. Empty if it named none yet.
@@ -76,7 +82,39 @@ type Provider struct {
 	// DEK is the hash of the DEK of that write as it is stored, empty if the apiserver
 	// tells none.
 	DEK string `json:"dek,omitempty"`
+	// Told is more of it, for people.
+	Told Told `json:"told,omitzero"`
 }
+
+// Told is what an apiserver tells of a provider besides, by which nothing is decided.
+// One that is not of this project tells hardly any of it.
+type Told struct {
+	// Role is what it is used for, empty if that is not told.
+	Role Role `json:"role,omitempty"`
+	// WritesFor are the resources that are written with it, as the configuration has
+	// them.
+	WritesFor []string `json:"writesFor,omitempty"`
+	// Message is more of its Problem, and Since when that began.
+	Message string    `json:"message,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	// WritesUntil is until when a provider with [RoleWrites] is written with if its
+	// plugin is not found well again; zero if nothing can be written.
+	WritesUntil time.Time `json:"writesUntil,omitzero"`
+	// LastWrite is when a value was last written with it, zero if none was or that is
+	// not told. Unlike WroteAt it is never taken to be later than it was.
+	LastWrite time.Time `json:"lastWrite,omitzero"`
+	// DEKs is how many DEKs are in memory, nil if that is not told.
+	DEKs *int `json:"deks,omitempty"`
+}
+
+// Role is what an apiserver uses a provider for.
+type Role string
+
+// The roles.
+const (
+	RoleWrites Role = "writes" // and reads
+	RoleReads  Role = "reads"
+)
 
 // Shown is what objects proved of an apiserver: they were written through it, read
 // through every other one, and found in etcd with the version that the write made.

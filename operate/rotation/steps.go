@@ -17,6 +17,8 @@ type Planned struct {
 	// come.
 	Done bool `json:"done,omitempty"`
 	Now  bool `json:"now,omitempty"`
+	// Waiting is what is waited for at the step that is now, where somebody looked.
+	Waiting []Waiting `json:"waiting,omitempty"`
 }
 
 // Steps are all steps of the rotation, in their order.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -32,6 +33,11 @@ type Options struct {
 	// CAFile, CertFile and KeyFile are in PEM: what etcd's certificate is checked
 	// with, and what this client shows of itself.
 	CAFile, CertFile, KeyFile string
+	// User is who etcd is to take this client for, with a password, where etcd has
+	// authentication; default nobody but whom the certificate names. Password is asked for
+	// whenever etcd has to be told it, which is now and then.
+	User     string
+	Password func() (string, error)
 	// Timeout bounds one call; default [DefaultTimeout].
 	Timeout time.Duration
 	// Clock paces new attempts; default the real one.
@@ -57,6 +63,7 @@ type Store struct {
 	answered atomic.Int32 // the one that answered last
 	timeout  time.Duration
 	clock    clock.Clock
+	login    *login
 
 	mu   sync.Mutex
 	seen *seen // who told first of which cluster it is
@@ -79,7 +86,11 @@ func Dial(o Options) (*Store, error) {
 	if len(o.Endpoints) == 0 {
 		o.Endpoints = []string{DefaultEndpoint}
 	}
-	s := &Store{timeout: o.Timeout, clock: o.Clock}
+	user, err := newLogin(o)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{timeout: o.Timeout, clock: o.Clock, login: user}
 	if s.timeout <= 0 {
 		s.timeout = DefaultTimeout
 	}
@@ -206,7 +217,18 @@ func (s *Store) pause(ctx context.Context) error {
 func (s *Store) callOne(ctx context.Context, conn *grpc.ClientConn, request *pb.RangeRequest) (*pb.RangeResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	return pb.NewKVClient(conn).Range(ctx, request)
+	as, token, err := s.login.with(ctx, conn, nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := pb.NewKVClient(conn).Range(as, request)
+	if s.login == nil || !isOutOfDate(err) {
+		return answer, err
+	}
+	if as, _, err = s.login.with(ctx, conn, &token); err != nil {
+		return nil, err
+	}
+	return pb.NewKVClient(conn).Range(as, request)
 }
 
 // isAway reports whether another member may answer.
@@ -219,10 +241,12 @@ func isAway(err error) bool {
 func explain(endpoint string, timeout time.Duration, err error) error {
 	remedy := ""
 	switch code := status.Code(err); {
+	case is(err, rpctypes.ErrGRPCAuthFailed):
+		remedy = ": give the name and the password of a user of etcd"
 	case code == codes.OutOfRange && strings.Contains(err.Error(), "compacted"):
 		return fmt.Errorf("etcd at %s: %w: read faster, read one resource at a time, or read a snapshot: %w", endpoint, ErrCompacted, err)
 	case code == codes.PermissionDenied, code == codes.Unauthenticated, strings.Contains(err.Error(), "user name is empty"):
-		remedy = ": give the certificate and key of a client that may read, such as the apiserver's own"
+		remedy = ": give the certificate and key of a client that may read, such as the apiserver's own, or a user of etcd that may"
 	case code == codes.Unavailable:
 		remedy = ": check the endpoint, whether it is http or https, and the CA, certificate and key"
 	case code == codes.DeadlineExceeded:

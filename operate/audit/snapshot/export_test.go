@@ -16,3 +16,12 @@ func OfReader(ctx context.Context, content io.ReaderAt, size int64) (*File, erro
 	f := &File{path: "memory", file: content, close: func() error { return nil }}
 	return f, f.check(ctx, size)
 }
+
+// Unpack unpacks with a limit, and closes what comes of it.
+func Unpack(ctx context.Context, content io.ReaderAt, size, limit int64) error {
+	unpacked, err := unpacked(ctx, content, size, limit)
+	if unpacked != nil {
+		_ = unpacked.remove()
+	}
+	return err
+}

@@ -39,7 +39,9 @@ var _ audit.Store = (*File)(nil)
 
 // Open takes a file that etcdctl snapshot save wrote, whose checksum it
 // verifies, or member/snap/db of a member's data, which has none. That of a
-// member that runs on this machine is refused with [ErrInUse].
+// member that runs on this machine is refused with [ErrInUse]. A file that is packed
+// by gzip, zstd or, alone, by zip is unpacked into a temporary one, which is as large
+// as the database: of 64 GiB at most, and of nine tenths of what is free there.
 func Open(ctx context.Context, path string) (*File, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -54,13 +56,32 @@ func Open(ctx context.Context, path string) (*File, error) {
 		err = ErrInUse
 	}
 	if err == nil {
-		err = f.check(ctx, info.Size())
+		err = f.open(ctx, file, info.Size())
 	}
 	if err != nil {
 		f.Close()
 		return nil, f.explain(err)
 	}
 	return f, nil
+}
+
+// open takes a file as it is, or what was packed in it.
+func (f *File) open(ctx context.Context, file *os.File, size int64) error {
+	content, err := unpacked(ctx, file, size, maxUnpacked)
+	if err != nil {
+		return err
+	}
+	if content != nil {
+		_ = file.Close() // it was only read
+		f.file, f.close = content.file, content.remove
+		if size, err = content.file.Seek(0, io.SeekEnd); err != nil {
+			return err
+		}
+	}
+	if err = f.check(ctx, size); err != nil && isTar(f.file) {
+		return errors.New("it is a tar archive: unpack it, and name the snapshot that was in it")
+	}
+	return err
 }
 
 // Close closes the file.
@@ -86,7 +107,7 @@ func (f *File) check(ctx context.Context, size int64) error {
 func (f *File) verify(ctx context.Context) error {
 	hash := sha256.New()
 	content := io.NewSectionReader(f.file, 0, f.size)
-	if _, err := io.Copy(hash, reading{ctx, content}); err != nil {
+	if _, err := io.Copy(hash, &reading{ctx: ctx, Reader: content}); err != nil {
 		return err
 	}
 	var want [sha256.Size]byte
@@ -99,17 +120,22 @@ func (f *File) verify(ctx context.Context) error {
 	return nil
 }
 
-// reading is a reader that can be called off.
+// reading is a reader that can be called off, and keeps its error apart from that
+// of who writes what it read.
 type reading struct {
 	ctx context.Context
 	io.Reader
+	err error
 }
 
-func (r reading) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
+func (r *reading) Read(p []byte) (n int, err error) {
+	if err = r.ctx.Err(); err == nil {
+		n, err = r.Reader.Read(p)
 	}
-	return r.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.err = err
+	}
+	return n, err
 }
 
 func (f *File) explain(err error) error {

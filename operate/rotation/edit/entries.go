@@ -1,6 +1,26 @@
 package edit
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kube-atrest/atrest/config"
+)
+
+// First is a configuration that encrypts nothing yet: the resources, such as secrets or
+// deployments.apps, are plain text, and can be moved from there. An error names one that
+// is no resource.
+func First(resources []string) ([]byte, error) {
+	var b strings.Builder
+	b.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n  - resources:\n")
+	for _, r := range resources {
+		fmt.Fprintf(&b, "      - %q\n", r)
+	}
+	b.WriteString("    providers:\n      - identity: {}\n")
+	_, err := config.Parse([]byte(b.String()), config.Options{Reload: true, File: "the first configuration"})
+	return []byte(b.String()), err
+}
 
 // Entry is what the resources of one entry of a file are written and read with: the
 // names of each provider, of which one with several keys has as many. The first one

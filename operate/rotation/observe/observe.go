@@ -58,8 +58,12 @@ func Status(data []byte, m Moment) (rotation.Instance, error) {
 	if s.Ended {
 		i.Problem = s.Line()
 	}
+	i.Complete = s.Providers != nil
+	if s.Reload != nil {
+		i.ConfigSince, i.Pending = m.local(s.Reload.LoadedAt), pending(s.Reload)
+	}
 	for _, told := range s.Providers {
-		p := rotation.Provider{Healthy: told.State == healthz.Ready, Problem: told.Problem, KeyID: told.KeyIDHash}
+		p := rotation.Provider{Healthy: told.State == healthz.Ready, Problem: told.Problem, KeyID: told.KeyIDHash, Told: m.told(told)}
 		if told.Role == healthz.Writes && told.DEKWrites > 0 {
 			p.WroteKeyID, p.WroteAt, p.DEK = told.KeyIDHash, m.At, told.DEKHash
 		}
@@ -72,4 +76,27 @@ func Status(data []byte, m Moment) (rotation.Instance, error) {
 		}
 	}
 	return i, nil
+}
+
+// pending is why the file as it is now is not in effect, empty if it is.
+func pending(r *healthz.Reload) string {
+	switch r.Outcome {
+	case healthz.Building:
+		return "it waits for the plugins of " + r.BuildingHash
+	case healthz.Failed:
+		return r.Error
+	}
+	return ""
+}
+
+// told is what is for people.
+func (m Moment) told(p healthz.Provider) rotation.Told {
+	t := rotation.Told{Role: rotation.RoleReads, WritesFor: p.WritesFor, LastWrite: m.local(p.LastWrite), DEKs: &p.CachedDEKs}
+	if p.Role == healthz.Writes {
+		t.Role, t.WritesUntil = rotation.RoleWrites, m.local(p.WritesUntil)
+	}
+	if p.Problem != "" {
+		t.Message, t.Since = p.Message, m.local(p.Since)
+	}
+	return t
 }

@@ -1,0 +1,91 @@
+package overview_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/overview"
+	"github.com/kube-atrest/atrest/operate/proof"
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+// asked is a fleet of "cp-1", each question to which takes a second.
+type asked struct {
+	proof.Fleet // what a look has no need of
+	clock       *testingclock.FakeClock
+	told        rotation.Instance
+	others      []fleet.Other
+	err         error
+}
+
+func (f *asked) Names() []string { return []string{"cp-1"} }
+
+func (f *asked) Observe(context.Context) map[string]rotation.Instance {
+	f.clock.Step(time.Second)
+	if f.told.CheckedAt.IsZero() && f.told.Problem == "" {
+		f.told.CheckedAt = f.clock.Now()
+	}
+	return map[string]rotation.Instance{"cp-1": f.told}
+}
+
+func (f *asked) Cluster(context.Context, string) (string, error) {
+	return "", errors.New("nobody is to be compared with")
+}
+
+func (f *asked) Others(context.Context) ([]fleet.Other, error) {
+	f.clock.Step(time.Hour)
+	return f.others, f.err
+}
+
+func TestALookAsksForAllThatIsJudged(t *testing.T) {
+	f := &asked{clock: testingclock.NewFakeClock(now), told: ours(), others: []fleet.Other{{Name: "cp-2", Why: "it has a Lease"}, {Name: "gone", Why: "it has a Lease"}}}
+	f.told.CheckedAt = time.Time{}
+	etcd := &overview.Etcd{Place: "etcd"}
+	s := overview.Look(t.Context(), f, []string{"gone"}, f.clock, func(context.Context) *overview.Etcd { return etcd })
+	require.Equal(t, overview.Seen{Began: now, Ended: now.Add(time.Second), Apiservers: []string{"cp-1"}, Told: map[string]rotation.Instance{"cp-1": f.told},
+		Unnamed: map[string]string{"cp-2": "it has a Lease"}, Clusters: map[string]overview.Cluster{}, Etcd: etcd}, s)
+}
+
+func TestALookThatDoesNotLearnWhoThereIs(t *testing.T) {
+	f := &asked{clock: testingclock.NewFakeClock(now), err: errors.New("the Leases cannot be read")}
+	s := overview.Look(t.Context(), f, nil, f.clock, nil)
+	require.Equal(t, "the Leases cannot be read", s.Untold)
+	require.Nil(t, s.Etcd)
+	require.Empty(t, overview.Look(t.Context(), f, []string{proof.AnyOther}, f.clock, nil).Untold)
+}
+
+// pair is two apiservers, one of which answered and is of a cluster of its own.
+type pair struct{ asked }
+
+func (f *pair) Names() []string { return []string{"cp-1", "cp-2", "cp-3"} }
+
+func (f *pair) Observe(context.Context) map[string]rotation.Instance {
+	at := rotation.Instance{CheckedAt: f.clock.Now()}
+	return map[string]rotation.Instance{"cp-1": at, "cp-2": at, "cp-3": {Problem: "is it up?"}}
+}
+
+func (f *pair) Cluster(_ context.Context, name string) (string, error) {
+	if name == "cp-2" {
+		return "", errors.New("forbidden")
+	}
+	return "of " + name, nil
+}
+
+func TestALookAsksThoseThatAnswerForTheirCluster(t *testing.T) {
+	f := &pair{asked{clock: testingclock.NewFakeClock(now)}}
+	require.Equal(t, map[string]overview.Cluster{"cp-1": {UID: "of cp-1"}, "cp-2": {Problem: "forbidden"}}, overview.Look(t.Context(), f, nil, f.clock, nil).Clusters)
+}
+
+// Of one that never answered nobody knows which of the others it is.
+func TestALookAtOneThatNeverAnsweredNamesNoOthers(t *testing.T) {
+	f := &asked{clock: testingclock.NewFakeClock(now), told: rotation.Instance{Problem: "is it up?"}, others: []fleet.Other{{Name: "cp-1"}}}
+	s := overview.Look(t.Context(), f, nil, f.clock, nil)
+	require.Empty(t, s.Unnamed)
+	require.Equal(t, "Unknown: cp-1 cannot be seen.", overview.Of(s).Summary)
+}
