@@ -42,9 +42,9 @@ It may not go for as long as one of these is so:
   - an object in a backup is, named by --snapshot as often as there are backups
   - an apiserver writes with it, or its plugin names that key_id, or it has that
     provider in its configuration
-  - an apiserver does not answer, because nobody knows then, or a plugin of one
-    named no key_id yet; one exists that is not named; one stores somewhere else,
-    or was started anew meanwhile
+  - an apiserver does not answer, because nobody knows then, or tells by its metrics
+    alone and is not ready; a plugin of one named no key_id yet; one exists that is
+    not named; one stores somewhere else, or was started anew meanwhile
   - an object that the API lists is not in that etcd
   - an object does not tell which key it needs: it begins with k8s:enc: and cannot
     be read, or for a key_id it is stored with KMS v1, which stores none
@@ -55,9 +55,9 @@ so does what nothing knows now. What is known as the other of the two is refused
 
 All apiservers are asked before etcd is walked, and again after, at
 /debug/encryption or, where that is not found, by /metrics and /readyz. Which there
-are is asked at both times too. A
-kube-apiserver that is not of this project tells of a provider for three minutes
-after it is gone from its configuration, and nothing at all of KMS v1.
+are is asked at both times too. A kube-apiserver that is not of this project tells
+of a provider for three minutes after it is gone from its configuration, and nothing
+at all of KMS v1.
 
 The whole keyspace of every etcd is walked, as another apiserver may keep objects
 below another --prefix, or in an etcd of their own, which

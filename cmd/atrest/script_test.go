@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,9 +43,9 @@ func TestMain(m *testing.M) {
 func until() {
 	is := regexp.MustCompile(os.Args[1])
 	command := exec.Command(os.Args[2], os.Args[3:]...)
-	seen := false
+	var seen atomic.Bool
 	interrupt := sync.OnceFunc(func() {
-		seen = true
+		seen.Store(true)
 		_ = command.Process.Signal(os.Interrupt) // unless it has ended by itself
 	})
 	command.Stdout = &matching{to: os.Stdout, is: is, found: interrupt}
@@ -53,7 +54,7 @@ func until() {
 		log.Fatal(err)
 	}
 	_ = command.Wait() // the code says it
-	if !seen {
+	if !seen.Load() {
 		os.Exit(99)
 	}
 	os.Exit(command.ProcessState.ExitCode())

@@ -48,7 +48,7 @@ type cluster struct {
 	// removed is how many canaries are removed at once.
 	removed int
 	// unlisted is that the API cannot list, and unconverted that it has no webhook to
-	// convert what is stored. moved is that it is served in another version.
+	// convert what is stored.
 	unlisted, unconverted, moved bool
 	// uids are by what the apiservers tell their cluster.
 	uids map[string]string

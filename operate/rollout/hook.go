@@ -54,6 +54,9 @@ func (h HookedFiles) Write(ctx context.Context, apiserver string, was, content [
 	})
 }
 
+// hash is that of a file as sha256sum prints it.
+func hash(file []byte) string { return strings.TrimPrefix(hashed.Name(file), "sha256:") }
+
 // hookGrace is for how long a program that is no longer wanted may finish what
 // it writes.
 const hookGrace = 3 * time.Second
@@ -94,9 +97,6 @@ func call(ctx context.Context, timeout time.Duration, program []string, prepare 
 	}
 	return false, err
 }
-
-// hash is that of a file, as sha256sum prints it.
-func hash(file []byte) string { return strings.TrimPrefix(hashed.Name(file), "sha256:") }
 
 // limited keeps so many bytes of what is written to it. The buffer is no part of
 // its type, as one would read past the limit by ReadFrom.

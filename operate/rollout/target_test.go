@@ -210,20 +210,6 @@ func TestAMoveGoesOnWithTheKeyThatIsInAFile(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNoneOfAMoveIsRefused(t *testing.T) {
-	files, folder := everywhere(listed+listing("secrets", asPlain)), &Folder{Path: t.TempDir()}
-	to := toKind(config.AESCBC)
-	m := begun(t, to, files, folder)
-	require.NoError(t, folder.copies().keep(rotation.Before, "cp-1", []byte(files["cp-1"])))
-	now := m.at(t, files, map[string]rotation.Stage{"cp-1": rotation.Added, "cp-2": rotation.Added})
-	now["cp-1"] += "# theirs\n"
-	_, err := to.of(t, now, folder)
-	require.ErrorContains(t, err, "configuration of cp-1: it is none of this move's, as far as the other files and the copies in "+folder.Path+" tell: put it back as it was: it is in "+folder.copies().path(rotation.Before, "cp-1"))
-	swapping(t, folder)
-	_, err = to.of(t, now, folder)
-	require.ErrorContains(t, err, "put it back as it was, or make it as that of another apiserver", "which is written with what it could not read")
-}
-
 func TestAKeyThatIsGoneOrIsAnotherStopsAMove(t *testing.T) {
 	files, folder := everywhere(listed+listing("secrets", asPlain)), &Folder{Path: t.TempDir()}
 	to := toKind(config.AESCBC)
