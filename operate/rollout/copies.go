@@ -56,10 +56,11 @@ func (c copies) keep(stage rotation.Stage, apiserver string, file []byte) error 
 }
 
 // latest says where the file of the latest stage is, of a rotation whose files
-// have these hashes; nothing if there is none.
-func (c copies) latest(apiserver string, hashes []string) string {
+// have these hashes; nothing if there is none. The first one cannot read what is written
+// from the swap on.
+func (c copies) latest(apiserver string, hashes []string, swapped bool) string {
 	for i, stage := range slices.Backward(rotation.Stages[:]) {
-		if i < len(hashes) && hashed.Name(c.read(stage, apiserver)) == hashes[i] {
+		if i < len(hashes) && (i > 0 || !swapped) && hashed.Name(c.read(stage, apiserver)) == hashes[i] {
 			return ": it is in " + c.path(stage, apiserver)
 		}
 	}
@@ -79,8 +80,8 @@ func (c copies) telling(tell func(drive.Turn)) func(drive.Turn) {
 			}
 			details := maps.Clone(w.Details)
 			for _, apiserver := range w.Instances {
-				where := c.latest(apiserver, t.State.Plan.Configs[apiserver])
-				details[apiserver] += "; it is none of this rotation's: put the file back as it was" + cmp.Or(where, ": there is no copy of it in "+string(c))
+				where := c.latest(apiserver, t.State.Plan.Configs[apiserver], t.State.Move != nil && t.State.Move.Begun())
+				details[apiserver] += "; it is none of this rotation's: put the file back as it was" + cmp.Or(where, ": there is no copy of it in "+string(c)+", so make it as that of another apiserver")
 			}
 			t.Decision.Waiting[i].Details = details
 		}

@@ -85,6 +85,13 @@ func TestWhatAHookLeftHalfIsToldAndWrittenAgain(t *testing.T) {
 	}
 }
 
+func TestAHalfFileWithANewKeyHasNoCopy(t *testing.T) {
+	r, path := newStages(t)
+	r.local = true
+	r.hooked(t, path, "head -c 100 >$path; exit 1")
+	require.ErrorContains(t, r.to(t, 1), "put the file of another apiserver in its place")
+}
+
 // The process that saw it may be gone.
 func TestARotationGoesOnFromAFileThatWasLeftHalf(t *testing.T) {
 	r := newRotation(t, exchanging, encryption)

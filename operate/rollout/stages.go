@@ -45,7 +45,7 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 		if whole := r.copies.whole(apiserver, known, file); whole != nil && hashed.Name(whole) == hash {
 			return r.write(ctx, apiserver, to, file, whole)
 		}
-		return r.foreign(apiserver, file)
+		return r.foreign(apiserver, to, file)
 	case at == wanted:
 		return nil
 	case at > wanted: // it is to read what it reads no longer, or not to write with what it would
@@ -69,9 +69,9 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 }
 
 // foreign is the error for a file that is none of the rotation's.
-func (r *stages) foreign(apiserver string, file []byte) error {
+func (r *stages) foreign(apiserver string, to rotation.Stage, file []byte) error {
 	return fmt.Errorf("the file has hash %s, which is none of this rotation's, and stays as it is: somebody changed it, "+
-		"so put it back as it was%s", hashed.Name(file), r.copies.latest(apiserver, r.hashes[apiserver]))
+		"so put it back as it was%s", hashed.Name(file), r.copies.latest(apiserver, r.hashes[apiserver], to != rotation.Added))
 }
 
 // exchange keeps a copy of the next file, and writes it.
@@ -127,7 +127,9 @@ const lookAfter = 10 * time.Second
 // write replaces a file, and sees what became of it: a program may be cut off,
 // or say that it wrote what it did not.
 func (r *stages) write(ctx context.Context, apiserver string, to rotation.Stage, was, next []byte) error {
-	if _, atOnce := r.files.(LocalFiles); !atOnce {
+	switch r.files.(type) {
+	case LocalFiles, SSHFiles: // which are replaced in one step
+	default:
 		if err := r.copies.begin(apiserver, next); err != nil {
 			return fmt.Errorf("note that the write begins: %w", err)
 		}
@@ -140,6 +142,9 @@ func (r *stages) write(ctx context.Context, apiserver string, to rotation.Stage,
 	}
 	is, unread := r.files.Read(ctx, apiserver)
 	path := r.copies.path(to, apiserver)
+	if r.local {
+		path = "the file of another apiserver" // as there is no copy with a new key
+	}
 	whole := slices.Contains(r.hashes[apiserver], hashed.Name(is))
 	switch {
 	case unread != nil:
@@ -147,7 +152,7 @@ func (r *stages) write(ctx context.Context, apiserver string, to rotation.Stage,
 	case whole && bytes.Equal(is, next):
 		return errors.Join(err, r.copies.end(apiserver))
 	case err != nil && !whole && !bytes.HasPrefix(next, is):
-		return errors.Join(err, r.foreign(apiserver, is), r.copies.end(apiserver))
+		return errors.Join(err, r.foreign(apiserver, to, is), r.copies.end(apiserver))
 	case !whole || !bytes.Equal(is, was):
 		return errors.Join(err, fmt.Errorf("the write left the file neither as it was nor as it was to be: put %s in its place", path))
 	case err == nil:

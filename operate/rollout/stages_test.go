@@ -100,6 +100,20 @@ func TestACopyOfAnotherRotationIsNotOffered(t *testing.T) {
 	require.ErrorContains(t, r.to(t, 1), "so put it back as it was: it is in "+r.copies.path(rotation.Added, "cp-1"))
 }
 
+// There is no copy of a file with a new key, and the one before it cannot read what is
+// written since the swap.
+func TestACopyThatCouldNotReadIsNotOffered(t *testing.T) {
+	r, path := newStages(t)
+	r.local = true
+	require.NoError(t, r.to(t, 1))
+	require.NoFileExists(t, r.copies.path(rotation.Added, "cp-1"))
+	require.NoError(t, os.WriteFile(path, []byte("theirs"), 0o600))
+	require.ErrorContains(t, r.to(t, 1), "so put it back as it was: it is in "+r.copies.path(rotation.Before, "cp-1"))
+	for _, stage := range []int{2, 3} {
+		require.True(t, strings.HasSuffix(r.to(t, stage).Error(), "so put it back as it was"))
+	}
+}
+
 func TestAFileThatCannotBeReplacedIsRefusedBefore(t *testing.T) {
 	r, path := newStages(t)
 	require.NoError(t, r.files.Check(t.Context(), "cp-1"))

@@ -222,8 +222,14 @@ func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) 
 	}
 	changes := map[string][]edit.Replacement{}
 	for _, apiserver := range slices.Sorted(maps.Keys(files)) {
-		if changes[apiserver] = t.leadingTo(m, apiserver, files, secret, folder.copies()); changes[apiserver] == nil {
-			return m, true, fmt.Errorf("configuration of %s: neither the copies in the folder --state nor another file tells how it was before the move: put it back as it was", apiserver)
+		known := s.Plan.Configs[apiserver] // nothing of one that came later
+		if known == nil || slices.Contains(known, hashed.Name(files[apiserver])) {
+			changes[apiserver] = t.leadingTo(m, apiserver, files, secret, folder.copies())
+		}
+		if changes[apiserver] == nil {
+			where := folder.copies().latest(apiserver, s.Plan.Configs[apiserver], two.Begun())
+			return m, true, fmt.Errorf("configuration of %s: it is none of this move's, as far as the other files and the copies in %s tell: put it back as it was%s",
+				apiserver, folder.Path, cmp.Or(where, ", or make it as that of another apiserver"))
 		}
 	}
 	m.Changes = func(apiserver string) []edit.Replacement { return changes[apiserver] }
