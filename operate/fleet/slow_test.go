@@ -2,7 +2,10 @@ package fleet_test
 
 import (
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptrace"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,12 +18,19 @@ import (
 	"github.com/kube-atrest/atrest/operate/fleet"
 )
 
-// left tells for how long a request may take, and does not answer.
+// left tells for how long a request may take, and answers a patch alone.
 type left struct{ by sync.Map }
 
 func (l *left) RoundTrip(r *http.Request) (*http.Response, error) {
 	until, _ := r.Context().Deadline()
 	l.by.Store(r.Method, time.Until(until))
+	if trace := httptrace.ContextClientTrace(r.Context()); trace != nil && trace.GotConn != nil {
+		trace.GotConn(httptrace.GotConnInfo{})
+	}
+	if r.Method == http.MethodPatch {
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+			Body: io.NopCloser(strings.NewReader(`{"metadata":{"resourceVersion":"7"}}`))}, nil
+	}
 	return nil, errors.New("no answer")
 }
 
@@ -38,7 +48,7 @@ func TestACanaryMayTakeAsLongAsAWebhook(t *testing.T) {
 		require.NoError(t, err)
 		secrets := schema.GroupResource{Resource: "secrets"}
 		_, err = f.Write(t.Context(), "cp-1", secrets)
-		require.ErrorContains(t, err, "no answer")
+		require.NoError(t, err)
 		require.InDelta(t, most, asked.of(http.MethodPatch), float64(time.Second))
 		require.Error(t, f.Read(t.Context(), "cp-1", secrets.WithVersion("v1"), fleet.Written{Resource: secrets, Namespace: "kube-system", Name: "c", Version: 1}))
 		require.InDelta(t, fleet.Timeout, asked.of(http.MethodGet), float64(time.Second))
