@@ -200,6 +200,7 @@ func (m *migrateCommand) do(ctx context.Context, run *reencrypt.Migration) error
 	if err != nil {
 		return err
 	}
+	m.warnOfGuesses(guesses(run.Config, found.Report))
 	if found.DryRun = m.dryRun; m.dryRun {
 		return m.concludePlan(found)
 	}

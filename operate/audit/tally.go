@@ -2,6 +2,7 @@ package audit
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"maps"
@@ -76,7 +77,10 @@ func (t *tally) add(o Object, r schema.GroupResource, known bool, i Inspection, 
 	if i.Problem != nil {
 		t.list(problemStored, o, r, i, i.Problem)
 	}
-	if opening != nil {
+	switch {
+	case errors.Is(opening, ErrNotTried):
+		c.NotTried++
+	case opening != nil:
 		c.NotOpened++
 		t.list(problemOpening, o, r, i, opening)
 	}

@@ -29,6 +29,7 @@ type Cluster struct {
 
 	mu     sync.Mutex
 	served []schema.GroupVersionResource // as of the latest look
+	looked time.Time
 }
 
 // NewCluster is the cluster that c leads to, with its credentials. The limits on

@@ -186,12 +186,30 @@ func (r Subject) usedBy(apiserver string, seen map[string]rotation.Instance) []R
 		return []Reason{{Kind: "no answer", Where: where, Message: "nobody knows what it writes with: " + i.Problem}}
 	}
 	var reasons []Reason
+	if problem := untold(i); problem != "" {
+		reasons = []Reason{{Kind: "no answer", Where: where, Message: "it is not ready, and its metrics do not tell of a plugin that was away since it started, " +
+			"nor of a write that it cannot change the key of: " + problem}}
+	}
 	for _, name := range slices.Sorted(maps.Keys(i.Providers)) {
 		if because := r.usedAs(name, i.Providers[name]); because != "" {
 			reasons = append(reasons, Reason{Kind: "apiserver", Where: where, Message: because, provider: name})
 		}
 	}
 	return reasons
+}
+
+// untold is what an apiserver that tells by its metrics alone says is wrong with its
+// plugins: what those lack nobody knows.
+func untold(i rotation.Instance) string {
+	if i.Complete {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(i.Providers)) {
+		if p := i.Providers[name]; !p.Healthy && !p.Silent {
+			return p.Problem
+		}
+	}
+	return ""
 }
 
 // usedAs is how one provider of an apiserver uses it, or empty.

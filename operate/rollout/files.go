@@ -21,8 +21,9 @@ type Files interface {
 	// known while it stays as it is.
 	Check(ctx context.Context, apiserver string) error
 	Read(ctx context.Context, apiserver string) ([]byte, error)
-	// Write replaces a file as a whole.
-	Write(ctx context.Context, apiserver string, content []byte) error
+	// Write replaces a file as a whole, if it is as it was. The error wraps
+	// [wholefile.ErrChanged] if it is known to be another.
+	Write(ctx context.Context, apiserver string, was, content []byte) error
 }
 
 // Placeholder stands for the name of an apiserver, and for the host if that is HOST:PORT.
@@ -93,8 +94,8 @@ func (f LocalFiles) reach() string {
 
 // Write exchanges a file in one step, and leaves it its owner, mode and extended
 // attributes.
-func (f LocalFiles) Write(_ context.Context, apiserver string, content []byte) error {
-	return wholefile.Exchange(f.At(apiserver), content, byHook)
+func (f LocalFiles) Write(_ context.Context, apiserver string, was, content []byte) error {
+	return wholefile.Exchange(f.At(apiserver), was, content, byHook)
 }
 
 // notInEffect is the error for a file of which an apiserver has another one in

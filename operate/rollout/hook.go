@@ -16,8 +16,9 @@ import (
 
 // HookedFiles are files that a program reads and writes: PROGRAM read NAME gives
 // the file on standard output, PROGRAM write NAME takes it from standard input.
-// It has to replace the file in one step, as it may be ended at any time, and can
-// see by ATREST_SHA256 in its environment whether it was given all of it.
+// It has to replace the file in one step, as it may be ended at any time. By
+// ATREST_SHA256 in its environment it can see whether it was given all of it, and by
+// ATREST_WAS_SHA256 whether the file is the one that is to be replaced.
 type HookedFiles struct {
 	Program string
 	// Timeout is for how long one call may take; [DefaultHookTimeout] if it is 0.
@@ -45,13 +46,16 @@ func (h HookedFiles) Read(ctx context.Context, apiserver string) ([]byte, error)
 	return out.kept.Bytes(), err
 }
 
-// Write gives the program the new content, and its hash.
-func (h HookedFiles) Write(ctx context.Context, apiserver string, content []byte) error {
+// Write gives the program the new content, and the hashes of that and of what it replaces.
+func (h HookedFiles) Write(ctx context.Context, apiserver string, was, content []byte) error {
 	return h.run(ctx, "write", apiserver, func(c *exec.Cmd) {
 		c.Stdin = bytes.NewReader(content)
-		c.Env = append(os.Environ(), "ATREST_SHA256="+strings.TrimPrefix(hashed.Name(content), "sha256:"))
+		c.Env = append(os.Environ(), "ATREST_SHA256="+hash(content), "ATREST_WAS_SHA256="+hash(was))
 	})
 }
+
+// hash is that of a file as sha256sum prints it.
+func hash(file []byte) string { return strings.TrimPrefix(hashed.Name(file), "sha256:") }
 
 // hookGrace is for how long a program that is no longer wanted may finish what
 // it writes.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/internal/wholefile"
 )
 
 // SSHFiles are files on the machines of the apiservers, reached by the ssh of this one as
@@ -60,8 +60,9 @@ func cutUser(authority string, ok bool) (user, host string, fine bool) {
 }
 
 // beside makes a file beside the one of $1 with its owner and mode, which may not be
-// those of whoever writes; it goes when the shell does. What is written comes after a line
-// with its hash, so that half of it is noticed. No content is in an argument.
+// those of whoever writes; it goes when the shell does. What is written comes after two
+// lines: its hash, so that half of it is noticed, and that of what it takes the place of.
+// No content is in an argument.
 const (
 	beside = `set -eu
 umask 077
@@ -75,9 +76,11 @@ cp -a -- "$f" "$n"
 [ "$(stat -c %u:%g:%a -- "$f")" = "$(stat -c %u:%g:%a -- "$n")" ] || { echo "the owner and mode of $f cannot be kept: let ssh be the owner or root" >&2; exit 1; }
 `
 	writeBeside = beside + `read -r want
+read -r was
 cat > "$n"
 [ "$(sha256sum < "$n" | cut -d ' ' -f 1)" = "$want" ] || { echo "what came is not all of it, and $f stays as it is" >&2; exit 1; }
 sync -- "$n" 2>/dev/null || sync
+[ "$(sha256sum < "$f" | cut -d ' ' -f 1)" = "$was" ] || { echo "$f was changed meanwhile, and stays as it is" >&2; exit 9; }
 mv -f -- "$n" "$f"
 sync -- "$(dirname -- "$f")" 2>/dev/null || sync
 `
@@ -96,9 +99,14 @@ func (f SSHFiles) Read(ctx context.Context, apiserver string) ([]byte, error) {
 }
 
 // Write exchanges a file in one step, with one of the same owner and mode.
-func (f SSHFiles) Write(ctx context.Context, apiserver string, content []byte) error {
-	want := strings.TrimPrefix(hashed.Name(content), "sha256:") + "\n"
-	return f.run(ctx, apiserver, writeBeside, io.MultiReader(strings.NewReader(want), bytes.NewReader(content)), io.Discard)
+func (f SSHFiles) Write(ctx context.Context, apiserver string, was, content []byte) error {
+	head := strings.NewReader(hash(content) + "\n" + hash(was) + "\n")
+	err := f.run(ctx, apiserver, writeBeside, io.MultiReader(head, bytes.NewReader(content)), io.Discard)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 9 {
+		err = fmt.Errorf("%w: %w", wholefile.ErrChanged, err)
+	}
+	return err
 }
 
 // run has a shell there run a script, with the path for $1.

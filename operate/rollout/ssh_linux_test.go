@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/internal/wholefile"
 )
 
 // node is this machine, as one that an sshd leads to which is real, on loopback, with keys
@@ -107,7 +109,11 @@ func TestFilesOfAMachineAreReadAndExchangedBySSH(t *testing.T) {
 	require.Equal(t, "old\n", string(content))
 
 	const secret = "a new key, 'quoted' \x00 and not of text\n\n"
-	require.NoError(t, files.Write(t.Context(), aServer, []byte(secret)))
+	require.NoError(t, files.Write(t.Context(), aServer, []byte("old\n"), []byte(secret)))
+	content, err = files.Read(t.Context(), aServer)
+	require.NoError(t, err)
+	require.Equal(t, secret, string(content))
+	require.ErrorIs(t, files.Write(t.Context(), aServer, []byte("old\n"), []byte("new")), wholefile.ErrChanged, "somebody edited it")
 	content, err = files.Read(t.Context(), aServer)
 	require.NoError(t, err)
 	require.Equal(t, secret, string(content))
@@ -128,7 +134,7 @@ func TestALinkStaysWhatItIs(t *testing.T) {
 	n := newNode(t)
 	n.write(t, "encryption.yaml", "old")
 	require.NoError(t, os.Symlink("encryption.yaml", n.in("link")))
-	require.NoError(t, n.files(t, n.in("link")).Write(t.Context(), aServer, []byte("new")))
+	require.NoError(t, n.files(t, n.in("link")).Write(t.Context(), aServer, []byte("old"), []byte("new")))
 	to, err := os.Readlink(n.in("link"))
 	require.NoError(t, err)
 	require.Equal(t, "encryption.yaml", to)
@@ -144,7 +150,7 @@ func TestWhatSSHSaysIsTold(t *testing.T) {
 	require.ErrorContains(t, err, "ssh to 127.0.0.1 for "+n.in("absent")+": exit status 1: cat: ")
 	require.NotContains(t, err.Error(), "BatchMode", "ssh itself is well")
 	require.ErrorContains(t, absent.Check(t.Context(), aServer), n.in("absent")+" is no file that can be read")
-	require.ErrorContains(t, absent.Write(t.Context(), aServer, []byte("new")), "is no file that can be read")
+	require.ErrorContains(t, absent.Write(t.Context(), aServer, []byte("old"), []byte("new")), "is no file that can be read")
 
 	n.write(t, "encryption.yaml", "old")
 	require.NoError(t, os.Link(n.in("encryption.yaml"), n.in("other")))

@@ -199,7 +199,7 @@ func TestAProgramReachesTheFiles(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	require.Error(t, r.files.Write(ctx, "cp-1", nil))
+	require.Error(t, r.files.Write(ctx, "cp-1", nil, nil))
 	require.Equal(t, r.hashes["cp-1"][2], hashOf(t, path))
 }
 
