@@ -324,7 +324,7 @@ const (
 	// which reads it, writes it and reads it again, three calls of that do.
 	actionTimeout = 30 * time.Second
 	// cleanTimeout bounds the removal of the canaries, also after Ctrl-C.
-	cleanTimeout = 10 * time.Second
+	cleanTimeout = 30 * time.Second
 )
 
 // clean removes what was written to see what the apiservers write with, also when

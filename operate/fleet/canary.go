@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -97,17 +98,23 @@ func (f *Fleet) Clean(ctx context.Context) error {
 	return fmt.Errorf("canaries are left, of the names %s* in namespace %s: %w", canaryPrefix, f.namespace, errors.Join(failed...))
 }
 
-// remove deletes objects, and gives those that are left.
+// removeTimeout bounds the removal of a canary: an admission webhook that is away takes 10 s,
+// and another apiserver may be quicker.
+const removeTimeout = 12 * time.Second
+
+// remove deletes objects, all at once, and gives those that are left.
 func (m *member) remove(ctx context.Context, paths [][]string) (left [][]string, err error) {
+	ctx, cancel := within(ctx, min(m.writes.Timeout, removeTimeout), webhooks)
+	defer cancel()
+	failures := make([]error, len(paths))
+	var asked sync.WaitGroup
 	for i, path := range paths {
-		failure := m.send(ctx, kubeapi.Request{Method: http.MethodDelete, Path: path}, nil)
-		var answer apierrors.APIStatus
-		switch {
-		case failure == nil, apierrors.IsNotFound(failure):
-		case !errors.As(failure, &answer): // it does not answer
-			return append(left, paths[i:]...), failure
-		default:
-			left, err = append(left, path), forbidden(failure, canaryRights)
+		asked.Go(func() { failures[i] = m.writes.Ask(ctx, kubeapi.Request{Method: http.MethodDelete, Path: path}, nil) })
+	}
+	asked.Wait()
+	for i, failure := range failures {
+		if failure != nil && !apierrors.IsNotFound(failure) {
+			left, err = append(left, paths[i]), forbidden(m.failure(ctx, failure), canaryRights)
 		}
 	}
 	return left, err

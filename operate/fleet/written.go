@@ -138,8 +138,7 @@ func (m *member) send(ctx context.Context, r kubeapi.Request, out any) error {
 	return nil
 }
 
-// write is send for what changes an object. To remove one is not worth that time, as
-// another apiserver may be quicker.
+// write is send for what changes an object.
 func (m *member) write(ctx context.Context, r kubeapi.Request, out any) error {
 	ctx, cancel := within(ctx, m.writes.Timeout, webhooks)
 	defer cancel()

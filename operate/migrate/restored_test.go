@@ -39,3 +39,24 @@ func TestATokenOfARevisionToComeIsNotTrusted(t *testing.T) {
 		})
 	}
 }
+
+// A page in the middle that the apiserver fails at is no reason to begin anew: it would fail
+// there for ever.
+func TestAPageThatFailsEndsTheRun(t *testing.T) {
+	a := newAPI(t, 25)
+	anew := 0
+	a.fault = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet && r.URL.Query().Get("limit") != "" && r.URL.Query().Get("continue") == "" {
+			anew++
+			return false
+		}
+		if r.URL.Query().Get("continue") == "" {
+			return false
+		}
+		refuse(500, metav1.StatusReasonInternalError)(w, r)
+		return true
+	}
+	_, err := rewrite(t, a, migrate.Checkpoint{}, migrate.Options{PageSize: 10})
+	require.ErrorIs(t, err, migrate.ErrUnreadable)
+	require.Equal(t, 1, anew)
+}
