@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/lost"
+)
+
+// printLost prints what is lost, of each resource the first ones, and what is not known.
+func printLost(w io.Writer, a lost.Answer, most int) error {
+	restore, again := a.Objects[:a.Restore], a.Objects[a.Restore:]
+	if err := printLosses(w, "TO BE RESTORED", restore, most, "BACKUP", func(l lost.Lost) string { return l.Backup }); err != nil {
+		return err
+	}
+	printHints(w, restore)
+	if err := printLosses(w, "MADE AGAIN", again, most, "BY", func(l lost.Lost) string { return l.By }); err != nil {
+		return err
+	}
+	if err := printUnopened(w, a.Unknown); err != nil {
+		return err
+	}
+	printReasons(w, "NOTES", notesOf(a), asItIs)
+	fmt.Fprintf(w, "%s\n", summaryOf(a))
+	return nil
+}
+
+// printLosses prints one part of what is lost, with a last column of its own.
+func printLosses(w io.Writer, title string, objects []lost.Lost, most int, last string, of func(lost.Lost) string) error {
+	if len(objects) == 0 {
+		return nil
+	}
+	rows, seen := [][]string{{"RESOURCE", "NAMESPACE", "NAME", "STORED AS", "WHY", last}}, map[string]int{}
+	for _, l := range objects {
+		if seen[l.Resource]++; seen[l.Resource] <= most {
+			rows = append(rows, []string{l.Resource, orDash(l.Namespace), l.Name, briefly(l.Form), string(l.Reason), orDash(of(l))})
+		}
+	}
+	fmt.Fprintf(w, "%s: %s\n\n", title, counted(len(objects), "object"))
+	if err := printTable(w, fitted(rows, 0, 1, 2, 3, 5)); err != nil {
+		return err
+	}
+	if more := len(objects) - (len(rows) - 1); more > 0 {
+		fmt.Fprintf(w, "and %d more: raise --list, or have -o json\n", more)
+	}
+	fmt.Fprintln(w)
+	return nil
+}
+
+// briefly is a form without its key_id.
+func briefly(f audit.Form) string {
+	return audit.Form{Kind: f.Kind, Name: f.Name, Begins: f.Begins}.String()
+}
+
+// printHints says each hint once, with the objects that it is about.
+func printHints(w io.Writer, objects []lost.Lost) {
+	var hints []string
+	about := map[string][]lost.Lost{}
+	for _, l := range objects {
+		if l.Hint == "" {
+			continue
+		}
+		if about[l.Hint] == nil {
+			hints = append(hints, l.Hint)
+		}
+		about[l.Hint] = append(about[l.Hint], l)
+	}
+	for _, hint := range hints {
+		first := about[hint][0]
+		name := first.Resource + " " + first.Name
+		if first.Namespace != "" {
+			name = first.Resource + " " + first.Namespace + "/" + first.Name
+		}
+		if more := len(about[hint]) - 1; more > 0 {
+			name += fmt.Sprintf(" and %d more", more)
+		}
+		fmt.Fprintf(w, "  %s:\n    %s\n", printable(name), hint)
+	}
+	if len(hints) > 0 {
+		fmt.Fprintln(w)
+	}
+}
+
+func printUnopened(w io.Writer, unknown []lost.Unknown) error {
+	if len(unknown) == 0 {
+		return nil
+	}
+	fmt.Fprint(w, "CANNOT BE OPENED NOW\n\n")
+	rows := [][]string{{"RESOURCE", "OBJECTS", "STORED AS", "KEY_ID", "IN"}}
+	for _, u := range unknown {
+		where := u.Where
+		if where == "" {
+			where = "the cluster"
+		}
+		rows = append(rows, []string{u.Resource, fmt.Sprint(u.Objects), briefly(u.Form), keyID(u.Form), where})
+	}
+	if err := printTable(w, fitted(rows, 0, 2, 4)); err != nil {
+		return err
+	}
+	told := map[string]bool{}
+	for _, u := range unknown {
+		if !told[u.Form.String()] {
+			told[u.Form.String()] = true
+			fmt.Fprintf(w, "  %s\n", printable(u.Why))
+		}
+	}
+	fmt.Fprintln(w)
+	return nil
+}
+
+func notesOf(a lost.Answer) []string {
+	var notes []string
+	for _, m := range a.Misplaced {
+		what := fmt.Sprintf("%s: %s stored as %s: ", m.Resource, counted(int(m.Objects), "object"), m.Form)
+		if m.With == "" {
+			notes = append(notes, what+"apiservers cannot read it without identity among its providers, and no key is needed")
+			continue
+		}
+		notes = append(notes, what+"apiservers cannot read it, but the providers of "+m.With+" open it: give it these")
+	}
+	if a.Restore > 0 && a.Backups == 0 {
+		notes = append(notes, "what else is made again, and what could be restored, is known from backups: name them with --from-snapshot")
+	}
+	return append(notes, a.Notes...)
+}
+
+// summaryOf is the answer in one line.
+func summaryOf(a lost.Answer) string {
+	text := "Nothing is lost: every object opens."
+	if len(a.Objects) > 0 {
+		text = fmt.Sprintf("Lost: %s. Made again: %d. To be restored: %d", counted(len(a.Objects), "object"), a.MadeAgain, a.Restore)
+		if a.Backups > 0 {
+			text += fmt.Sprintf(", of which the backups have %d", a.InBackups)
+		}
+		text += "."
+	}
+	if a.Verdict == lost.NotKnown {
+		if len(a.Objects) == 0 {
+			text = "Nothing is known to be lost."
+		}
+		text = "Unknown: not all can be opened now. " + text
+	}
+	return text
+}
