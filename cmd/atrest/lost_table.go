@@ -11,34 +11,45 @@ import (
 // printLost prints what is lost, of each resource the first ones, and what is not known.
 func printLost(w io.Writer, a lost.Answer, most int) error {
 	restore, again := a.Objects[:a.Restore], a.Objects[a.Restore:]
-	if err := printLosses(w, "TO BE RESTORED", restore, most, "BACKUP", func(l lost.Lost) string { return l.Backup }); err != nil {
+	if err := printLosses(w, "TO BE RESTORED", restore, most, []string{"WHY", "BACKUP"}, func(l lost.Lost) []string { return []string{string(l.Reason), l.Backup} }); err != nil {
 		return err
 	}
 	printHints(w, restore)
-	if err := printLosses(w, "MADE AGAIN", again, most, "BY", func(l lost.Lost) string { return l.By }); err != nil {
+	if err := printLosses(w, "MADE AGAIN", again, most, []string{"BY"}, func(l lost.Lost) []string { return []string{l.By} }); err != nil {
 		return err
 	}
 	if err := printUnopened(w, a.Unknown); err != nil {
 		return err
 	}
-	printReasons(w, "NOTES", notesOf(a), asItIs)
+	if notes := notesOf(a); len(notes) > 0 {
+		fmt.Fprintln(w, "NOTES")
+		for _, text := range notes {
+			fmt.Fprintf(w, "  %s\n", printable(text))
+		}
+		fmt.Fprintln(w)
+	}
 	fmt.Fprintf(w, "%s\n", summaryOf(a))
 	return nil
 }
 
-// printLosses prints one part of what is lost, with a last column of its own.
-func printLosses(w io.Writer, title string, objects []lost.Lost, most int, last string, of func(lost.Lost) string) error {
+// printLosses prints one part of what is lost, with the last columns of its own.
+func printLosses(w io.Writer, title string, objects []lost.Lost, most int, last []string, of func(lost.Lost) []string) error {
 	if len(objects) == 0 {
 		return nil
 	}
-	rows, seen := [][]string{{"RESOURCE", "NAMESPACE", "NAME", "STORED AS", "WHY", last}}, map[string]int{}
+	rows, seen := [][]string{append([]string{"RESOURCE", "NAMESPACE", "NAME", "STORED AS"}, last...)}, map[string]int{}
 	for _, l := range objects {
-		if seen[l.Resource]++; seen[l.Resource] <= most {
-			rows = append(rows, []string{l.Resource, orDash(l.Namespace), l.Name, briefly(l.Form), string(l.Reason), orDash(of(l))})
+		if seen[l.Resource]++; seen[l.Resource] > most {
+			continue
 		}
+		row := []string{l.Resource, orDash(l.Namespace), l.Name, briefly(l.Form)}
+		for _, cell := range of(l) {
+			row = append(row, orDash(cell))
+		}
+		rows = append(rows, row)
 	}
 	fmt.Fprintf(w, "%s: %s\n\n", title, counted(len(objects), "object"))
-	if err := printTable(w, fitted(rows, 0, 1, 2, 3, 5)); err != nil {
+	if err := printTable(w, fitted(rows, 0, 1, 2, 3, len(rows[0])-1)); err != nil {
 		return err
 	}
 	if more := len(objects) - (len(rows) - 1); more > 0 {
@@ -114,10 +125,10 @@ func notesOf(a lost.Answer) []string {
 	for _, m := range a.Misplaced {
 		what := fmt.Sprintf("%s: %s stored as %s: ", m.Resource, counted(int(m.Objects), "object"), m.Form)
 		if m.With == "" {
-			notes = append(notes, what+"apiservers cannot read it without identity among its providers, and no key is needed")
+			notes = append(notes, what+"not read by apiservers without identity among its providers, and no key is needed")
 			continue
 		}
-		notes = append(notes, what+"apiservers cannot read it, but the providers of "+m.With+" open it: give it these")
+		notes = append(notes, what+"not read by apiservers, but by the providers of "+m.With+": add them to its own")
 	}
 	if a.Restore > 0 && a.Backups == 0 {
 		notes = append(notes, "what else is made again, and what could be restored, is known from backups: name them with --from-snapshot")
@@ -128,6 +139,9 @@ func notesOf(a lost.Answer) []string {
 // summaryOf is the answer in one line.
 func summaryOf(a lost.Answer) string {
 	text := "Nothing is lost: every object opens."
+	if len(a.Misplaced) > 0 {
+		text = "Nothing is lost, but apiservers do not read all of it."
+	}
 	if len(a.Objects) > 0 {
 		text = fmt.Sprintf("Lost: %s. Made again: %d. To be restored: %d", counted(len(a.Objects), "object"), a.MadeAgain, a.Restore)
 		if a.Backups > 0 {

@@ -13,16 +13,16 @@ import (
 type again struct{ resource, namespace, name, by string }
 
 var byKey = []again{
-	{"events", "", "", "nobody: it expires, and nothing needs it"},
+	{"events", "", "", "nobody: it expires"},
 	{"apiServerIPInfo", "", "", "kube-apiserver"},
 	{"configmaps", "", "kube-root-ca.crt", "kube-controller-manager"},
 	{"configmaps", "kube-system", "extension-apiserver-authentication", "kube-apiserver"},
 	{"endpoints", "default", "kubernetes", "kube-apiserver"},
 	{"endpointslices.discovery.k8s.io", "default", "kubernetes", "kube-apiserver"},
 	{"services", "default", "kubernetes", "kube-apiserver"},
-	{"leases.coordination.k8s.io", "kube-node-lease", "", "the kubelet of that node"},
-	{"leases.coordination.k8s.io", "kube-system", "", "who holds it"},
-	{"leasecandidates.coordination.k8s.io", "kube-system", "", "who is the candidate"},
+	{"leases.coordination.k8s.io", "kube-node-lease", "", "the kubelet"},
+	{"leases.coordination.k8s.io", "kube-system", "", "its holder"},
+	{"leasecandidates.coordination.k8s.io", "kube-system", "", "the candidate"},
 	{"serviceaccounts", "", "default", "kube-controller-manager"},
 }
 

@@ -128,7 +128,9 @@ func (l *Look) has(form audit.Form) bool {
 
 // isCluster reports whether a key is that of the namespace by whose UID a cluster is
 // known.
-func (l *Look) isCluster(key string) bool { return key == l.walk.Layout.Prefix()+"namespaces/kube-system" }
+func (l *Look) isCluster(key string) bool {
+	return key == l.walk.Layout.Prefix()+"namespaces/kube-system"
+}
 
 // Backup opens what a backup has of the objects of f that are lost, and adds it to f.
 func (l *Look) Backup(ctx context.Context, f *Found, name string, from audit.Source) error {
@@ -193,7 +195,7 @@ func (f *Found) addMisplaced(o Object, came outcome) {
 	switch {
 	case came.err == nil && came.with.String() == o.Resource:
 		return
-	case came.err == nil:
+	case came.err == nil && o.Kind != audit.Plaintext:
 		with = came.with.String()
 	}
 	for i, m := range f.Misplaced {
