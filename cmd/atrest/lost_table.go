@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/lost"
@@ -86,11 +87,27 @@ func printHints(w io.Writer, objects []lost.Lost) {
 		if more := len(about[hint]) - 1; more > 0 {
 			name += fmt.Sprintf(" and %d more", more)
 		}
-		fmt.Fprintf(w, "  %s:\n    %s\n", printable(name), hint)
+		fmt.Fprintf(w, "  %s:\n", printable(name))
+		for _, line := range wrapped(hint, tableWidth-4) {
+			fmt.Fprintf(w, "    %s\n", line)
+		}
 	}
 	if len(hints) > 0 {
 		fmt.Fprintln(w)
 	}
+}
+
+// wrapped is a text in lines of at most n bytes, but for longer words.
+func wrapped(text string, n int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(word) > n {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return append(lines, line)
 }
 
 func printUnopened(w io.Writer, unknown []lost.Unknown) error {
@@ -131,7 +148,7 @@ func notesOf(a lost.Answer) []string {
 		notes = append(notes, what+"not read by apiservers, but by the providers of "+m.With+": add them to its own")
 	}
 	if a.Restore > 0 && a.Backups == 0 {
-		notes = append(notes, "what else is made again, and what could be restored, is known from backups: name them with --from-snapshot")
+		notes = append(notes, "what else is made again, and what could be restored, backups tell: name them with --from-snapshot")
 	}
 	return append(notes, a.Notes...)
 }
