@@ -162,7 +162,7 @@ func summaryOf(a lost.Answer) string {
 	if len(a.Objects) > 0 {
 		text = fmt.Sprintf("Lost: %s. Made again: %d. To be restored: %d", counted(len(a.Objects), "object"), a.MadeAgain, a.Restore)
 		if a.Backups > 0 {
-			text += fmt.Sprintf(", of which the backups have %d", a.InBackups)
+			text += fmt.Sprintf(", %d of them in backups", a.InBackups)
 		}
 		text += "."
 	}
@@ -170,7 +170,7 @@ func summaryOf(a lost.Answer) string {
 		if len(a.Objects) == 0 {
 			text = "Nothing is known to be lost."
 		}
-		text = "Unknown: not all can be opened now. " + text
+		text = "Unknown: not all opens now. " + text
 	}
 	return text
 }
