@@ -12,11 +12,11 @@ import (
 // printLost prints what is lost, of each resource the first ones, and what is not known.
 func printLost(w io.Writer, a lost.Answer, most int) error {
 	restore, again := a.Objects[:a.Restore], a.Objects[a.Restore:]
-	if err := printLosses(w, "TO BE RESTORED", restore, most, []string{"WHY", "BACKUP"}, func(l lost.Lost) []string { return []string{string(l.Reason), l.Backup} }); err != nil {
+	if err := toBeRestored.print(w, restore, most); err != nil {
 		return err
 	}
 	printHints(w, restore)
-	if err := printLosses(w, "MADE AGAIN", again, most, []string{"BY"}, func(l lost.Lost) []string { return []string{l.By} }); err != nil {
+	if err := madeAgain.print(w, again, most); err != nil {
 		return err
 	}
 	if err := printUnopened(w, a.Unknown); err != nil {
@@ -33,23 +33,35 @@ func printLost(w io.Writer, a lost.Answer, most int) error {
 	return nil
 }
 
-// printLosses prints one part of what is lost, with the last columns of its own.
-func printLosses(w io.Writer, title string, objects []lost.Lost, most int, last []string, of func(lost.Lost) []string) error {
+// part is one of what is lost, with its last columns and what stands there.
+type part struct {
+	title   string
+	columns []string
+	cells   func(lost.Lost) []string
+}
+
+var (
+	toBeRestored = part{"TO BE RESTORED", []string{"WHY", "BACKUP"}, func(l lost.Lost) []string { return []string{string(l.Reason), l.Backup} }}
+	madeAgain    = part{"MADE AGAIN", []string{"BY"}, func(l lost.Lost) []string { return []string{l.By} }}
+)
+
+// print prints the first objects of each resource.
+func (p part) print(w io.Writer, objects []lost.Lost, most int) error {
 	if len(objects) == 0 {
 		return nil
 	}
-	rows, seen := [][]string{append([]string{"RESOURCE", "NAMESPACE", "NAME", "STORED AS"}, last...)}, map[string]int{}
+	rows, seen := [][]string{append([]string{"RESOURCE", "NAMESPACE", "NAME", "STORED AS"}, p.columns...)}, map[string]int{}
 	for _, l := range objects {
 		if seen[l.Resource]++; seen[l.Resource] > most {
 			continue
 		}
 		row := []string{l.Resource, orDash(l.Namespace), l.Name, briefly(l.Form)}
-		for _, cell := range of(l) {
+		for _, cell := range p.cells(l) {
 			row = append(row, orDash(cell))
 		}
 		rows = append(rows, row)
 	}
-	fmt.Fprintf(w, "%s: %s\n\n", title, counted(len(objects), "object"))
+	fmt.Fprintf(w, "%s: %s\n\n", p.title, counted(len(objects), "object"))
 	if err := printTable(w, fitted(rows, 0, 1, 2, 3, len(rows[0])-1)); err != nil {
 		return err
 	}

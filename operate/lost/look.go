@@ -37,7 +37,8 @@ type outcome struct {
 	err       error
 }
 
-// run walks, opens what is wanted, and tells of each of these.
+// run walks, opens what is wanted, and tells of each of these its etcd key, resource and
+// form.
 func (l *Look) run(ctx context.Context, from audit.Source, wanted func(key string) bool, each func(o Object, came outcome)) (*audit.Report, error) {
 	var last outcome
 	walk := l.walk
@@ -50,9 +51,7 @@ func (l *Look) run(ctx context.Context, from audit.Source, wanted func(key strin
 	}
 	walk.Each = func(r schema.GroupResource, key string, form audit.Form) {
 		if wanted(key) {
-			o := objectAt(walk.Layout, key)
-			o.Form = form
-			each(o, last)
+			each(Object{Key: key, Resource: r.String(), Form: form}, last)
 		}
 		last = outcome{}
 	}
@@ -63,7 +62,8 @@ func (l *Look) run(ctx context.Context, from audit.Source, wanted func(key strin
 	return report, err
 }
 
-// Cluster opens every object of a cluster.
+// Cluster opens every object of a cluster. It remembers what is lost, and of all else a
+// hash of the etcd key.
 func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.Report, error) {
 	f := &Found{Layout: l.walk.Layout, Copies: map[string]Copy{}}
 	seed, there := maphash.MakeSeed(), map[uint64]struct{}{}
@@ -75,8 +75,9 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 		case state == isUnknown:
 			f.addUnknown(o, "", why)
 		case state != "":
-			o.Reason = state
-			f.Lost = append(f.Lost, o)
+			is := objectAt(f.Layout, o.Key)
+			is.Form, is.Reason = o.Form, state
+			f.Lost = append(f.Lost, is)
 		default:
 			there[maphash.String(seed, o.Key)] = struct{}{}
 			f.addMisplaced(o, came)
