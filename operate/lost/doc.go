@@ -3,7 +3,7 @@
 // restore, and from which backup.
 //
 // What was found by opening every object goes in as [Found], and [Decide] makes an
-// [Answer] of it, which is a pure function; [Look] and [Found.Backup] are who open.
+// [Answer] of it, which is a pure function; a [Look] is who opens.
 // Nothing is called lost for a plugin that is away, and nothing is taken for made
 // again that is not known to be. [NeedsOf] tells which backup needs which key.
 //
