@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -17,6 +18,8 @@ type fleetFlags struct {
 	apiservers, without, separate []string
 	canaries                      string
 	metrics                       time.Duration
+
+	members []fleet.Member // that --apiservers names
 }
 
 func (f *fleetFlags) add(flags *pflag.FlagSet) {
@@ -27,7 +30,7 @@ func (f *fleetFlags) add(flags *pflag.FlagSet) {
 // addAsked declares those of a command that asks the apiservers and writes nothing.
 func (f *fleetFlags) addAsked(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.apiservers, "apiservers", nil,
-		"contexts of the kubeconfig, by commas: one for each apiserver there is, with its own address and not that of a load balancer")
+		"each apiserver there is, by commas: a context of the kubeconfig with its own address and not that of a load balancer, or that address, as https://10.0.0.1:6443, for the user of --context; all finds them by the endpoints of the Service kubernetes")
 	flags.StringSliceVar(&f.without, "without-apiservers", nil,
 		"apiservers that the cluster still knows of and that are gone, or not to be asked, by commas: the names that the error calls them by; any-other if it is known that there are no others, as of aggregated apiservers, of which no Leases tell")
 	flags.StringSliceVar(&f.separate, "separate-apiservers", nil,
@@ -35,25 +38,74 @@ func (f *fleetFlags) addAsked(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.metrics, "metrics-timeout", fleet.DefaultMetricsTimeout, "how long the metrics of one apiserver may take")
 }
 
-// open is the apiservers, which are called as their contexts. Nobody is asked.
-// Mistakes in the flags are usage errors.
-func (f *fleetFlags) open(cluster *clusterFlags, options ...fleet.Option) (*fleet.Fleet, error) {
+// open is the apiservers. Of those that are named nobody is asked; which there are is
+// asked for all. Mistakes in the flags are usage errors.
+func (f *fleetFlags) open(ctx context.Context, cluster *clusterFlags, options ...fleet.Option) (*fleet.Fleet, error) {
+	if err := f.find(ctx, cluster); err != nil {
+		return nil, err
+	}
+	return f.of(f.members, append(options, fleet.SeparateServers(f.separate...))...)
+}
+
+// everyApiserver is the word for all apiservers that the cluster tells of, unless it is a
+// context.
+const everyApiserver = "all"
+
+// find makes members of what --apiservers says, and their names of it.
+func (f *fleetFlags) find(ctx context.Context, cluster *clusterFlags) error {
 	if len(f.apiservers) == 0 {
-		return nil, usagef("flag --apiservers is missing: name the kubeconfig context of each apiserver there is: " +
+		return usagef("flag --apiservers is missing: name each apiserver there is, by its kubeconfig context or its address, or say all: " +
 			"without asking them all nobody knows what they write with")
 	}
-	var members []fleet.Member
-	for _, context := range f.apiservers {
-		if context == "" {
-			return nil, usagef("flag --apiservers has an empty name: name the kubeconfig context of each apiserver, by commas")
+	var all []fleet.Member
+	for _, text := range f.apiservers {
+		found, err := members(ctx, cluster, text)
+		if err != nil {
+			return err
 		}
-		config, err := cluster.config(context)
+		all = append(all, found...)
+	}
+	f.members, f.apiservers = all, nil
+	for _, m := range all {
+		f.apiservers = append(f.apiservers, m.Name)
+	}
+	return nil
+}
+
+// members are those that a part of --apiservers names.
+func members(ctx context.Context, cluster *clusterFlags, text string) ([]fleet.Member, error) {
+	switch {
+	case text == "":
+		return nil, usagef("flag --apiservers has an empty name: name each apiserver by its kubeconfig context or its address, by commas")
+	case text == everyApiserver && !cluster.has(text):
+		through, err := cluster.user()
 		if err != nil {
 			return nil, err
 		}
-		members = append(members, fleet.Member{Name: context, Config: config})
+		return fleet.Found(ctx, through)
+	case strings.Contains(text, "://"):
+		user, err := cluster.user()
+		if err != nil {
+			return nil, err
+		}
+		m, err := fleet.At(text, user)
+		if err != nil {
+			return nil, usagef("flag --apiservers: %w", err)
+		}
+		return []fleet.Member{m}, nil
 	}
-	return f.of(members, append(options, fleet.SeparateServers(f.separate...))...)
+	config, err := cluster.config(text)
+	return []fleet.Member{{Name: text, Config: config}}, err
+}
+
+// through is the apiserver that objects are listed and rewritten through: that of
+// --context, else the first.
+func (f *fleetFlags) through(cluster *clusterFlags) (fleet.Member, error) {
+	if cluster.context == "" {
+		return f.members[0], nil
+	}
+	config, err := cluster.config("")
+	return fleet.Member{Name: cluster.context, Config: config}, err
 }
 
 // warnOfNobody warns of what --without-apiservers names that is no apiserver.
@@ -64,16 +116,14 @@ func (f *fleetFlags) warnOfNobody(ctx context.Context, s streams, all *fleet.Fle
 }
 
 // each are the same apiservers, to see what each lists.
-func (f *fleetFlags) each(cluster *clusterFlags) (map[string]proof.API, error) {
+func (f *fleetFlags) each() (map[string]proof.API, error) {
 	all := map[string]proof.API{}
-	for _, context := range f.apiservers {
-		config, err := cluster.config(context)
+	for _, m := range f.members {
+		cluster, err := migrate.NewCluster(m.Config, clock.RealClock{})
 		if err != nil {
 			return nil, err
 		}
-		if all[context], err = migrate.NewCluster(config, clock.RealClock{}); err != nil {
-			return nil, err
-		}
+		all[m.Name] = cluster
 	}
 	return all, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -63,8 +64,9 @@ for a resource of the core group, with a warning, unless --map says what it is.
 
 Only what is below --prefix is counted, and for /kubernetes.io also what OpenShift's
 own apiservers keep below /openshift.io. With --everywhere the whole keyspace is
-walked, and what begins with k8s:enc: counts below any other prefix too. With
---etcd-servers-overrides each etcd is walked, whatever it is to hold.
+walked, and what begins with k8s:enc: counts below any other prefix too, and with
+--config plaintext of what FILE encrypts. With --etcd-servers-overrides each etcd is
+walked, whatever it is to hold.
 
 Exit codes:
   0  counted, and nothing below was found
@@ -72,8 +74,10 @@ Exit codes:
      open; or, with --config, objects that it cannot read, or plaintext of
      resources that it encrypts; with --strict also what is only outdated
   2  not counted: wrong flags, etcd, the snapshot or FILE cannot be read, or
-     nothing at all is stored there; with --strict, the key_id that is written
-     under now is not known, or none is stored, as with KMS v1`
+     nothing at all is stored there, or nothing of what FILE names, or nothing of a
+     resource that --etcd-servers-overrides names and FILE encrypts; with --strict,
+     the key_id that is written under now is not known, or none is stored, as with
+     KMS v1, or the group of a resource that FILE may name is not known`
 
 func newAudit(s streams) *cobra.Command {
 	a := &auditCommand{streams: s}
@@ -139,6 +143,12 @@ func (a *auditCommand) run(ctx context.Context) error {
 	if err == nil {
 		err = a.streams.something(ctx, from, report, o)
 	}
+	if err == nil && c != nil {
+		err = a.source.held(layout, c, report, a.resource)
+	}
+	if err == nil && c != nil && a.resource == "" {
+		err = concerned(c, report)
+	}
 	if err != nil {
 		return err
 	}
@@ -150,7 +160,7 @@ func (a *auditCommand) run(ctx context.Context) error {
 func (a *auditCommand) options(layout audit.Layout, c *config.Configuration) (audit.Options, error) {
 	o := audit.Options{Layout: layout, KeyIDs: a.keyIDs, Everywhere: a.anywhere, Rate: a.walk.rate, MaxListed: a.walk.list}
 	if c != nil {
-		o.Names = audit.NamesIn(c)
+		o.Names, o.Encrypts = audit.NamesIn(c), encrypts(c)
 	}
 	if a.resource == "" {
 		return o, nil
@@ -201,6 +211,9 @@ func (a *auditCommand) findings(ctx context.Context, report *audit.Report, c *co
 	} else if v1 != nil {
 		undated = fmt.Errorf("under which key the objects of %s are cannot be known, as KMS v1 stores no key_id: have them rewritten with a provider of KMS v2", quoted(v1))
 	}
+	if names := guesses(c, report); names != nil && undated == nil {
+		undated = fmt.Errorf("of which group %s are is not known, so neither is whether the configuration names them: say it with --map", strings.Join(names, ", "))
+	}
 	return report.Against(c, current), undated
 }
 
@@ -220,9 +233,7 @@ func (a *auditCommand) conclude(from source, report *audit.Report, findings []au
 	if err != nil {
 		return err
 	}
-	for _, name := range report.Guessed {
-		a.warn("%q is no resource of Kubernetes', so its group is not known: say it with --map %s=%s.GROUP", name, name, name)
-	}
+	a.warnOfGuesses(report.Guessed)
 	bad := 0
 	for _, f := range findings {
 		if f.Kind != audit.Outdated || a.strict {

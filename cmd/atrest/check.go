@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/preflight"
 )
@@ -32,7 +30,9 @@ const checkHelp = `Tell whether an encryption configuration will work, before an
    not do as meant. Every problem names its field and the remedy.
 2. The plugins, unless --offline: for each, Status, then Encrypt and Decrypt of
    a random DEK, whether the key_ids agree, and how long the calls took. Run it
-   where the apiserver runs, as the same user: the sockets are there.
+   where the apiserver runs, as the same user: the sockets are there. One that is
+   only read with may refuse Encrypt; then Decrypt is not tried, and it has to open
+   a stored object.
 3. The stored objects, with --etcd, --endpoints or --snapshot: whether an
    apiserver with this file could read each of them. Each is opened, in memory.
    With --offline those under KMS are judged by the name of the provider alone.
@@ -47,7 +47,8 @@ Exit codes:
   0  usable
   1  not usable: as the last line says
   2  not checked: wrong flags, FILE, etcd or the snapshot cannot be read, or
-     nothing at all is stored there`
+     nothing at all is stored there, or nothing of a resource that
+     --etcd-servers-overrides names and FILE encrypts`
 
 func newCheck(s streams) *cobra.Command {
 	c := &checkCommand{streams: s}
@@ -120,6 +121,7 @@ func (c *checkCommand) run(ctx context.Context, path string) error {
 				return err
 			}
 		}
+		found.judgeUntried()
 	}
 	return c.conclude(found)
 }
@@ -162,26 +164,6 @@ func wildcard(r schema.GroupResource) string {
 	return r.String()
 }
 
-func (f *checked) askPlugins(ctx context.Context, file *config.Configuration) {
-	f.Plugins = preflight.Check(ctx, file, preflight.Options{})
-	for _, p := range f.Plugins {
-		for _, text := range p.Warnings {
-			f.Warnings = append(f.Warnings, fmt.Sprintf("%s %s: %s", p.Kind, quoted(p.Names), text))
-		}
-		if p.Failure != nil {
-			f.Problems = append(f.Problems, fmt.Sprintf("%s %s at %s: %s", p.Kind, quoted(p.Names), p.Endpoint, p.Failure.Text))
-		}
-	}
-}
-
-func quoted(names []string) string {
-	var all []string
-	for _, name := range names {
-		all = append(all, fmt.Sprintf("%q", name))
-	}
-	return strings.Join(all, ", ")
-}
-
 // readObjects reports whether the file reads every stored object.
 func (c *checkCommand) readObjects(ctx context.Context, file *config.Configuration, layout audit.Layout, found *checked) error {
 	from, err := c.source.open(ctx)
@@ -202,8 +184,14 @@ func (c *checkCommand) readObjects(ctx context.Context, file *config.Configurati
 	if err == nil {
 		err = c.streams.something(ctx, from, found.Objects, o)
 	}
+	if err == nil {
+		err = c.source.held(layout, file, found.Objects, "")
+	}
 	if err != nil {
 		return err
+	}
+	if err := concerned(file, found.Objects); err != nil {
+		found.Warnings = append(found.Warnings, err.Error())
 	}
 	found.judge(found.Objects.Against(file, nil))
 	return nil
@@ -275,27 +263,4 @@ func (f *checked) print(w io.Writer) error {
 		fmt.Fprintf(w, "\nusable: %s\n", f.File)
 	}
 	return nil
-}
-
-func printPlugins(w io.Writer, plugins []preflight.Result) error {
-	rows := [][]string{{"PLUGIN", "ENDPOINT", "USE", "KEY_ID", "STATUS", "ENCRYPT", "DECRYPT", "RESULT"}}
-	for _, p := range plugins {
-		use, result := "reads", "works"
-		if p.Writes {
-			use = "reads and writes"
-		}
-		if p.Failure != nil {
-			result = "fails at " + p.Failure.Step
-		}
-		rows = append(rows, []string{strings.Join(p.Names, ", "), p.Endpoint, use, orDash(hashed.Short(p.KeyIDHash)),
-			took(p.Status), took(p.Encrypt), took(p.Decrypt), result})
-	}
-	return printTable(w, rows)
-}
-
-func took(d time.Duration) string {
-	if d == 0 {
-		return "-"
-	}
-	return d.Round(10 * time.Microsecond).String()
 }

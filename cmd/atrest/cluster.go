@@ -15,11 +15,27 @@ import (
 )
 
 // clusterFlags say how apiservers are reached: by the contexts of a kubeconfig.
-type clusterFlags struct{ kubeconfig, context string }
+type clusterFlags struct{ kubeconfig, context, serverName string }
 
 func (f *clusterFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "file that says how the apiserver is reached (default $KUBECONFIG, else ~/.kube/config)")
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig to use; default: its current one")
+	flags.StringVar(&f.serverName, "tls-server-name", "", "name that the certificates of the apiservers are for which are given by their addresses")
+}
+
+// user is who asks the apiservers that are given by their addresses: that of --context.
+func (f *clusterFlags) user() (*rest.Config, error) {
+	config, err := f.config("")
+	if err == nil && f.serverName != "" {
+		config.ServerName = f.serverName
+	}
+	return config, err
+}
+
+// has reports whether the kubeconfig has a context.
+func (f *clusterFlags) has(context string) bool {
+	_, err := f.config(context)
+	return err == nil
 }
 
 // config is how the apiserver of a context is reached, "" for that of --context.

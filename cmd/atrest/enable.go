@@ -58,6 +58,8 @@ func (e *enableCommand) run() error {
 	switch {
 	case e.config == "":
 		return usagef("flag --config is missing: name the file to be written")
+	case strings.HasPrefix(e.config, rollout.SSHScheme):
+		return usagef("flag --config is reached by ssh: let it be a path here, and copy the file to every node")
 	case len(e.apiservers) == 0 && placed:
 		return usagef("flag --config has %s in it: name the --apiservers", rollout.Placeholder)
 	case len(e.apiservers) > 1 && !placed:

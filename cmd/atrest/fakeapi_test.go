@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -51,26 +52,29 @@ type apiserver struct {
 	file   string // path of its configuration
 	prefix string // in etcd
 
-	mu        sync.Mutex
-	inUse     *providers.Transformers
-	stamp     string // of what inUse was made from
-	holds     bool   // it does not follow
-	asks      bool   // it follows when it is had to ask its plugins, and only then
-	forbids   string // a method
-	refuses   string // the name of an object that cannot be updated
-	updates   string // an etcd key that somebody else writes before the next patch
-	cluster   string // the UID of its namespace kube-system
-	main      bool   // it knows nothing of the etcd of "etcd override"
-	lame      bool   // an aggregated API of it is away
-	stock     bool   // it is a kube-apiserver that is not of this project
-	migrator  string // what becomes of StorageVersionMigrations; "" if they are not served
-	migration map[string]map[string]any
-	patches   int
+	mu          sync.Mutex
+	inUse       *providers.Transformers
+	stamp       string           // of what inUse was made from
+	holds       bool             // it does not follow
+	asks        bool             // it follows when it is had to ask its plugins, and only then
+	forbids     string           // a method
+	refuses     string           // the name of an object that cannot be updated
+	updates     string           // an etcd key that somebody else writes before the next patch
+	cluster     string           // the UID of its namespace kube-system
+	main        bool             // it knows nothing of the etcd of "etcd override"
+	lame        bool             // an aggregated API of it is away
+	apart       *etcdtest.Server // has the Secrets of this one alone
+	unconverted string           // a resource whose objects no webhook converts any more
+	stock       bool             // it is a kube-apiserver that is not of this project
+	migrator    string           // what becomes of StorageVersionMigrations; "" if they are not served
+	migration   map[string]map[string]any
+	patches     int
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates
-// KEY|migrator works|ignores|fails|lies| counts|main|of CLUSTER|lame|stock|listed|unlisted|awaits N: an apiserver, to
+// KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|unconverted RESOURCE|stock|listed|unlisted|serves|awaits N: an apiserver, to
 // which the context NAME of $KUBECONFIG leads. The first one is that of the current context.
+// Its address is in $URL_NAME, and one that "serves" is an endpoint of the Service kubernetes.
 // "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
@@ -90,21 +94,25 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		return
 	}
 	change, ok := map[string]func(){
-		"holds":    func() { a.holds = true },
-		"follows":  func() { a.holds = false },
-		"asks":     func() { a.asks = true },
-		"forbids":  func() { a.forbids = rest[0] },
-		"refuses":  func() { a.refuses = rest[0] },
-		"updates":  func() { a.updates = rest[0] },
-		"migrator": func() { a.migrator = rest[0] },
-		"counts":   func() { a.patches = 0 },
-		"main":     func() { a.main = true },
-		"of":       func() { a.cluster = rest[0] },
-		"lame":     func() { a.lame = true },
-		"stock":    func() { a.stock = true },
-		"away":     func() { go a.Close() },
-		"listed":   func() { w.list(a.id, true) },
-		"unlisted": func() { w.list(a.id, false) },
+		"holds":       func() { a.holds = true },
+		"follows":     func() { a.holds = false },
+		"asks":        func() { a.asks = true },
+		"forbids":     func() { a.forbids = rest[0] },
+		"refuses":     func() { a.refuses = rest[0] },
+		"updates":     func() { a.updates = rest[0] },
+		"migrator":    func() { a.migrator = rest[0] },
+		"counts":      func() { a.patches = 0 },
+		"main":        func() { a.main = true },
+		"of":          func() { a.cluster = rest[0] },
+		"lame":        func() { a.lame = true },
+		"apart":       func() { a.apart = etcdtest.Start(w.t) },
+		"writes":      func() { ts.Check(a.writes(rest[0])) },
+		"unconverted": func() { a.unconverted = rest[0] },
+		"stock":       func() { a.stock = true },
+		"away":        func() { go a.Close() },
+		"listed":      func() { w.list(a.id, true) },
+		"unlisted":    func() { w.list(a.id, false) },
+		"serves":      func() { w.serve(a.URL) },
 	}[verb]
 	if !ok {
 		ts.Fatalf("api cannot %s", verb)
@@ -136,6 +144,7 @@ func (w *world) startAPI(ts *testscript.TestScript, name, file, prefix string) e
 	if err != nil {
 		return err
 	}
+	ts.Setenv("URL_"+strings.ReplaceAll(name, "-", "_"), a.URL)
 	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: a.URL}
 	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name}
 	return clientcmd.WriteToFile(*kubeconfig, path)
@@ -203,6 +212,10 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.migrations(w, r, path[2:])
 	case r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases":
 		answer(w, http.StatusOK, a.w.leases())
+	case r.URL.Path == "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices":
+		a.w.mu.Lock()
+		defer a.w.mu.Unlock()
+		answer(w, http.StatusOK, map[string]any{"items": a.w.endpoints})
 	case r.URL.Path == "/apis/apiregistration.k8s.io/v1/apiservices":
 		answer(w, http.StatusOK, a.aggregated())
 	case r.URL.Path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
@@ -256,6 +269,18 @@ func (w *world) list(id string, there bool) {
 	if w.listed[id] = true; !there {
 		delete(w.listed, id)
 	}
+}
+
+// serve has an apiserver be an endpoint of the Service kubernetes.
+func (w *world) serve(address string) {
+	u, err := url.Parse(address)
+	require.NoError(w.t, err)
+	port, err := strconv.Atoi(u.Port())
+	require.NoError(w.t, err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endpoints = append(w.endpoints, map[string]any{"endpoints": []any{map[string]any{"addresses": []string{u.Hostname()}}},
+		"ports": []any{map[string]any{"name": "https", "port": port}}})
 }
 
 func (w *world) leases() map[string]any {
@@ -312,6 +337,10 @@ func (a *apiserver) resources(version string) metav1.APIResourceList {
 func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []string, group string) {
 	var at string
 	switch {
+	case a.unconverted != "" && slices.Contains(path, a.unconverted):
+		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError,
+			`conversion webhook for example.com/v1, Kind=Widget failed: Post "https://widgets.operators.svc:443/convert?timeout=30s": service "widgets" not found`)
+		return
 	case len(path) == 1 && r.Method == http.MethodGet:
 		a.list(w, r, a.place(group, path[0]))
 		return
@@ -346,10 +375,22 @@ func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []strin
 
 // storeOf is the store in which it has an etcd key.
 func (a *apiserver) storeOf(key string) *etcdtest.Server {
-	if a.main {
+	switch {
+	case a.apart != nil && strings.HasPrefix(key, "/registry/secrets/"):
+		return a.apart
+	case a.main:
 		return a.w.etcd
 	}
 	return a.w.storeOf(key)
+}
+
+// writes has it store an object.
+func (a *apiserver) writes(key string) error {
+	sealed, err := a.transformer(key).TransformToStorage(context.Background(), []byte(`{"metadata":{}}`), value.DefaultContext(key))
+	if err == nil {
+		a.storeOf(key).Store(key, sealed)
+	}
+	return err
 }
 
 func (a *apiserver) read(r *pb.RangeRequest) []*mvccpb.KeyValue {

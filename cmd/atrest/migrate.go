@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/config"
@@ -151,15 +151,7 @@ func (m *migrateCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	through, err := m.through()
-	if err != nil {
-		return err
-	}
-	cluster, err := migrate.NewCluster(through, clock.RealClock{})
-	if err != nil {
-		return err
-	}
-	apiservers, apis, err := m.all(through, cluster)
+	apiservers, apis, cluster, err := m.all(ctx)
 	if err != nil {
 		return err
 	}
@@ -208,6 +200,7 @@ func (m *migrateCommand) do(ctx context.Context, run *reencrypt.Migration) error
 	if err != nil {
 		return err
 	}
+	m.warnOfGuesses(guesses(run.Config, found.Report))
 	if found.DryRun = m.dryRun; m.dryRun {
 		return m.concludePlan(found)
 	}
@@ -241,32 +234,41 @@ func (m *migrateCommand) explained(err error) error {
 func (m *migrateCommand) parsedResources() []schema.GroupResource {
 	var all []schema.GroupResource
 	for _, name := range m.resources {
-		all = append(all, schema.ParseGroupResource(name))
+		if r := schema.ParseGroupResource(name); !slices.Contains(all, r) {
+			all = append(all, r)
+		}
 	}
 	return all
 }
 
-// through is the apiserver that objects are rewritten through.
-func (m *migrateCommand) through() (*rest.Config, error) {
-	if m.cluster.context == "" && len(m.fleet.apiservers) > 0 {
-		return m.cluster.config(m.fleet.apiservers[0])
-	}
-	return m.cluster.config("")
-}
-
-// all are the apiservers that have to agree: those that are named, else that one.
-func (m *migrateCommand) all(through *rest.Config, cluster *migrate.Cluster) (*fleet.Fleet, map[string]proof.API, error) {
+// all are the apiservers that have to agree: those that are named, else the one that
+// objects are rewritten through.
+func (m *migrateCommand) all(ctx context.Context) (*fleet.Fleet, map[string]proof.API, *migrate.Cluster, error) {
 	if len(m.fleet.apiservers) > 0 {
-		all, err := m.fleet.open(&m.cluster, fleet.AskingPlugins())
-		if err != nil {
-			return nil, nil, err
+		if err := m.fleet.find(ctx, &m.cluster); err != nil {
+			return nil, nil, nil, err
 		}
-		apis, err := m.fleet.each(&m.cluster)
-		return all, apis, err
+	} else {
+		config, err := m.cluster.config("")
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		m.fleet.members = []fleet.Member{{Name: cmp.Or(m.cluster.context, config.Host), Config: config}}
 	}
-	name := cmp.Or(m.cluster.context, through.Host)
-	all, err := m.fleet.of([]fleet.Member{{Name: name, Config: through}}, fleet.AskingPlugins())
-	return all, map[string]proof.API{name: cluster}, err
+	all, err := m.fleet.of(m.fleet.members, fleet.AskingPlugins(), fleet.SeparateServers(m.fleet.separate...))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	apis, err := m.fleet.each()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	through, err := m.fleet.through(&m.cluster)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	cluster, err := migrate.NewCluster(through.Config, clock.RealClock{})
+	return all, apis, cluster, err
 }
 
 // watcher tells on standard error how a migration goes.

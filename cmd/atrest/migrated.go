@@ -86,7 +86,9 @@ func (m *migrateCommand) nothing(what string, f *reencrypt.Result) error {
 	}
 	under := ""
 	for _, provider := range slices.Sorted(maps.Keys(f.KeyIDs)) {
-		under += fmt.Sprintf(", under %s %s", printable(provider), f.KeyIDs[provider])
+		if f.Has(provider) {
+			under += fmt.Sprintf(", under %s %s", printable(provider), f.KeyIDs[provider])
+		}
 	}
 	_, err := fmt.Fprintf(m.out, "%s: %s is stored as %s says%s, as of revision %d\n", what, all, f.File, under, f.Revision)
 	return err

@@ -19,8 +19,12 @@ func printWalked(w io.Writer, from string, r *audit.Report) {
 		fmt.Fprintf(w, "  %s, revision %d: %s\n", printable(part.Place), part.Revision, counted(int(part.Objects), "key"))
 	}
 	for _, e := range r.Elsewhere {
-		if e.Encrypted > 0 {
-			fmt.Fprintf(w, "  below %s: %s encrypted, of %s\n", printable(e.Prefix), counted(int(e.Encrypted), "object"), counted(int(e.Keys), "key"))
+		plain := ""
+		if e.Plaintext > 0 {
+			plain = fmt.Sprintf(", %d in plaintext", e.Plaintext)
+		}
+		if e.Encrypted+e.Plaintext > 0 {
+			fmt.Fprintf(w, "  below %s: %s encrypted%s, of %s\n", printable(e.Prefix), counted(int(e.Encrypted), "object"), plain, counted(int(e.Keys), "key"))
 		}
 	}
 	fmt.Fprintln(w)
@@ -77,6 +81,8 @@ func opened(c audit.Count) string {
 	switch {
 	case c.Kind == audit.Unknown || c.Kind == audit.Undecodable:
 		return "none"
+	case c.NotTried > 0:
+		return "not tried"
 	case c.NotOpened == 0:
 		return "all"
 	}

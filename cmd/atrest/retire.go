@@ -42,21 +42,22 @@ It may not go for as long as one of these is so:
   - an object in a backup is, named by --snapshot as often as there are backups
   - an apiserver writes with it, or its plugin names that key_id, or it has that
     provider in its configuration
-  - an apiserver does not answer, because nobody knows then, or a plugin of one
-    named no key_id yet; one exists that is not named; one stores somewhere else,
-    or was started anew meanwhile
+  - an apiserver does not answer, because nobody knows then, or tells by its metrics
+    alone and is not ready; a plugin of one named no key_id yet; one exists that is
+    not named; one stores somewhere else, or was started anew meanwhile
   - an object that the API lists is not in that etcd
   - an object does not tell which key it needs: it begins with k8s:enc: and cannot
     be read, or for a key_id it is stored with KMS v1, which stores none
 
 A key_id is named as it is, or by its hash as in kube-apiserver's metrics,
 sha256:... What is both a provider and a key_id needs --provider or --key-id, and
-so does what nothing knows now.
+so does what nothing knows now. What is known as the other of the two is refused.
 
 All apiservers are asked before etcd is walked, and again after, at
-/debug/encryption or, where that is not found, by /metrics and /readyz. A
-kube-apiserver that is not of this project tells of a provider for three minutes
-after it is gone from its configuration, and nothing at all of KMS v1.
+/debug/encryption or, where that is not found, by /metrics and /readyz. Which there
+are is asked at both times too. A kube-apiserver that is not of this project tells
+of a provider for three minutes after it is gone from its configuration, and nothing
+at all of KMS v1.
 
 The whole keyspace of every etcd is walked, as another apiserver may keep objects
 below another --prefix, or in an etcd of their own, which
@@ -71,8 +72,9 @@ that is served, of which one object each is looked for.
 Exit codes:
   0  yes: nothing that was looked at needs it. Other backups count too
   1  no: every reason is listed
-  2  no answer: wrong flags, nothing knows the name, the kubeconfig, etcd or a
-     snapshot cannot be read, or nothing at all is stored below --prefix`
+  2  no answer: wrong flags, nothing knows the name, or knows it as the other kind,
+     the kubeconfig, etcd or a snapshot cannot be read, or nothing at all is stored
+     below --prefix`
 
 func newRetire(s streams) *cobra.Command {
 	r := &retireCommand{streams: s}
@@ -87,7 +89,7 @@ func newRetire(s streams) *cobra.Command {
 		RunE: func(command *cobra.Command, args []string) error { return r.run(command.Context(), args[0]) },
 	}
 	flags := command.Flags()
-	flags.StringVar(&r.cluster.kubeconfig, "kubeconfig", "", "file with the contexts of --apiservers (default $KUBECONFIG, else ~/.kube/config)")
+	r.cluster.add(flags)
 	r.fleet.add(flags)
 	r.source.addEtcd(flags, "key")
 	r.walk.add(flags)
@@ -106,7 +108,7 @@ func (r *retireCommand) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	apiservers, err := r.fleet.open(&r.cluster, fleet.AskingPlugins())
+	apiservers, err := r.fleet.open(ctx, &r.cluster, fleet.AskingPlugins())
 	if err != nil {
 		return err
 	}
@@ -159,7 +161,7 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 		return retire.Evidence{}, err
 	}
 	r.fleet.warnOfNobody(ctx, r.streams, apiservers, cluster)
-	apis, err := r.fleet.each(&r.cluster)
+	apis, err := r.fleet.each()
 	if err != nil {
 		return retire.Evidence{}, err
 	}
@@ -187,13 +189,13 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 	return found, nil
 }
 
-// through is the first apiserver, which tells what there is.
+// through is the apiserver that tells what there is.
 func (r *retireCommand) through() (*migrate.Cluster, error) {
-	to, err := r.cluster.config(r.fleet.apiservers[0])
+	to, err := r.fleet.through(&r.cluster)
 	if err != nil {
 		return nil, err
 	}
-	return migrate.NewCluster(to, clock.RealClock{})
+	return migrate.NewCluster(to.Config, clock.RealClock{})
 }
 
 func (r *retireCommand) countSnapshot(ctx context.Context, path string, o audit.Options) (retire.Stock, error) {

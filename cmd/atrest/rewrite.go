@@ -57,8 +57,14 @@ func rewriting(to io.Writer, resource string) (show func(migrate.Progress), end 
 	var last migrate.Progress
 	var drawn time.Duration
 	show = func(p migrate.Progress) {
+		began := p.Waiting != "" && last.Waiting == ""
 		last = p
+		if began && terminal {
+			fmt.Fprint(to, "\r\x1b[K")
+		}
 		switch {
+		case began:
+			fmt.Fprintf(to, "%s: waiting for the apiserver %s\n", resource, printable(p.Waiting))
 		case terminal:
 			fmt.Fprint(to, "\r\x1b[K"+resource+" "+rewritingBar(p))
 		case p.Elapsed-drawn >= lineEvery:
@@ -85,7 +91,10 @@ func rewritingBar(p migrate.Progress) string {
 // rewritingText tells how far it is, how fast, and for how long it goes on.
 func rewritingText(p migrate.Progress) string {
 	left := "time left not known"
-	if p.Left >= 0 {
+	switch {
+	case p.Waiting != "":
+		left = "waiting for the apiserver"
+	case p.Left >= 0:
 		left = p.Left.Round(time.Second).String() + " left"
 	}
 	return fmt.Sprintf("%d of %d objects, %d rewritten, %.0f/s, %s", p.Counts.Seen, max(p.Total, p.Counts.Seen), p.Counts.Rewritten, p.PerSecond, left)

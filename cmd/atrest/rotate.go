@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,8 +43,8 @@ Nothing is lost if this ends at any point, by Ctrl-C or kill -9 or with the
 machine: the same command goes on. It keeps its state in the folder --state, and
 beside it the configuration files as they were.
 
-The apiservers are contexts of a kubeconfig, one for each apiserver there is and
-with its own address. One that the cluster knows of, by its Lease or as an endpoint
+The apiservers are contexts of a kubeconfig, or addresses, one for each apiserver
+there is and past any load balancer; or all, by the Service kubernetes. One that the cluster knows of, by its Lease or as an endpoint
 of the Service kubernetes, and that is not named is in the way of everything, unless
 --without-apiservers excuses it. Objects are rewritten through --context, which may
 be a load balancer, and is the first of --apiservers if it is not given.
@@ -129,7 +128,7 @@ func (r *rotate) add(flags *pflag.FlagSet) {
 	r.how.add(flags)
 	flags.Lookup("state").Usage = "folder that the rotation keeps its state in; the same one goes on with it"
 	r.output.addFlag(flags)
-	flags.StringVar(&r.config, "config", "", "encryption configuration of the apiservers; "+rollout.Placeholder+" in it stands for the name of each")
+	flags.StringVar(&r.config, "config", "", "encryption configuration of the apiservers: a path here, or ssh://[USER@]HOST[:PORT]/PATH; "+rollout.Placeholder+" in it stands for the name of each, or the host of an address")
 	flags.StringVar(&r.hook, "config-hook", "", "program that reaches the configurations instead: PROGRAM read NAME prints one, PROGRAM write NAME takes one from standard input")
 	flags.BoolVar(&r.plan, "plan", false, "print the steps, how far they are and what is waited for, show that it can begin or go on, and do nothing else")
 	flags.DurationVar(&r.hold, "hold", time.Duration(rotation.DefaultHold), "for how long all apiservers have to agree before anything is rewritten")
@@ -137,7 +136,7 @@ func (r *rotate) add(flags *pflag.FlagSet) {
 	flags.DurationVar(&r.retry, "retry-after", time.Duration(rotation.DefaultRetryAfter), "how long after a failed or incomplete rewriting the next one begins")
 	flags.DurationVar(&r.interval, "interval", 5*time.Second, "time between two looks at the apiservers")
 	flags.DurationVar(&r.timeout, "timeout", 0, "give up after this time; 0 is never")
-	flags.DurationVar(&r.hookTimeout, "hook-timeout", rollout.DefaultHookTimeout, "how long one call of the program of --config-hook may take")
+	flags.DurationVar(&r.hookTimeout, "hook-timeout", rollout.DefaultHookTimeout, "how long one call of the program of --config-hook, or of ssh, may take")
 	flags.BoolVar(&r.checked, "plugin-checked", false, checkedUsage)
 	flags.StringSliceVar(&r.replaced, "replace-apiserver", nil, "OLD=NEW: NEW of --apiservers came instead of OLD since the rotation began; OLD= is gone, =NEW was added; repeatable, or by commas")
 }
@@ -157,15 +156,8 @@ func (r *rotate) check() error {
 	case r.hold < 0, r.maxAge <= 0, r.retry <= 0, r.interval <= 0, r.timeout < 0:
 		return usagef("flags --hold, --max-age, --retry-after, --interval and --timeout: the first and the last may be 0, none may be negative")
 	}
-	return errors.Join(r.how.check(), r.output.check())
-}
-
-// files are the configuration files as the flags say.
-func (r *rotate) files() rollout.Files {
-	if r.hook != "" {
-		return rollout.HookedFiles{Program: r.hook, Err: r.err, Timeout: r.hookTimeout}
-	}
-	return rollout.LocalFiles{Path: r.config}
+	_, err := r.files()
+	return errors.Join(err, r.how.check(), r.output.check())
 }
 
 // fill puts what the flags say into a plan. Of one that is under way they change
@@ -192,7 +184,7 @@ func (r *rotate) run(ctx context.Context, kind kindOf) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, r.timeout, fmt.Errorf("%s are over", r.timeout))
 		defer cancel()
 	}
-	apiservers, err := r.fleet.open(&r.cluster, fleet.AskingPlugins())
+	apiservers, err := r.fleet.open(ctx, &r.cluster, fleet.AskingPlugins())
 	if err != nil {
 		return err
 	}
@@ -270,24 +262,27 @@ func (r *rotate) rotation(from source, folder *rollout.Folder) (*rollout.Rotatio
 	if err != nil {
 		return nil, nil, err
 	}
-	context := cmp.Or(r.cluster.context, r.fleet.apiservers[0])
-	to, err := r.cluster.config(context)
+	to, err := r.fleet.through(&r.cluster)
 	if err != nil {
 		return nil, nil, err
 	}
-	through, err := r.fleet.of([]fleet.Member{{Name: context, Config: to}})
+	through, err := r.fleet.of([]fleet.Member{to})
 	if err != nil {
 		return nil, nil, err
 	}
-	cluster, err := migrate.NewCluster(to, clock.RealClock{})
+	cluster, err := migrate.NewCluster(to.Config, clock.RealClock{})
 	if err != nil {
 		return nil, nil, err
 	}
-	apis, err := r.fleet.each(&r.cluster)
+	apis, err := r.fleet.each()
 	if err != nil {
 		return nil, nil, err
 	}
-	return &rollout.Rotation{Apiservers: r.fleet.apiservers, Files: r.files(), Cluster: cluster, Through: through, APIs: apis, Folder: folder,
+	files, err := r.files()
+	if err != nil {
+		return nil, nil, err
+	}
+	return &rollout.Rotation{Apiservers: r.fleet.apiservers, Files: files, Cluster: cluster, Through: through, APIs: apis, Folder: folder,
 			Times: r.fill, Checked: r.checked, Without: r.fleet.without, Replaced: replaced}, &reencrypt.Store{
 			From: from, Walk: audit.Run, // a bar would be drawn over what is told
 			Audit:   audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list},

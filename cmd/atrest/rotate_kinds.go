@@ -83,7 +83,7 @@ func (r *twoPlugins) checkNames() error {
 func (r *twoPlugins) changes(apiserver string) []edit.Replacement {
 	var all []edit.Replacement
 	for i := range r.from {
-		endpoint := strings.ReplaceAll(r.endpoints[i], rollout.Placeholder, apiserver)
+		endpoint := rollout.Fill(r.endpoints[i], apiserver)
 		all = append(all, edit.Replacement{Old: r.from[i], New: edit.Provider{Name: r.to[i], Endpoint: endpoint, Timeout: r.pluginTimeout}})
 	}
 	return all

@@ -156,7 +156,7 @@ func (t *teller) Rewriting(resource string, p migrate.Progress) {
 	defer t.mu.Unlock()
 	if now := time.Now(); now.Sub(t.told[resource]) >= tellEvery {
 		t.told[resource] = now
-		t.line("  %s: %s", resource, rewritingText(p))
+		t.line("  %s: %s", resource, strings.TrimSpace(rewritingText(p)+" "+p.Waiting))
 	}
 }
 

@@ -73,7 +73,7 @@ func (m *move) target() (target, error) {
 	if t.Kind.IsKMS() {
 		t.Plugins = func(apiserver string) (all []edit.Provider) {
 			for i, name := range names {
-				endpoint := strings.ReplaceAll(m.endpoints[i], rollout.Placeholder, apiserver)
+				endpoint := rollout.Fill(m.endpoints[i], apiserver)
 				all = append(all, edit.Provider{Name: name, Endpoint: endpoint, Timeout: m.pluginTimeout, V1: t.Kind == config.KMSv1})
 			}
 			return all

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -61,4 +62,65 @@ func (s streams) something(ctx context.Context, from audit.Source, report *audit
 		return err
 	}
 	return fmt.Errorf("nothing is stored below %s, so nothing was looked at: is the resource spelled right, and stored there?", report.Prefix)
+}
+
+// encrypts is whether a configuration has objects of a resource stored encrypted.
+func encrypts(c *config.Configuration) func(schema.GroupResource) bool {
+	return func(r schema.GroupResource) bool { return audit.WrittenWith(c, r, nil).Kind != audit.Plaintext }
+}
+
+// held is an error if an etcd that is named for a resource which c encrypts has none of it
+// where the walk was: then it may be another one. only is the resource that was walked, if
+// it was one alone.
+func (s *sourceFlags) held(layout audit.Layout, c *config.Configuration, report *audit.Report, only string) error {
+	servers, err := s.holders(layout)
+	if err != nil {
+		return err
+	}
+	for _, r := range slices.SortedFunc(maps.Keys(servers), func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) }) {
+		if encrypts(c)(r) && (only == "" || schema.ParseGroupResource(only) == r) && !stores(report, r.String()) {
+			return fmt.Errorf("flag --etcd-servers-overrides: etcd at %s has no %s, so none were looked at: is it the one that the apiservers have for them? "+
+				"If there are none, leave it out", servers[r], r)
+		}
+	}
+	return nil
+}
+
+// stores reports whether there are objects of a resource where apiservers look for them.
+func stores(report *audit.Report, resource string) bool {
+	return slices.ContainsFunc(report.Resources, func(r audit.Resource) bool {
+		return r.Name == resource && slices.ContainsFunc(r.Forms, func(f audit.Count) bool { return !f.Astray })
+	})
+}
+
+// concerned is an error if nothing is stored of what c names, which then proves nothing
+// about c.
+func concerned(c *config.Configuration, report *audit.Report) error {
+	if slices.ContainsFunc(report.Resources, func(r audit.Resource) bool { return c.For(schema.ParseGroupResource(r.Name)) != nil }) {
+		return nil
+	}
+	var names []string
+	for _, rule := range c.Rules() {
+		names = append(names, rule.Name())
+	}
+	return fmt.Errorf("nothing is stored below %s of what the configuration names, %s: is this the etcd of the apiservers, and their --etcd-prefix --prefix?", report.Prefix, strings.Join(names, ", "))
+}
+
+// guesses are the resources whose group the etcd key does not tell and that may be what c
+// names: by a wildcard for a group, or a resource of which nothing else was found.
+func guesses(c *config.Configuration, report *audit.Report) []string {
+	unfound := slices.ContainsFunc(c.Rules(), func(rule config.Rule) bool {
+		return rule.Resource.Group != "*" && (rule.Resource.Resource == "*" || !stores(report, rule.Resource.String()))
+	})
+	if !unfound {
+		return nil
+	}
+	return report.Guessed
+}
+
+// warnOfGuesses says what to do about resources whose group the etcd key does not tell.
+func (s streams) warnOfGuesses(names []string) {
+	for _, name := range names {
+		s.warn("%q is no resource of Kubernetes', so its group is not known: say it with --map %s=%s.GROUP", name, name, name)
+	}
 }

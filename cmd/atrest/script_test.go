@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,17 +39,24 @@ func TestMain(m *testing.M) {
 }
 
 // until PATTERN COMMAND... is a command that is interrupted as soon as a line that it
-// writes, to stdout or stderr, matches. Its exit code is the command's.
+// writes, to stdout or stderr, matches. Its exit code is the command's, or 99 if none did.
 func until() {
 	is := regexp.MustCompile(os.Args[1])
 	command := exec.Command(os.Args[2], os.Args[3:]...)
-	interrupt := sync.OnceFunc(func() { _ = command.Process.Signal(os.Interrupt) }) // unless it has ended by itself
+	var seen atomic.Bool
+	interrupt := sync.OnceFunc(func() {
+		seen.Store(true)
+		_ = command.Process.Signal(os.Interrupt) // unless it has ended by itself
+	})
 	command.Stdout = &matching{to: os.Stdout, is: is, found: interrupt}
 	command.Stderr = &matching{to: os.Stderr, is: is, found: interrupt}
 	if err := command.Start(); err != nil {
 		log.Fatal(err)
 	}
 	_ = command.Wait() // the code says it
+	if !seen.Load() {
+		os.Exit(99)
+	}
 	os.Exit(command.ProcessState.ExitCode())
 }
 
@@ -109,6 +117,8 @@ type world struct {
 
 	mu     sync.Mutex
 	listed map[string]bool // the IDs of the apiservers that have a Lease
+	// endpoints are those of the Service kubernetes, as EndpointSlices.
+	endpoints []any
 }
 
 const worldKey = "world"
@@ -207,6 +217,18 @@ func etcdCommand(ts *testscript.TestScript, _ bool, args []string) {
 				return nil
 			}
 			return rpctypes.ErrGRPCPermissionDenied
+		})
+	case "leaves": // NAME KEY: when the objects are being read, the apiserver writes KEY and shuts down in good order
+		var once sync.Once
+		w.etcd.Before(func(r *pb.RangeRequest) error {
+			if !r.Serializable && r.Revision > 0 {
+				once.Do(func() {
+					a := w.apis[args[1]]
+					require.NoError(w.t, a.writes(args[2]))
+					w.list(a.id, false) // kube-apiserver v1.36 deletes its Lease then
+				})
+			}
+			return nil
 		})
 	case "users": // NAME PASSWORD: who calls has to be that user
 		w.etcd.OnlyFor(args[1], args[2])

@@ -83,7 +83,7 @@ func newStatus(s streams) *cobra.Command {
 	}
 	flags := command.Flags()
 	c.flags = flags
-	flags.StringVar(&c.cluster.kubeconfig, "kubeconfig", "", "file with the contexts of --apiservers (default $KUBECONFIG, else ~/.kube/config)")
+	c.cluster.add(flags)
 	c.fleet.addAsked(flags)
 	c.source.addSwitch(flags)
 	c.source.addEtcd(flags, "key")
@@ -122,7 +122,7 @@ func (c *statusCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	apiservers, err := c.fleet.open(&c.cluster, fleet.AskingPlugins())
+	apiservers, err := c.fleet.open(ctx, &c.cluster, fleet.AskingPlugins())
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,9 @@ func with(t *testing.T, path, name string, value []byte) {
 func exchanged(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	require.NoError(t, CanExchange(path, ""))
-	require.NoError(t, Exchange(path, []byte("new"), ""))
+	was, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, Exchange(path, was, []byte("new"), ""))
 	all, err := attributesOf(path)
 	require.NoError(t, err)
 	return all

@@ -16,7 +16,7 @@ import (
 // says why a file cannot be exchanged.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("EXCHANGED"); path != "" {
-		fmt.Print(CanExchange(path, "do otherwise"), "\n", Exchange(path, []byte("new"), "do otherwise"))
+		fmt.Print(CanExchange(path, "do otherwise"), "\n", Exchange(path, nil, []byte("new"), "do otherwise"))
 		os.Exit(0)
 	}
 	if folder := os.Getenv("KILLED_IN"); folder != "" {
@@ -42,7 +42,7 @@ func leftovers(t *testing.T, folder string) []string {
 
 func TestWhatAKilledProcessLeftIsRemovedByTheNext(t *testing.T) {
 	for name, next := range map[string]func(path string) error{
-		"exchange": func(path string) error { return Exchange(path, []byte("new"), "") },
+		"exchange": func(path string) error { return Exchange(path, []byte("old"), []byte("new"), "") },
 		"question": func(path string) error { return CanExchange(path, "") },
 		"write":    func(path string) error { return Write(path, []byte("new")) },
 	} {

@@ -7,8 +7,10 @@
 package wholefile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 )
@@ -51,8 +53,8 @@ func Create(path string, content []byte) error {
 // its mode, its access control list and every other extended attribute, a label
 // of SELinux among them. A symbolic link stays, and what it leads to is
 // exchanged. Where [CanExchange] has an error, Exchange has it too, and nothing
-// is written.
-func Exchange(path string, content []byte, otherwise string) error {
+// is written; so it is with [ErrChanged] if the content is not what it was.
+func Exchange(path string, was, content []byte, otherwise string) error {
 	real, next, err := twin(path, otherwise)
 	if err != nil {
 		return err
@@ -61,10 +63,30 @@ func Exchange(path string, content []byte, otherwise string) error {
 	if err := fill(next, content); err != nil {
 		return err
 	}
+	if err := unchanged(real, was); err != nil {
+		return err
+	}
 	if err := os.Rename(next.Name(), real); err != nil {
 		return fmt.Errorf("%w: %s cannot be exchanged: %s", err, real, otherwise)
 	}
 	return settle(filepath.Dir(real))
+}
+
+// ErrChanged says that somebody gave a file another content in the meantime.
+var ErrChanged = errors.New("somebody changed the file in the meantime, and it stays as it is")
+
+// unchanged is an error if the content of a file is not what it was.
+func unchanged(path string, was []byte) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	is, err := io.ReadAll(io.LimitReader(file, int64(len(was))+1))
+	if err == nil && !bytes.Equal(is, was) {
+		err = fmt.Errorf("%s: %w", path, ErrChanged)
+	}
+	return err
 }
 
 // CanExchange tells why [Exchange] would not exchange the file, and what else to

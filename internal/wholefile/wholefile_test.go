@@ -23,20 +23,34 @@ func TestAWrittenFileIsItsOwnersAlone(t *testing.T) {
 func TestAnExchangedFileKeepsItsMode(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "encryption.yaml")
-	require.ErrorIs(t, Exchange(path, []byte("new"), "do otherwise"), os.ErrNotExist)
+	require.ErrorIs(t, Exchange(path, []byte("old"), []byte("new"), "do otherwise"), os.ErrNotExist)
 	requireAlone(t, folder)
 	require.NoError(t, os.WriteFile(path, []byte("old"), 0o640))
 	require.NoError(t, os.Chmod(path, 0o640))
-	require.NoError(t, Exchange(path, []byte("new"), "do otherwise"))
+	require.NoError(t, Exchange(path, []byte("old"), []byte("new"), "do otherwise"))
 	requireFile(t, path, "new", 0o640)
 	requireAlone(t, folder)
+}
+
+// Somebody may save an edit while the new file is made.
+func TestWhatWasChangedMeanwhileIsNotExchanged(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "encryption.yaml")
+	for _, edit := range []string{"old, edited", "ol", "", "wld"} {
+		require.NoError(t, os.WriteFile(path, []byte(edit), 0o600))
+		err := Exchange(path, []byte("old"), []byte("new"), "")
+		require.ErrorIs(t, err, ErrChanged)
+		require.EqualError(t, err, path+": somebody changed the file in the meantime, and it stays as it is")
+		requireFile(t, path, edit, 0o600)
+		requireAlone(t, folder)
+	}
 }
 
 func TestWhatIsNoFileCannotBeExchanged(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "folder")
 	require.NoError(t, os.Mkdir(path, 0o700))
-	require.ErrorContains(t, Exchange(path, nil, "do otherwise"), path+" is no regular file: name one, or do otherwise")
+	require.ErrorContains(t, Exchange(path, nil, nil, "do otherwise"), path+" is no regular file: name one, or do otherwise")
 	requireAlone(t, folder)
 	require.Error(t, Write(path, nil))
 	requireAlone(t, folder)
@@ -50,7 +64,7 @@ func refused(t *testing.T, path, why string) {
 	was, err := os.Stat(path)
 	require.NoError(t, err)
 	require.ErrorContains(t, CanExchange(path, "do otherwise"), why)
-	err = Exchange(path, []byte("new"), "do otherwise")
+	err = Exchange(path, []byte("old"), []byte("new"), "do otherwise")
 	require.ErrorContains(t, err, why)
 	require.ErrorContains(t, err, "or do otherwise")
 	requireFile(t, path, string(before), was.Mode().Perm())
@@ -97,7 +111,7 @@ func TestWhatALinkLeadsToIsExchanged(t *testing.T) {
 	real, link := filepath.Join(t.TempDir(), "real.yaml"), filepath.Join(t.TempDir(), "link.yaml")
 	require.NoError(t, os.WriteFile(real, []byte("old"), 0o600))
 	require.NoError(t, os.Symlink(real, link))
-	require.NoError(t, Exchange(link, []byte("new"), ""))
+	require.NoError(t, Exchange(link, []byte("old"), []byte("new"), ""))
 	requireFile(t, real, "new", 0o600)
 	is, err := os.Lstat(link)
 	require.NoError(t, err)
@@ -132,7 +146,7 @@ func TestWhereNothingCanBeMadeTheOldFileStays(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
 	require.NoError(t, os.Chmod(folder, 0o500))
 	t.Cleanup(func() { _ = os.Chmod(folder, 0o700) })
-	require.ErrorContains(t, Exchange(path, []byte("new"), "do otherwise"), "a new file has to be made beside the old one: allow it, or do otherwise")
+	require.ErrorContains(t, Exchange(path, []byte("old"), []byte("new"), "do otherwise"), "a new file has to be made beside the old one: allow it, or do otherwise")
 	require.Error(t, Write(path, []byte("new")))
 	requireFile(t, path, "old", 0o600)
 }
@@ -148,13 +162,14 @@ func TestNothingStaysOpen(t *testing.T) {
 	}
 	folder := t.TempDir()
 	path := filepath.Join(folder, "encryption.yaml")
-	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("new"), 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(folder, "mounted"), 0o700))
 	before := open()
 	for range 10 {
-		require.NoError(t, Exchange(path, []byte("new"), ""))
+		require.NoError(t, Exchange(path, []byte("new"), []byte("new"), ""))
+		require.Error(t, Exchange(path, []byte("old"), []byte("new"), ""))
 		require.NoError(t, Write(path, []byte("new")))
-		require.Error(t, Exchange(filepath.Join(folder, "mounted"), nil, ""))
+		require.Error(t, Exchange(filepath.Join(folder, "mounted"), nil, nil, ""))
 		require.Error(t, Write(filepath.Join(folder, "mounted"), nil))
 		require.NoError(t, CanExchange(path, ""))
 	}

@@ -37,6 +37,8 @@ type Finding struct {
 	// Form is how the objects are stored, and Objects how many they are.
 	Form
 	Objects int64 `json:"objects"`
+	// Astray is as in [Count]: the apiservers cannot rewrite it.
+	Astray bool `json:"astray,omitempty"`
 	// Message says what it means and what to do, in one line.
 	Message string `json:"message"`
 	// Keys are the first etcd keys.
@@ -180,6 +182,9 @@ func (e expectation) judge(f Form) FindingKind {
 func (e expectation) findings(c Count) []Finding {
 	kind := e.judge(c.Form)
 	message := e.remedy(kind, c.Form)
+	if c.Astray {
+		message = DeleteAstray
+	}
 	switch kind {
 	case Broken, Unreadable:
 		return []Finding{e.finding(kind, c, message)}
@@ -204,6 +209,9 @@ func (e expectation) isCurrent(f Form) bool {
 
 // nothingReads is the remedy for what is Broken.
 const nothingReads = "nothing reads it: restore it from a backup, or delete it from etcd"
+
+// DeleteAstray is the remedy for what is [Count].Astray: nothing reads or rewrites it.
+const DeleteAstray = "no apiserver looks for it in that etcd: see that the one they look in has what is needed of it, and delete it there with etcdctl del"
 
 // remedy is what a finding says of a form.
 func (e expectation) remedy(kind FindingKind, f Form) string {
@@ -239,5 +247,5 @@ func (e expectation) broken(c Count) (Finding, bool) {
 }
 
 func (e expectation) finding(kind FindingKind, c Count, message string) Finding {
-	return Finding{Kind: kind, Resource: e.resource, Form: c.Form, Objects: c.Objects, Message: message, Keys: c.Keys}
+	return Finding{Kind: kind, Resource: e.resource, Form: c.Form, Objects: c.Objects, Astray: c.Astray, Message: message, Keys: c.Keys}
 }

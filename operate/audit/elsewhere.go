@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/kube-atrest/atrest/internal/stored"
 )
 
 // Elsewhere is what a walk of the whole keyspace saw outside the layout's prefix.
@@ -16,9 +14,11 @@ type Elsewhere struct {
 	// what was not told apart.
 	Prefix string `json:"prefix"`
 	// Keys is how many there are, and Encrypted how many of them hold a value that
-	// an apiserver encrypted. Those are counted with the objects of the report.
+	// an apiserver encrypted. Those are counted with the objects of the report, and so
+	// is Plaintext: see [Options.Encrypts].
 	Keys      int64 `json:"keys"`
 	Encrypted int64 `json:"encrypted"`
+	Plaintext int64 `json:"plaintext,omitempty"`
 }
 
 // maxElsewhere is how many prefixes are told apart.
@@ -27,20 +27,21 @@ const maxElsewhere = 64
 // outside counts keys by the first part of their paths.
 type outside map[string]*Elsewhere
 
-func (o outside) add(object Object) (encrypted bool) {
-	prefix := shown(firstPart(object.Key))
+func (o outside) add(key string, encrypted, plaintext bool) {
+	prefix := shown(firstPart(key))
 	if o[prefix] == nil && len(o) >= maxElsewhere {
 		prefix = Rest
 	}
 	if o[prefix] == nil {
 		o[prefix] = &Elsewhere{Prefix: prefix}
 	}
-	encrypted = stored.IsEncrypted(object.Value)
 	o[prefix].Keys++
 	if encrypted {
 		o[prefix].Encrypted++
 	}
-	return encrypted
+	if plaintext {
+		o[prefix].Plaintext++
+	}
 }
 
 // sorted are those with most encrypted values first.

@@ -80,11 +80,13 @@ func (o *Opener) once(ctx context.Context, scope string, r schema.GroupResource,
 	return plaintext, err
 }
 
-// OpenLocal is Open without any plugin: what is stored with KMS is not tried, and
-// taken for opened.
+// ErrNotTried says that nobody tried to open an object.
+var ErrNotTried = errors.New("not tried")
+
+// OpenLocal is Open without any plugin: what is stored with KMS is [ErrNotTried].
 func (o *Opener) OpenLocal(ctx context.Context, r schema.GroupResource, object Object) error {
 	if i := Inspect(object.Value, nil); len(i.WrappedDEK) > 0 {
-		return nil
+		return ErrNotTried
 	}
 	_, err := o.Plaintext(ctx, r, object)
 	return err

@@ -149,7 +149,7 @@ func TestOpenLocalAsksNoPlugin(t *testing.T) {
 	object := under(t, c, 1)[0]
 	before := plugin.Calls()
 	o := opener(t, c)
-	require.NoError(t, o.OpenLocal(t.Context(), secrets, object))
+	require.ErrorIs(t, o.OpenLocal(t.Context(), secrets, object), audit.ErrNotTried)
 	require.Equal(t, before, plugin.Calls())
 	require.Error(t, o.OpenLocal(t.Context(), secrets, audit.Object{Key: "/a", Value: []byte("{}")}), "no identity")
 }

@@ -62,8 +62,12 @@ type Count struct {
 	// more if DEKsAtLeast is set: a million in all are told apart.
 	DEKs        int64 `json:"deks,omitempty"`
 	DEKsAtLeast bool  `json:"deksAtLeast,omitempty"`
-	// NotOpened is how many did not open, if they were to be.
+	// NotOpened is how many did not open, if they were to be, and NotTried of how many
+	// nobody tried it.
 	NotOpened int64 `json:"notOpened,omitempty"`
+	NotTried  int64 `json:"notTried,omitempty"`
+	// Astray tells that they are in an etcd where no apiserver looks for them.
+	Astray bool `json:"astray,omitempty"`
 	// Keys are the first etcd keys in their order, cut at 1 KiB, as many as
 	// [Options.MaxListed].
 	Keys []string `json:"keys,omitempty"`
@@ -84,7 +88,7 @@ type Problem struct {
 func (r *Report) NotEmpty() error {
 	below, others := r.Objects-r.beside, []string{}
 	for _, e := range r.Elsewhere {
-		below -= e.Encrypted
+		below -= e.Encrypted + e.Plaintext
 		others = append(others, e.Prefix)
 	}
 	if below > 0 {

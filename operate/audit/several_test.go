@@ -49,13 +49,13 @@ func TestEachResourceIsCountedInEveryEtcd(t *testing.T) {
 	require.EqualValues(t, 7, r.Objects)
 	require.EqualValues(t, 1, r.Cluster)
 	require.Equal(t, []audit.Part{{"main", 1, 7, 3}, {"apart", 2, 7, 4}}, r.Parts)
-	require.Equal(t, []string{
-		"/other/secrets/x",
-		"/registry/secrets/default/a",
-		"/registry/secrets/default/left in main, where no apiserver looks for it",
-	}, resource(t, r, "secrets").Forms[0].Keys)
-	require.Equal(t, []string{"/registry/pods/default/odd in apart, where no apiserver looks for it", "/registry/pods/default/web"},
-		resource(t, r, "pods").Forms[1].Keys)
+	of := resource(t, r, "secrets").Forms
+	require.Equal(t, []string{"/other/secrets/x", "/registry/secrets/default/a"}, of[0].Keys)
+	require.False(t, of[0].Astray)
+	require.Equal(t, []string{"/registry/secrets/default/left in main, where no apiserver looks for it"}, of[1].Keys)
+	require.True(t, of[1].Astray)
+	require.Equal(t, []string{"/registry/pods/default/web"}, resource(t, r, "pods").Forms[1].Keys)
+	require.Equal(t, []string{"/registry/pods/default/odd in apart, where no apiserver looks for it"}, resource(t, r, "pods").Forms[2].Keys)
 	require.Equal(t, []string{"/other/pods/y"}, resource(t, r, "pods").Forms[0].Keys, "whose it is is not known")
 
 	r = run(t, s, audit.Options{Layout: layout, Within: layout.Places(secrets)})

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"maps"
@@ -29,6 +30,7 @@ const (
 type row struct {
 	resource schema.GroupResource
 	form     Form
+	astray   bool
 }
 
 type count struct {
@@ -64,7 +66,7 @@ func newTally(listed int) *tally {
 
 // add counts one object; opening is the error of opening it, if it was tried.
 func (t *tally) add(o Object, r schema.GroupResource, known bool, i Inspection, opening error) {
-	c := t.count(row{r, i.Form})
+	c := t.count(row{r, i.Form, o.Astray != ""})
 	c.Objects++
 	c.Bytes += int64(len(o.Value))
 	c.Keys = listFirst(c.Keys, where(o), t.listed, strings.Compare)
@@ -75,7 +77,10 @@ func (t *tally) add(o Object, r schema.GroupResource, known bool, i Inspection, 
 	if i.Problem != nil {
 		t.list(problemStored, o, r, i, i.Problem)
 	}
-	if opening != nil {
+	switch {
+	case errors.Is(opening, ErrNotTried):
+		c.NotTried++
+	case opening != nil:
 		c.NotOpened++
 		t.list(problemOpening, o, r, i, opening)
 	}
@@ -87,11 +92,11 @@ func (t *tally) count(r row) *count {
 		return c
 	}
 	if len(t.rows) >= MaxRows {
-		r = row{schema.GroupResource{Resource: Rest}, Form{Kind: r.form.Kind}}
+		r = row{schema.GroupResource{Resource: Rest}, Form{Kind: r.form.Kind}, r.astray}
 	}
 	c, ok := t.rows[r]
 	if !ok {
-		c = &count{Count: Count{Form: r.form}, deks: map[uint64]struct{}{}}
+		c = &count{Count: Count{Form: r.form, Astray: r.astray}, deks: map[uint64]struct{}{}}
 		t.rows[r] = c
 	}
 	return c
@@ -160,7 +165,7 @@ func (t *tally) report() *Report {
 func byForm(a, b Count) int {
 	return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Name, b.Name),
 		strings.Compare(a.KeyIDHash, b.KeyIDHash), strings.Compare(string(a.DEKSource), string(b.DEKSource)),
-		strings.Compare(string(a.Begins), string(b.Begins)))
+		strings.Compare(string(a.Begins), string(b.Begins)), strings.Compare(fmt.Sprint(a.Astray), fmt.Sprint(b.Astray)))
 }
 
 // where is the etcd key of an object, and the etcd if that one is not to have it.

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -186,6 +187,7 @@ func within(ctx context.Context, d time.Duration, remedy string) (context.Contex
 // failure says what to do about an error of a connection.
 func (m *member) failure(ctx context.Context, err error) error {
 	var distrust *tls.CertificateVerificationError
+	var otherName x509.HostnameError
 	var cut *url.Error
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
@@ -194,6 +196,8 @@ func (m *member) failure(ctx context.Context, err error) error {
 		l := &late{m.api.Timeout, reachable}
 		errors.As(context.Cause(ctx), &l)
 		return fmt.Errorf("no answer from %s within %s: %s", m.api.Base.Host, l.after, l.remedy)
+	case errors.As(err, &otherName):
+		return fmt.Errorf("%w: give an address that its certificate is for, or say a name that it is for by --tls-server-name", err)
 	case errors.As(err, &distrust):
 		return fmt.Errorf("%w: check the address and the CA in the kubeconfig", err)
 	case errors.As(err, &cut):

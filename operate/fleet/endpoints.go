@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -20,25 +21,50 @@ const (
 	endpointsRights  = "the user needs the verb list for endpointslices (discovery.k8s.io), or get for endpoints, in namespace " + serviceNamespace
 )
 
+// endpoint is where an apiserver is; its port is 0 if that is not told.
+type endpoint struct {
+	host string
+	port int32
+}
+
+// ports are those of some endpoints.
+type ports []struct {
+	Name string `json:"name"`
+	Port int32  `json:"port"`
+}
+
+// of is the port of an apiserver.
+func (p ports) of() int32 {
+	for _, port := range p {
+		if port.Name == "https" || len(p) == 1 {
+			return port.Port
+		}
+	}
+	return 0
+}
+
 // endpointSlices are a list of EndpointSlices.
 type endpointSlices struct {
 	Items []struct {
 		Endpoints []struct {
 			Addresses []string `json:"addresses"`
 		} `json:"endpoints"`
+		Ports ports `json:"ports"`
 	} `json:"items"`
 }
 
-// endpoints are the addresses of the Service of the apiservers, also of those that
-// are not ready. It is an error if there are none.
-func (f *Fleet) endpoints(ctx context.Context) ([]string, error) {
+// endpoints are those of the Service of the apiservers, also of those that are not
+// ready. It is an error if there are none.
+func (f *Fleet) endpoints(ctx context.Context) ([]endpoint, error) {
 	var listed endpointSlices
 	_, failure := f.list(ctx, kubeapi.Request{Method: http.MethodGet, Query: url.Values{"labelSelector": {serviceLabel + "=" + serviceName}},
 		Path: []string{"apis", "discovery.k8s.io", "v1", "namespaces", serviceNamespace, "endpointslices"}}, &listed)
-	var found []string
+	var found []endpoint
 	for _, s := range listed.Items {
 		for _, e := range s.Endpoints {
-			found = append(found, e.Addresses...)
+			for _, address := range e.Addresses {
+				found = append(found, endpoint{normal(address), s.Ports.of()})
+			}
 		}
 	}
 	if len(found) > 0 {
@@ -55,7 +81,7 @@ func (f *Fleet) endpoints(ctx context.Context) ([]string, error) {
 }
 
 // legacyEndpoints are those of a cluster without EndpointSlices.
-func (f *Fleet) legacyEndpoints(ctx context.Context) ([]string, error) {
+func (f *Fleet) legacyEndpoints(ctx context.Context) ([]endpoint, error) {
 	type address struct {
 		IP string `json:"ip"`
 	}
@@ -63,26 +89,23 @@ func (f *Fleet) legacyEndpoints(ctx context.Context) ([]string, error) {
 		Subsets []struct {
 			Ready    []address `json:"addresses"`
 			NotReady []address `json:"notReadyAddresses"`
+			Ports    ports     `json:"ports"`
 		} `json:"subsets"`
 	}
 	_, err := f.list(ctx, kubeapi.Request{Method: http.MethodGet,
 		Path: []string{"api", "v1", "namespaces", serviceNamespace, "endpoints", serviceName}}, &endpoints)
-	var found []string
+	var found []endpoint
 	for _, s := range endpoints.Subsets {
 		for _, a := range slices.Concat(s.Ready, s.NotReady) {
-			found = append(found, a.IP)
+			found = append(found, endpoint{normal(a.IP), s.Ports.of()})
 		}
 	}
 	return found, err
 }
 
-// distinct are addresses, each once and in one form.
-func distinct(addresses []string) []string {
-	all := make([]string, len(addresses))
-	for i, a := range addresses {
-		all[i] = normal(a)
-	}
-	slices.Sort(all)
+// distinct are endpoints, each once.
+func distinct(all []endpoint) []endpoint {
+	slices.SortFunc(all, func(a, b endpoint) int { return cmp.Or(strings.Compare(a.host, b.host), cmp.Compare(a.port, b.port)) })
 	return slices.Compact(all)
 }
 
@@ -95,7 +118,7 @@ func normal(address string) string {
 }
 
 // elsewhere are apiservers at addresses that no member has.
-func (f *Fleet) elsewhere(addresses []string) []Other {
+func (f *Fleet) elsewhere(endpoints []endpoint) []Other {
 	known, why := map[string]bool{}, "it is an endpoint of the Service kubernetes in namespace default, and the address of no apiserver that is named"
 	var behindNames []string
 	for _, m := range f.members {
@@ -109,9 +132,10 @@ func (f *Fleet) elsewhere(addresses []string) []Other {
 		why += "; it may be one of those that are reached by a name of their host: " + strings.Join(behindNames, ", ")
 	}
 	var others []Other
-	for _, a := range addresses {
-		if !known[a] {
-			others = append(others, Other{Name: a, Why: why})
+	for _, e := range endpoints {
+		if !known[e.host] {
+			known[e.host] = true
+			others = append(others, Other{Name: e.host, Why: why})
 		}
 	}
 	return others

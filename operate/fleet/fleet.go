@@ -17,9 +17,13 @@ import (
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
-// Timeout bounds what is asked of one apiserver, unless the timeout of its
+// Timeout bounds what is asked of one apiserver, and WriteTimeout a write through it,
+// for which it asks admission webhooks that may take 10 s each; unless the timeout of its
 // Config is shorter.
-const Timeout = 5 * time.Second
+const (
+	Timeout      = 5 * time.Second
+	WriteTimeout = 30 * time.Second
+)
 
 // Member is an apiserver of a cluster.
 type Member struct {
@@ -52,8 +56,9 @@ type Fleet struct {
 
 // member is a Member with what it takes to ask it.
 type member struct {
-	name string
-	api  *kubeapi.Client
+	name   string
+	api    *kubeapi.Client
+	writes *kubeapi.Client // the same with another timeout
 	// metrics bounds the answer with all its metrics.
 	metrics time.Duration
 	// cannotAsk is that it cannot be told to ask its plugins.
@@ -109,10 +114,12 @@ func newMember(m Member, metrics time.Duration) (*member, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client for apiserver %q: %w: check the kubeconfig", m.Name, err)
 	}
+	writes := *api
+	writes.Timeout = WriteTimeout
 	if m.Config.Timeout > 0 {
-		metrics = min(metrics, m.Config.Timeout)
+		metrics, writes.Timeout = min(metrics, m.Config.Timeout), min(WriteTimeout, m.Config.Timeout)
 	}
-	return &member{name: m.Name, api: api, metrics: metrics}, nil
+	return &member{name: m.Name, api: api, writes: &writes, metrics: metrics}, nil
 }
 
 // Names are those of the members, in their order.

@@ -54,12 +54,12 @@ func (f *Fleet) Others(ctx context.Context) ([]Other, error) {
 		}
 		others = append(others, l.other(nameless(told)))
 	}
-	addresses, err := f.endpoints(ctx)
+	endpoints, err := f.endpoints(ctx)
 	switch {
 	case len(leases) == 0 && err != nil:
 		return nil, fmt.Errorf("which apiservers there are is not known: there is no Lease of one in namespace %s, and %w", leaseNamespace, err)
-	case len(addresses) > owned:
-		others = append(others, f.elsewhere(addresses)...)
+	case len(endpoints) > owned:
+		others = append(others, f.elsewhere(endpoints)...)
 	}
 	slices.SortFunc(others, func(a, b Other) int { return strings.Compare(a.Name, b.Name) })
 	return others, nil

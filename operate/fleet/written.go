@@ -129,11 +129,29 @@ func (m *member) change(ctx context.Context, r kubeapi.Request) (int64, error) {
 // send asks for objects or a change of one, and says what to do when there is no
 // answer.
 func (m *member) send(ctx context.Context, r kubeapi.Request, out any) error {
+	if r.Method == http.MethodPatch || r.Method == http.MethodPost {
+		return m.write(ctx, r, out)
+	}
 	if err := m.api.Ask(ctx, r, out); err != nil {
 		return m.failure(ctx, err)
 	}
 	return nil
 }
+
+// write is send for what changes an object. To remove one is not worth that time, as
+// another apiserver may be quicker.
+func (m *member) write(ctx context.Context, r kubeapi.Request, out any) error {
+	ctx, cancel := within(ctx, m.writes.Timeout, webhooks)
+	defer cancel()
+	if err := m.writes.Ask(ctx, r, out); err != nil {
+		return m.failure(ctx, err)
+	}
+	return nil
+}
+
+// webhooks is what to do about a write that is not answered, where the rest is.
+const webhooks = "is it up? If it answers to get, an admission webhook that is away or slow may hold up what is written: " +
+	"see kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
 
 // forbidden adds what the user needs to an error that says it may not.
 func forbidden(err error, needs string) error {

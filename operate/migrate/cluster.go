@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -28,6 +29,7 @@ type Cluster struct {
 
 	mu     sync.Mutex
 	served []schema.GroupVersionResource // as of the latest look
+	looked time.Time
 }
 
 // NewCluster is the cluster that c leads to, with its credentials. The limits on
@@ -47,7 +49,7 @@ const (
 	fine     kind = iota
 	gone          // the object is no longer there
 	conflict      // it is not as it was
-	expired       // a continue token is too old
+	expired       // a continue token is too old, or of a revision to come
 	broken        // the apiserver could not do it
 	away          // the apiserver is away or overloaded
 	refused       // the apiserver will not do it
@@ -67,7 +69,7 @@ func kindOf(ctx context.Context, err error) kind {
 		return gone
 	case apierrors.IsConflict(err):
 		return conflict
-	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
 		return expired
 	case apierrors.IsTooManyRequests(err), apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsServiceUnavailable(err),
 		answer.Status().Code == http.StatusBadGateway:

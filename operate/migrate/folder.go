@@ -19,7 +19,7 @@ import (
 type Folder string
 
 func (f Folder) path(resource schema.GroupResource) string {
-	return filepath.Join(string(f), url.PathEscape(resource.String())+".json")
+	return filepath.Join(string(f), "checkpoint-"+url.PathEscape(resource.String())+".json")
 }
 
 // Load is where to begin: at the checkpoint of a run for the same goal that was
@@ -40,6 +40,9 @@ func (f Folder) Load(resource schema.GroupVersionResource, goal string) (Checkpo
 	var c Checkpoint
 	if err := json.Unmarshal(data, &c); err != nil {
 		return c, fmt.Errorf("checkpoint %s is damaged: %w: delete it, and the resource is gone through from its beginning", path, err)
+	}
+	if c.Resource.Empty() {
+		return c, fmt.Errorf("%s is no checkpoint, and would be overwritten: name a folder of its own", path)
 	}
 	if c.Resource != resource || c.Goal != goal || c.Done || c.Counts.Failed > 0 {
 		return Checkpoint{}, nil

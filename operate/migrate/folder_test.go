@@ -42,6 +42,9 @@ func TestACheckpointIsGoneOnFromOrLeft(t *testing.T) {
 	require.NoError(t, os.WriteFile(folder.path(ofWidgets.GroupResource()), []byte("{"), 0o600))
 	_, err := folder.Load(ofWidgets, "new")
 	require.ErrorContains(t, err, "is damaged")
+	require.NoError(t, os.WriteFile(folder.path(ofWidgets.GroupResource()), []byte(`{"kind": "List"}`), 0o600))
+	_, err = folder.Load(ofWidgets, "new")
+	require.ErrorContains(t, err, "is no checkpoint, and would be overwritten: name a folder of its own")
 }
 
 func TestWithoutAFolderNothingIsKept(t *testing.T) {

@@ -74,11 +74,14 @@ type page struct {
 func (r *run) nextPage(ctx context.Context) (page, error) {
 	var list listing
 	err := r.list(ctx, r.at.Continue, &list)
-	if r.at.Continue != "" && unusable(ctx, err) {
+	if r.at.Continue != "" && r.unusable(ctx, err) {
 		if token := renewed(err); token != "" {
 			err = r.list(ctx, token, &list)
 		}
-		if unusable(ctx, err) {
+		if r.unusable(ctx, err) {
+			if !apierrors.IsResourceExpired(err) { // what was done may not be so in this etcd
+				r.at.Last = Object{}
+			}
 			r.at.anew()
 			err = r.list(ctx, "", &list)
 		}
@@ -86,6 +89,7 @@ func (r *run) nextPage(ctx context.Context) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
+	r.paged = true
 	p := page{next: list.Metadata.Continue}
 	if list.Metadata.RemainingItemCount != nil {
 		p.more = *list.Metadata.RemainingItemCount
@@ -114,9 +118,11 @@ func (r *run) list(ctx context.Context, token string, into *listing) error {
 }
 
 // unusable tells that a token cannot be continued with: it has expired, or is
-// from another time of the cluster.
-func unusable(ctx context.Context, err error) bool {
-	return kindOf(ctx, err) == expired || err != nil && apierrors.IsBadRequest(err)
+// from another time of the cluster. An older apiserver fails at one of a revision that
+// etcd does not have, since it was restored: at the first page of a run that may be why.
+func (r *run) unusable(ctx context.Context, err error) bool {
+	k := kindOf(ctx, err)
+	return k == expired || k == broken && !r.paged || err != nil && apierrors.IsBadRequest(err)
 }
 
 // renewed is the token that an apiserver gives for one that expired.

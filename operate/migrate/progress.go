@@ -1,6 +1,9 @@
 package migrate
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Progress is how a run goes.
 type Progress struct {
@@ -15,6 +18,9 @@ type Progress struct {
 	Left      time.Duration `json:"left"`
 	// Elapsed is the time since this run began.
 	Elapsed time.Duration `json:"elapsed"`
+	// Waiting is why nothing goes on now and for how long, if that is over a second: the
+	// apiserver is away or busy. It is empty else.
+	Waiting string `json:"waiting,omitempty"`
 }
 
 const (
@@ -49,6 +55,7 @@ func (c Counts) handled() int64 { return c.Rewritten + c.Unchanged + c.Gone + c.
 func (r *run) expect(here int, p page) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.waiting = ""
 	if p.more > 0 || p.next == "" {
 		r.progress.total = max(r.progress.total, r.at.Counts.Seen+int64(here)+p.more)
 	}
@@ -59,8 +66,21 @@ func (r *run) note(c Counts) {
 	c.Seen = c.handled() + c.Skipped
 	r.mu.Lock()
 	r.page.Counts.add(c)
+	if c.Retries == 0 {
+		r.waiting = ""
+	}
 	r.mu.Unlock()
 	r.tell(false)
+}
+
+// waits notes that a request is repeated.
+func (r *run) waits(err error, waited time.Duration) {
+	if waited >= sampleEvery {
+		r.mu.Lock()
+		r.waiting = fmt.Sprintf("for %s: %v", waited.Round(time.Second), err)
+		r.mu.Unlock()
+	}
+	r.note(Counts{Retries: 1})
 }
 
 // fail notes an object that cannot be rewritten.
@@ -87,7 +107,9 @@ func (r *run) tell(end bool) {
 	r.progress.told = now
 	counts := r.at.Counts
 	counts.add(r.page.Counts)
-	r.options.Progress(r.progress.report(now, counts, r.options.Expected))
+	p := r.progress.report(now, counts, r.options.Expected)
+	p.Waiting = r.waiting
+	r.options.Progress(p)
 }
 
 func (p *progress) report(now time.Time, counts Counts, expected int64) Progress {

@@ -76,11 +76,13 @@ type run struct {
 	persist  persistence
 
 	// Of the goroutine that pages.
-	at Checkpoint
+	at    Checkpoint
+	paged bool // there was a page
 
 	mu       sync.Mutex // of what is below
 	page     Checkpoint // what was done of the present page
 	progress progress
+	waiting  string // what is waited for
 }
 
 // Rewrite has all objects of a resource rewritten that need it, beginning at a
@@ -100,7 +102,7 @@ func (c *Cluster) Rewrite(ctx context.Context, resource schema.GroupVersionResou
 	if err := r.at.belongsTo(resource, o.Goal); err != nil {
 		return from, err
 	}
-	r.persist = persistence{clock: c.clock, patience: o.Patience, retried: func() { r.note(Counts{Retries: 1}) }}
+	r.persist = persistence{clock: c.clock, patience: o.Patience, retried: r.waits}
 	r.progress = newProgress(c.clock.Now(), from.Counts.handled())
 	for !r.at.Done {
 		if err := r.nextPageDone(ctx); err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,17 +21,22 @@ import (
 var ErrNoResource = errors.New("the apiserver serves no such resource that can be listed, read and patched: " +
 	"what is stored of it, an apiserver's own controllers write again, or its API has to be turned on, or it is to be deleted")
 
+// versionFor is for how long a resource is taken to be served in the version that it
+// was: a custom resource may be in another one at any time.
+const versionFor = time.Minute
+
 // Version is in which version a resource is served, as [Cluster.Resources] lists it.
-// What was found once is not asked for again. The error wraps [ErrNoResource] if it is
+// What was found is not asked for again for a minute. The error wraps [ErrNoResource] if it is
 // not served.
 func (c *Cluster) Version(ctx context.Context, r schema.GroupResource) (schema.GroupVersionResource, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if version, ok := c.known(r); ok {
+	if version, ok := c.known(r); ok && c.clock.Since(c.looked) < versionFor {
 		return version, nil
 	}
 	var problem error
 	c.served, problem = c.Resources(ctx)
+	c.looked = c.clock.Now()
 	version, ok := c.known(r)
 	switch {
 	case ok:

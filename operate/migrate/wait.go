@@ -24,8 +24,8 @@ const (
 type persistence struct {
 	clock    clock.Clock
 	patience time.Duration
-	// retried, if set, is told of every repetition.
-	retried func()
+	// retried, if set, is told of every repetition: why, and for how long now.
+	retried func(err error, waited time.Duration)
 }
 
 // call repeats a request while the apiserver is away or busy, at the pace that
@@ -49,7 +49,7 @@ func (p persistence) call(ctx context.Context, request func(context.Context) err
 			return err
 		}
 		if p.retried != nil {
-			p.retried()
+			p.retried(err, p.clock.Since(began))
 		}
 		delay := backoff
 		if seconds, asked := apierrors.SuggestsClientDelay(err); asked {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kube-atrest/atrest/config"
 )
@@ -26,6 +27,8 @@ func opens(ctx context.Context, c *config.Configuration, provider, keyIDHash str
 		case !slices.Contains(result.Names, provider):
 		case result.Failure != nil:
 			return result.Failure
+		case result.Decrypt == 0:
+			return fmt.Errorf("it was not asked to decrypt: %s", strings.Join(result.Warnings, "; "))
 		case keyIDHash != "" && result.KeyIDHash != keyIDHash:
 			return fmt.Errorf("the plugin at %s names key_id %s, and %s is written under: it is another one, or has changed just now", result.Endpoint, result.KeyIDHash, keyIDHash)
 		default:

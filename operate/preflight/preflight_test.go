@@ -148,6 +148,15 @@ func TestOnePluginThatHangsDelaysNoOther(t *testing.T) {
 	require.Nil(t, results[1].Failure)
 }
 
+// A plugin that is only read with and does not encrypt was not seen to decrypt.
+func TestAPluginThatIsNotAskedToDecryptShowsNothing(t *testing.T) {
+	plugin := faultplugin.Start(t)
+	c := parse(t, identity, kms("v2", "vault", plugin.Endpoint()))
+	require.NoError(t, preflight.Alone(t.Context(), c, "cp-1", "vault", ""))
+	plugin.Set(func(b *faultplugin.Behaviour) { b.EncryptErr = status.Error(codes.FailedPrecondition, "disabled") })
+	require.ErrorContains(t, preflight.Alone(t.Context(), c, "cp-1", "vault", ""), "it was not asked to decrypt: ")
+}
+
 func TestTwoPluginsWithOneKeyIDAreWarnedOf(t *testing.T) {
 	first, second := faultplugin.Start(t), faultplugin.Start(t)
 	c := parse(t, kms("v2", "first", first.Endpoint()), kms("v2", "second", second.Endpoint()))

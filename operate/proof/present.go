@@ -67,12 +67,18 @@ func (p *Prover) present(ctx context.Context, apiserver string, r schema.GroupRe
 	}
 	newest, revision, found, err := api.Newest(ctx, version)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && !found, met[seen{newest, revision}]:
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("apiserver %s does not serve %s any more, or in another version than %s: it is asked for that anew in a minute", apiserver, r, version.Version)
+	case err == nil && !found, met[seen{newest, revision}]:
 		return nil
 	case err != nil && p.known(ctx, api, version): // one that does not open is enough for that
 		return nil
+	case unconverted(err) && p.has(ctx, r):
+		return nil
+	case unconverted(err):
+		return fmt.Errorf("whether apiserver %s has objects of %s is not known: %w: have the webhook answer again, or delete the CustomResourceDefinition %s", apiserver, r, err, r)
 	case err != nil:
-		return fmt.Errorf("whether apiserver %s has objects of %s is not known: %w", apiserver, r, err)
+		return fmt.Errorf("whether apiserver %s has objects of %s is not known: %w: see with atrest audit --config FILE --decrypt which of them does not open, and restore or delete it", apiserver, r, err)
 	}
 	keys := p.keys(r, newest.Namespace, newest.Name)
 	for _, key := range keys {
@@ -90,6 +96,20 @@ func (p *Prover) present(ctx context.Context, apiserver string, r schema.GroupRe
 	}
 	return fmt.Errorf("apiserver %s lists %s %s, and %s does not have it as %s: if its objects are kept in an etcd of their own, name that with --etcd-servers-overrides, "+
 		"and have all apiservers keep them there; else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix%s", apiserver, r, newest, p.Etcd, strings.Join(keys, " or "), p.newer(r))
+}
+
+// unconverted reports whether objects are not listed as the webhook that converts them to
+// another version does not answer, which may be gone for good. An apiserver has such a
+// webhook for custom resources alone, and keeps those in the etcd of everything that no
+// override names: with objects of it there, they are where they belong.
+func unconverted(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "conversion webhook for ")
+}
+
+// has reports whether etcd has an object of a resource.
+func (p *Prover) has(ctx context.Context, r schema.GroupResource) bool {
+	_, err := p.some(ctx, r, func(audit.Form) bool { return false })
+	return err == nil
 }
 
 // newer says what else to do about a resource that may be one of Kubernetes' own which

@@ -47,12 +47,14 @@ type cluster struct {
 	foreign error
 	// removed is how many canaries are removed at once.
 	removed int
-	// unlisted is that the API cannot list.
-	unlisted bool
+	// unlisted is that the API cannot list, and unconverted that it has no webhook to
+	// convert what is stored.
+	unlisted, unconverted, moved bool
 	// uids are by what the apiservers tell their cluster.
 	uids map[string]string
-	// finds are how often etcd was asked for one object.
+	// finds are how often etcd was asked for one object, and found is called after.
 	finds int
+	found func(key string)
 }
 
 func newCluster() *cluster {
@@ -70,6 +72,9 @@ func (c *cluster) Find(_ context.Context, key string) (audit.Entry, error) {
 	entry, ok := c.etcd[key]
 	if !ok {
 		return entry, audit.ErrNotFound
+	}
+	if c.found != nil {
+		c.found(key)
 	}
 	return entry, nil
 }
@@ -163,8 +168,14 @@ func (a api) all() map[string]audit.Entry {
 }
 
 func (a api) Newest(_ context.Context, r schema.GroupVersionResource) (migrate.Object, int64, bool, error) {
+	if a.moved {
+		return migrate.Object{}, 0, false, apierrors.NewNotFound(r.GroupResource(), "")
+	}
 	if a.unlisted {
 		return migrate.Object{}, 0, false, errors.New("one does not open")
+	}
+	if a.unconverted {
+		return migrate.Object{}, 0, false, errNoWebhook
 	}
 	for key, entry := range a.all() {
 		if parts := strings.Split(key, "/"); parts[len(parts)-3] == r.Resource {
@@ -175,6 +186,9 @@ func (a api) Newest(_ context.Context, r schema.GroupVersionResource) (migrate.O
 }
 
 func (a api) Revision(_ context.Context, r schema.GroupVersionResource, o migrate.Object) (int64, error) {
+	if a.unconverted {
+		return 0, errNoWebhook
+	}
 	for key, entry := range a.all() {
 		if strings.HasSuffix(key, "/"+r.Resource+"/"+o.String()) {
 			return entry.ModRevision, a.foreign
@@ -183,8 +197,18 @@ func (a api) Revision(_ context.Context, r schema.GroupVersionResource, o migrat
 	return 0, errors.New("there is none")
 }
 
+var errNoWebhook = errors.New(`conversion webhook for example.com/v1, Kind=Widget failed: Post "https://widgets.operators.svc:443/convert": service "widgets" not found`)
+
 func (c *cluster) prover() *Prover {
 	return &Prover{Fleet: members{c}, Etcd: c, API: api{c}, APIs: map[string]API{"a": api{c}, "b": api{c}}, Layout: audit.NewLayout("", nil)}
+}
+
+// It may be served in another version by now, and its objects be anywhere.
+func TestWhatIsNotServedInTheVersionThatItWasIsNotKnown(t *testing.T) {
+	c := newCluster()
+	c.moved = true
+	require.EqualError(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}),
+		"apiserver a does not serve widgets.example.com any more, or in another version than v1: it is asked for that anew in a minute")
 }
 
 // What the API lists has to be where one looks, in that version: something else of the
@@ -209,6 +233,16 @@ func TestWhatTheAPIListsIsInEtcd(t *testing.T) {
 	c.unlisted, c.hidden = false, map[string]audit.Entry{"/registry/example.com/widgets/ns/a": {ModRevision: 4}}
 	c.etcd = map[string]audit.Entry{}
 	require.Error(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}))
+}
+
+// The operator of a custom resource was uninstalled, and the webhook with it. Where etcd
+// has its objects, they are counted there.
+func TestWhatNobodyConvertsIsLookedForInEtcd(t *testing.T) {
+	c := newCluster()
+	c.unconverted = true
+	require.ErrorContains(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}), "have the webhook answer again, or delete the CustomResourceDefinition widgets.example.com")
+	c.put("/registry/example.com/widgets/ns/a", fresh)
+	require.NoError(t, c.prover().Present(t.Context(), []schema.GroupResource{widgets}))
 }
 
 // An apiserver that keeps a resource elsewhere than the others is found, and named, as is
@@ -322,6 +356,19 @@ func TestOneThatAnotherRunRemovedIsWrittenAgain(t *testing.T) {
 	_, err := c.prover().Show(t.Context(), "a", secrets, stale)
 	require.NoError(t, err)
 	require.Zero(t, c.removed)
+}
+
+func TestOneThatAnotherRunRemovesBeforeItIsReadIsWrittenAgain(t *testing.T) {
+	c := newCluster()
+	times := 0
+	c.found = func(key string) {
+		if times++; times < attempts {
+			delete(c.etcd, key)
+		}
+	}
+	_, err := c.prover().Show(t.Context(), "a", secrets, stale)
+	require.NoError(t, err)
+	require.Equal(t, attempts, times)
 }
 
 func TestOneThatOthersWroteMeanwhileIsWrittenAgain(t *testing.T) {

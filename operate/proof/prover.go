@@ -62,8 +62,9 @@ type Shown struct {
 // be made here.
 var ErrNoObject = errors.New("there is no object of it to write")
 
-// attempts are how often an object that others write meanwhile is tried.
-const attempts = 5
+// attempts are how often an object that others write meanwhile is tried. Other runs of
+// these commands have the same canaries.
+const attempts = 20
 
 // errOvertaken says that somebody else wrote the object meanwhile.
 var errOvertaken = errors.New("others write it again and again")
@@ -168,8 +169,8 @@ func (p *Prover) find(ctx context.Context, instance string, r schema.GroupVersio
 		return fmt.Errorf("%s has an older %s than apiserver %s wrote, of revision %d instead of %d: it is not the etcd of that apiserver: name that one, or its members alone, with --endpoints",
 			p.Etcd, key, instance, entry.ModRevision, s.Version)
 	}
-	if err := p.Fleet.Read(ctx, instance, r, s.Written); apierrors.IsNotFound(err) {
-		return errOvertaken // another run removed it
+	if p.changed(ctx, instance, r, *s) {
+		return errOvertaken
 	}
 	return fmt.Errorf("what apiserver %s wrote is not in %s as %s: name the etcd of the apiservers with --endpoints, their --etcd-prefix with --prefix, "+
 		"and what they keep elsewhere with --etcd-servers-overrides", instance, p.Etcd, strings.Join(keys, " or "))
@@ -187,19 +188,28 @@ func (p *Prover) read(ctx context.Context, instance string, r schema.GroupVersio
 			continue
 		}
 		switch err := p.Fleet.Read(ctx, other, r, s.Written); {
-		case errors.Is(err, fleet.ErrAnotherVersion):
+		case errors.Is(err, fleet.ErrAnotherVersion), apierrors.IsNotFound(err) && p.changed(ctx, instance, r, s):
 			return errOvertaken
 		case err != nil:
 			return fmt.Errorf("%s was written through apiserver %s, and cannot be read: %w", s.Key, instance, err)
 		}
 	}
 	switch now, err := p.API.Revision(ctx, r, migrate.Object{Namespace: s.Namespace, Name: s.Name}); {
+	case apierrors.IsNotFound(err) && p.changed(ctx, instance, r, s):
+		return errOvertaken
 	case err != nil:
 		return fmt.Errorf("%s was written through apiserver %s, and cannot be read through the apiserver that objects are rewritten through: %w: name that one with --context", s.Key, instance, err)
 	case now != s.Version:
 		return errOvertaken
 	}
 	return nil
+}
+
+// changed reports whether the apiserver that wrote an object does not find it any more, or
+// in another version: another run removed it.
+func (p *Prover) changed(ctx context.Context, instance string, r schema.GroupVersionResource, s Shown) bool {
+	err := p.Fleet.Read(ctx, instance, r, s.Written)
+	return apierrors.IsNotFound(err) || errors.Is(err, fleet.ErrAnotherVersion)
 }
 
 // objectPath is what comes behind the path of a resource.

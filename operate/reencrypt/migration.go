@@ -118,7 +118,7 @@ func (m *Migration) Plan(ctx context.Context) (*Result, error) {
 		of := schema.ParseGroupResource(resource.Name)
 		needs := audit.NeedsRewrite(m.Config, of, m.current)
 		for _, stored := range resource.Forms {
-			if needs(stored.Form) {
+			if needs(stored.Form) && !stored.Astray {
 				r.ToRewrite = append(r.ToRewrite, ToRewrite{resource.Name, stored.Objects, stored.Form, audit.WrittenWith(m.Config, of, m.current)})
 			}
 		}
@@ -263,7 +263,7 @@ func (m *Migration) open(report *audit.Report, failed map[schema.GroupResource]b
 	for _, resource := range report.Resources {
 		r := schema.ParseGroupResource(resource.Name)
 		needs := audit.NeedsRewrite(m.Config, r, m.current)
-		if !failed[r] && slices.ContainsFunc(resource.Forms, func(c audit.Count) bool { return needs(c.Form) }) {
+		if !failed[r] && slices.ContainsFunc(resource.Forms, func(c audit.Count) bool { return needs(c.Form) && !c.Astray }) {
 			all = append(all, r)
 		}
 	}

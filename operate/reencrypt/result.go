@@ -1,6 +1,8 @@
 package reencrypt
 
 import (
+	"slices"
+
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/migrate"
 )
@@ -56,11 +58,18 @@ func (r *Result) look(m *Migration, report *audit.Report) {
 	r.Left = append([]audit.Finding{}, report.Against(m.Config, m.current)...)
 }
 
+// Has reports whether anything that was looked at is stored with a KMS provider.
+func (r *Result) Has(provider string) bool {
+	return slices.ContainsFunc(r.Report.Resources, func(of audit.Resource) bool {
+		return slices.ContainsFunc(of.Forms, func(c audit.Count) bool { return c.Kind.IsKMS() && c.Name == provider })
+	})
+}
+
 // Beyond is what is left that rewriting does not help.
 func (r *Result) Beyond() []audit.Finding {
 	var all []audit.Finding
 	for _, finding := range r.Left {
-		if finding.Kind != audit.InPlaintext && finding.Kind != audit.Outdated {
+		if finding.Astray || finding.Kind != audit.InPlaintext && finding.Kind != audit.Outdated {
 			all = append(all, finding)
 		}
 	}

@@ -98,6 +98,9 @@ func (e Evidence) doubts(r Subject) []string {
 	texts = append(texts, e.Beside...)
 	after := e.Apiservers[1]
 	for _, apiserver := range slices.Sorted(maps.Keys(after)) {
+		if untold(after[apiserver]) != "" {
+			continue // it is a reason
+		}
 		for _, name := range slices.Sorted(maps.Keys(after[apiserver].Providers)) {
 			if p := after[apiserver].Providers[name]; !p.Healthy && !p.Silent {
 				texts = append(texts, fmt.Sprintf("apiserver %s finds provider %q not healthy: %s", apiserver, name, p.Problem))

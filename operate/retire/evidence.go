@@ -2,14 +2,15 @@ package retire
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
@@ -68,23 +69,16 @@ func NewStock(place string, report *audit.Report) (Stock, error) {
 type Count func(ctx context.Context, deks []string) (etcd Stock, snapshots []Stock, err error)
 
 // Gather asks all apiservers, has each show that it stores in the etcd of the prover,
-// has everything counted, and asks them again. What is shown are canaries, which the
-// caller removes; of an apiserver that has no Secrets it is a DEK that it writes with
-// and that is found. The resources are all that have to be in that etcd, and without
+// has everything counted, and asks them again; which there are it asks before and after,
+// as one may write and leave meanwhile. What is shown are canaries, which the
+// caller removes; of an apiserver that has no Secrets it is each DEK that it writes with,
+// and that all are found. The resources are all that have to be in that etcd, and without
 // apiservers that are known to exist and are not asked.
 func Gather(ctx context.Context, prover *proof.Prover, resources func(context.Context) ([]schema.GroupResource, error), without []string, count Count) (Evidence, error) {
-	e := Evidence{Unshown: map[string]string{}}
+	e := Evidence{}
+	e.askUnnamed(ctx, prover.Fleet, without)
 	e.Apiservers[0] = prover.Fleet.Observe(ctx)
-	for _, name := range prover.Fleet.Names() {
-		for _, resource := range fleet.Canaries() {
-			shown, err := prover.Show(ctx, name, resource, func(audit.Form) bool { return false })
-			if err != nil {
-				e.Unshown[name] = err.Error()
-				break
-			}
-			e.Written = append(e.Written, Written{name, shown.Form})
-		}
-	}
+	lacking := e.show(ctx, prover)
 	writing := slices.DeleteFunc(prover.Fleet.Names(), func(name string) bool { return e.Unshown[name] != "" })
 	if _, err := proof.OneCluster(ctx, prover.Fleet, writing); err != nil {
 		e.Apart = err.Error()
@@ -97,24 +91,66 @@ func Gather(ctx context.Context, prover *proof.Prover, resources func(context.Co
 		e.Elsewhere = err.Error()
 	}
 	var deks []string
-	for name := range e.Unshown {
+	for _, name := range lacking {
 		deks = append(deks, writtenDEKs(e.Apiservers[0][name])...)
 	}
 	if e.Etcd, e.Snapshots, err = count(ctx, deks); err != nil {
 		return Evidence{}, err
 	}
-	maps.DeleteFunc(e.Unshown, func(name, _ string) bool {
-		return slices.ContainsFunc(writtenDEKs(e.Apiservers[0][name]), func(dek string) bool { return slices.Contains(e.Etcd.Report.DEKs, dek) })
-	})
+	for _, name := range lacking {
+		if theirs := writtenDEKs(e.Apiservers[0][name]); len(theirs) > 0 && !slices.ContainsFunc(theirs, func(dek string) bool { return !slices.Contains(e.Etcd.Report.DEKs, dek) }) {
+			delete(e.Unshown, name)
+		}
+	}
 	e.Apiservers[1] = prover.Fleet.Observe(ctx)
-	unnamed, err := proof.Unnamed(ctx, prover.Fleet, without)
+	e.askUnnamed(ctx, prover.Fleet, without)
+	return e, ctx.Err()
+}
+
+// askUnnamed adds the apiservers that there are now and that are not asked.
+func (e *Evidence) askUnnamed(ctx context.Context, f proof.Fleet, without []string) {
+	unnamed, err := proof.Unnamed(ctx, f, without)
 	if err != nil {
 		e.Untold = err.Error()
 	}
 	for _, other := range unnamed {
-		e.Unnamed = append(e.Unnamed, other.Name)
+		if !slices.Contains(e.Unnamed, other.Name) {
+			e.Unnamed = append(e.Unnamed, other.Name)
+		}
 	}
-	return e, ctx.Err()
+}
+
+// show has each apiserver store canaries. lacking are those that do not serve what a
+// canary is of, so that nothing can be shown with it, and of which nothing else is wrong.
+func (e *Evidence) show(ctx context.Context, prover *proof.Prover) (lacking []string) {
+	e.Unshown = map[string]string{}
+	for _, name := range prover.Fleet.Names() {
+		serves := true
+		for _, resource := range fleet.Canaries() {
+			shown, err := prover.Show(ctx, name, resource, func(audit.Form) bool { return false })
+			if err == nil {
+				e.Written = append(e.Written, Written{name, shown.Form})
+				continue
+			}
+			e.Unshown[name] = err.Error()
+			if serves = !lacks(ctx, prover.APIs[name], resource); serves {
+				break
+			}
+		}
+		if !serves {
+			lacking = append(lacking, name)
+		}
+	}
+	return lacking
+}
+
+// lacks reports whether an apiserver is known not to serve a resource.
+func lacks(ctx context.Context, api proof.API, r schema.GroupResource) bool {
+	if api == nil {
+		return false
+	}
+	_, err := api.Version(ctx, r)
+	return errors.Is(err, migrate.ErrNoResource)
 }
 
 // writtenDEKs are the hashes of those that an apiserver writes with.

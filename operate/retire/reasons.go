@@ -117,7 +117,8 @@ var (
 	broken = need{"that cannot be read, and may have been stored under it", "see them with atrest audit, and restore or delete them first"}
 	merged = need{fmt.Sprintf("possibly stored under it: more than %d resources and ways to store them are not told apart", audit.MaxRows),
 		"have everything rewritten first, with atrest migrate"}
-	needs = []need{underIt, underV1, broken, merged}
+	astray = need{"possibly stored under it, in an etcd where no apiserver looks for them", audit.DeleteAstray}
+	needs  = []need{underIt, underV1, broken, merged, astray}
 )
 
 // needOf is whether objects of a resource that are stored in a form need r.
@@ -160,7 +161,11 @@ func (s Stock) against(r Subject, most int, like Reason) []Reason {
 func (r Subject) dependent(resource audit.Resource, n need, most int) Dependent {
 	d := Dependent{Resource: resource.Name}
 	for _, c := range resource.Forms {
-		if found, ok := r.needOf(resource.Name, c.Form); ok && found == n {
+		found, ok := r.needOf(resource.Name, c.Form)
+		if c.Astray {
+			found = astray
+		}
+		if ok && found == n {
 			d.Objects += c.Objects
 			d.Keys = append(d.Keys, c.Keys...)
 		}
@@ -181,12 +186,30 @@ func (r Subject) usedBy(apiserver string, seen map[string]rotation.Instance) []R
 		return []Reason{{Kind: "no answer", Where: where, Message: "nobody knows what it writes with: " + i.Problem}}
 	}
 	var reasons []Reason
+	if problem := untold(i); problem != "" {
+		reasons = []Reason{{Kind: "no answer", Where: where, Message: "it is not ready, and its metrics do not tell of a plugin that was away since it started, " +
+			"nor of a write that it cannot change the key of: " + problem}}
+	}
 	for _, name := range slices.Sorted(maps.Keys(i.Providers)) {
 		if because := r.usedAs(name, i.Providers[name]); because != "" {
 			reasons = append(reasons, Reason{Kind: "apiserver", Where: where, Message: because, provider: name})
 		}
 	}
 	return reasons
+}
+
+// untold is what an apiserver that tells by its metrics alone says is wrong with its
+// plugins: what those lack nobody knows.
+func untold(i rotation.Instance) string {
+	if i.Complete {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(i.Providers)) {
+		if p := i.Providers[name]; !p.Healthy && !p.Silent {
+			return p.Problem
+		}
+	}
+	return ""
 }
 
 // usedAs is how one provider of an apiserver uses it, or empty.

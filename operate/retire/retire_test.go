@@ -62,6 +62,7 @@ func remembered(t *testing.T) rotation.Provider {
 	i, err := observe.Metrics(strings.NewReader(fmt.Sprintf(`apiserver_encryption_config_controller_last_config_info{hash="sha256:1"} 1
 apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{key_id_hash=%[1]q,provider_name="kms"} 1795175000
 apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds{key_id_hash=%[1]q,provider_name="kms",transformation_type="to_storage"} 1795175000
+apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds{status="success"} 1795175000
 `, keyOld)), "", observe.Moment{At: at})
 	require.NoError(t, err)
 	return i.Providers["kms"]
@@ -208,12 +209,46 @@ func TestWhatIsBothHasToBeSaid(t *testing.T) {
 	require.ErrorContains(t, err, `nothing knows "nobody": there are the KMS providers kms and the key_ids `+keyID)
 }
 
+// Nothing needs a KMS provider of the name of a key_id, nor the other way round, so that
+// the answer would always be yes.
+func TestWhatIsOfTheOtherKindIsRefused(t *testing.T) {
+	e := Evidence{Etcd: Stock{"etcd", &audit.Report{Resources: []audit.Resource{{Forms: []audit.Count{
+		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: keyOld}}}}}}}}
+	bare, unknown := strings.TrimPrefix(keyOld, "sha256:"), strings.TrimPrefix(keyNew, "sha256:")
+	for _, c := range []struct {
+		name string
+		as   As
+		want string // empty if it is taken
+	}{
+		{"kms", AKeyID, "leave --key-id out, or if the key_id is meant, name it by its hash, " + hashed.ID("kms")},
+		{hashed.ID("kms"), AKeyID, ""},
+		{"old key", AProvider, "leave --provider out"},
+		{keyOld, AProvider, "leave --provider out"},
+		{bare, AKeyID, "which looks like a hash: write " + keyOld},
+		{bare, Anything, "which looks like a hash: write " + keyOld},
+		{bare, AProvider, "which looks like a hash: write " + keyOld},
+		{strings.ToUpper(bare), AKeyID, "which looks like a hash: write " + keyOld},
+		{unknown, AKeyID, "if it is a key_id itself, " + hashed.ID(unknown)},
+		{hashed.ID(unknown), AKeyID, ""},
+		{"gone", AKeyID, ""},
+		{"gone", AProvider, ""},
+	} {
+		_, err := e.Identify(c.name, c.as)
+		if c.want == "" {
+			require.NoError(t, err, c.name)
+			continue
+		}
+		require.ErrorContains(t, err, c.want, c.name)
+	}
+}
+
 // apiservers are asked in turn. Each stores in the etcd, but for those of lost.
 type apiservers struct {
 	order  []string
 	others []fleet.Other
 	lost   error
 	apart  error
+	deks   []string // that it writes with
 }
 
 func (a *apiservers) Names() []string                                 { return []string{"a"} }
@@ -221,7 +256,11 @@ func (a *apiservers) Others(context.Context) ([]fleet.Other, error)   { return a
 func (a *apiservers) Cluster(context.Context, string) (string, error) { return "uid", a.apart }
 func (a *apiservers) Observe(context.Context) map[string]rotation.Instance {
 	a.order = append(a.order, "ask")
-	return map[string]rotation.Instance{"a": {Process: fmt.Sprint(len(a.order)), Providers: map[string]rotation.Provider{"other": {DEK: "sha256:dek"}}}}
+	i := rotation.Instance{Process: fmt.Sprint(len(a.order)), Providers: map[string]rotation.Provider{}}
+	for _, dek := range a.deks {
+		i.Providers["other of "+dek] = rotation.Provider{DEK: dek}
+	}
+	return map[string]rotation.Instance{"a": i}
 }
 func (a *apiservers) Write(_ context.Context, _ string, r schema.GroupResource) (fleet.Written, error) {
 	a.order = append(a.order, "write")
@@ -238,7 +277,17 @@ func (a *apiservers) Read(context.Context, string, schema.GroupVersionResource, 
 func nothing(context.Context) ([]schema.GroupResource, error) { return nil, nil }
 
 // api reads the canaries.
-type api struct{ proof.API }
+type api struct {
+	proof.API
+	lacks bool // Secrets and ConfigMaps
+}
+
+func (a api) Version(_ context.Context, r schema.GroupResource) (schema.GroupVersionResource, error) {
+	if a.lacks {
+		return schema.GroupVersionResource{}, migrate.ErrNoResource
+	}
+	return r.WithVersion("v1"), nil
+}
 
 func (api) Revision(context.Context, schema.GroupVersionResource, migrate.Object) (int64, error) {
 	return 3, nil
@@ -283,6 +332,7 @@ func TestApiserversAreAskedBeforeTheCountAndAfter(t *testing.T) {
 	require.Contains(t, fmt.Sprint(e.Answer(Subject{Provider: "kms"}, 1).Reasons), "{no answer apiservers they are not known to be of one cluster: a has one and b another")
 
 	all.others, all.lost = []fleet.Other{{Name: "b"}, {Name: "c"}}, errors.New("the etcd is another")
+	prover.APIs, all.deks = map[string]proof.API{"a": api{lacks: true}}, []string{"sha256:dek"}
 	e, got = Gather(t.Context(), prover, nothing, []string{"b"}, count)
 	require.NoError(t, got)
 	answer := e.Answer(Subject{Provider: "kms"}, 1)
@@ -293,15 +343,30 @@ func TestApiserversAreAskedBeforeTheCountAndAfter(t *testing.T) {
 	require.Contains(t, fmt.Sprint(answer.Reasons), "{not named apiserver c is one of the cluster's")
 }
 
-// One that serves no Secrets is known by the DEK that it writes with.
+// One that serves no Secrets is known by the DEKs that it writes with, all of which are
+// found. Of one that serves them and did not store them here something is wrong.
 func TestADEKThatIsFoundShowsWhereAnApiserverStores(t *testing.T) {
-	prover := &proof.Prover{Fleet: &apiservers{lost: errors.New("no Secrets are served")}, Etcd: place{}, API: api{}, Layout: audit.NewLayout("", nil)}
-	for found, shown := range map[string]bool{"sha256:dek": true, "sha256:another": false} {
-		e, err := Gather(t.Context(), prover, nothing, nil, func(context.Context, []string) (Stock, []Stock, error) {
-			return Stock{Place: "etcd", Report: &audit.Report{DEKs: []string{found}}}, nil, nil
+	for name, c := range map[string]struct {
+		lacks   bool
+		writes  []string // with these DEKs
+		isShown bool
+	}{
+		"its DEK is found":  {true, []string{"sha256:found"}, true},
+		"its DEK is not":    {true, []string{"sha256:lost"}, false},
+		"one of two is":     {true, []string{"sha256:found", "sha256:lost"}, false},
+		"it wrote nothing":  {true, nil, false},
+		"it serves Secrets": {false, []string{"sha256:found"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			apis := map[string]proof.API{"a": api{lacks: c.lacks}}
+			all := &apiservers{lost: errors.New("the canary is not there"), deks: c.writes}
+			prover := &proof.Prover{Fleet: all, Etcd: place{}, API: api{}, APIs: apis, Layout: audit.NewLayout("", nil)}
+			e, err := Gather(t.Context(), prover, nothing, nil, func(context.Context, []string) (Stock, []Stock, error) {
+				return Stock{Place: "etcd", Report: &audit.Report{DEKs: []string{"sha256:found"}}}, nil, nil
+			})
+			require.NoError(t, err)
+			require.Equal(t, c.isShown, len(e.Unshown) == 0, e.Unshown)
 		})
-		require.NoError(t, err)
-		require.Equal(t, shown, len(e.Unshown) == 0)
 	}
 }
 
@@ -397,8 +462,8 @@ func TestEveryBackupThatNeedsItIsAReason(t *testing.T) {
 
 func TestEveryProviderThatIsNotHealthyAndInUseIsADoubt(t *testing.T) {
 	after := map[string]rotation.Instance{
-		"a": {Providers: map[string]rotation.Provider{"kms": {Healthy: true}, "one": {Problem: "sealed"}, "silent": {Silent: true}, "two": {Problem: "away"}}},
-		"b": {Providers: map[string]rotation.Provider{"one": {Problem: "denied"}}},
+		"a": {Complete: true, Providers: map[string]rotation.Provider{"kms": {Healthy: true}, "one": {Problem: "sealed"}, "silent": {Silent: true}, "two": {Problem: "away"}}},
+		"b": {Complete: true, Providers: map[string]rotation.Provider{"one": {Problem: "denied"}}},
 	}
 	e := Evidence{Etcd: Stock{"etcd", &audit.Report{}}, Apiservers: [2]map[string]rotation.Instance{{}, after}}
 	require.Equal(t, []string{

@@ -45,7 +45,8 @@ const (
 var ErrAmbiguous = errors.New("say which, with --provider or --key-id")
 
 // Identify finds out what a name is of. The error wraps [ErrAmbiguous] if that
-// has to be said; any other lists what there is.
+// has to be said; any other lists what there is. What is known as the other kind alone
+// is refused: that nothing needs it as this one is no answer to what was meant.
 func (e Evidence) Identify(name string, as As) (Subject, error) {
 	providers, keyIDs := e.names()
 	if strings.HasPrefix(name, "sha256:") && !hashed.IsName(name) && !providers[name] {
@@ -55,7 +56,15 @@ func (e Evidence) Identify(name string, as As) (Subject, error) {
 	if hashed.IsName(name) && !keyIDs[keyID] {
 		keyID = name
 	}
-	switch isProvider, isKeyID := providers[name], keyIDs[keyID]; {
+	isProvider, isKeyID := providers[name], keyIDs[keyID]
+	if bare := "sha256:" + strings.ToLower(name); !isProvider && !isKeyID && hashed.IsName(bare) && (as != AProvider || keyIDs[bare]) {
+		return Subject{}, fmt.Errorf("nothing knows %q, which looks like a hash: write %s, or if it is a key_id itself, %s", name, bare, keyID)
+	}
+	switch {
+	case as == AProvider && isKeyID && !isProvider:
+		return Subject{}, fmt.Errorf("%q is a key_id, and nothing knows a KMS provider of that name: leave --provider out", name)
+	case as == AKeyID && isProvider && !isKeyID:
+		return Subject{}, fmt.Errorf("%q is a KMS provider, and nothing knows a key_id of that name: leave --key-id out, or if the key_id is meant, name it by its hash, %s", name, keyID)
 	case as == AProvider, as == Anything && isProvider && !isKeyID:
 		return Subject{Provider: name}, nil
 	case as == AKeyID, isKeyID && !isProvider:

@@ -3,8 +3,11 @@ package rollout
 import (
 	"bytes"
 	"cmp"
+	"errors"
+	"io/fs"
 	"maps"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -31,6 +34,17 @@ func (c copies) read(stage rotation.Stage, apiserver string) []byte {
 		return nil
 	}
 	return file
+}
+
+// all are the copies of a stage, of whichever apiserver.
+func (c copies) all(stage rotation.Stage) (files [][]byte) {
+	names, _ := fs.Glob(os.DirFS(string(c)), string(stage)+"-*.yaml")
+	for _, name := range names {
+		if file, err := readFile(filepath.Join(string(c), name)); err == nil {
+			files = append(files, file)
+		}
+	}
+	return files
 }
 
 // keep stores the file of a stage, over one of another rotation.
@@ -74,18 +88,38 @@ func (c copies) telling(tell func(drive.Turn)) func(drive.Turn) {
 	}
 }
 
-// whole is the file that a write was to leave which was cut off, of a rotation
-// whose files have these hashes; nothing if the file is none that was begun so. An
-// empty one may be what a broken program reads of any file.
+// begun is where it is noted that a file is being written, and which one, by its hash.
+func (c copies) begun(apiserver string) string {
+	return filepath.Join(string(c), "writing-"+url.PathEscape(apiserver))
+}
+
+// begin notes that the write of a file begins, which may be cut off, and end that it
+// left what it was to leave, or nothing.
+func (c copies) begin(apiserver string, next []byte) error {
+	return wholefile.Write(c.begun(apiserver), []byte(hashed.Name(next)))
+}
+
+func (c copies) end(apiserver string) error {
+	if err := os.Remove(c.begun(apiserver)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// whole is the file that a write was to leave which began and did not end, of a rotation
+// whose files have these hashes; nothing if the file is none that was begun so: then
+// somebody edited it. An empty one may be what a broken program reads of any file.
 func (c copies) whole(apiserver string, hashes []string, file []byte) []byte {
 	if len(file) == 0 || slices.Contains(hashes, hashed.Name(file)) {
 		return nil
 	}
-	for i, stage := range slices.Backward(rotation.Stages[:]) {
-		copied := c.read(stage, apiserver)
-		if i < len(hashes) && hashed.Name(copied) == hashes[i] && bytes.HasPrefix(copied, file) {
-			return copied
-		}
+	begun, _ := os.ReadFile(c.begun(apiserver))
+	at := slices.Index(hashes, string(begun))
+	if at < 0 || at >= len(rotation.Stages) {
+		return nil
+	}
+	if copied := c.read(rotation.Stages[at], apiserver); hashed.Name(copied) == hashes[at] && bytes.HasPrefix(copied, file) {
+		return copied
 	}
 	return nil
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/kube-atrest/atrest/config"
@@ -19,12 +21,23 @@ type Files interface {
 	// known while it stays as it is.
 	Check(ctx context.Context, apiserver string) error
 	Read(ctx context.Context, apiserver string) ([]byte, error)
-	// Write replaces a file as a whole.
-	Write(ctx context.Context, apiserver string, content []byte) error
+	// Write replaces a file as a whole, if it is as it was. The error wraps
+	// [wholefile.ErrChanged] if it is known to be another.
+	Write(ctx context.Context, apiserver string, was, content []byte) error
 }
 
-// Placeholder stands for the name of an apiserver.
+// Placeholder stands for the name of an apiserver, and for the host if that is HOST:PORT.
 const Placeholder = "{apiserver}"
+
+// Fill puts an apiserver into a text in the place of the placeholder.
+func Fill(text, apiserver string) string {
+	if host, port, err := net.SplitHostPort(apiserver); err == nil {
+		if _, err := strconv.ParseUint(port, 10, 16); err == nil && host != "" {
+			apiserver = host
+		}
+	}
+	return strings.ReplaceAll(text, Placeholder, apiserver)
+}
 
 // LocalFiles are files that are reached from here. The path may have the
 // placeholder in it; without it the apiservers share one file.
@@ -58,7 +71,7 @@ func (f LocalFiles) Create(apiserver string, content []byte) error {
 
 // At is where the file of an apiserver is.
 func (f LocalFiles) At(apiserver string) string {
-	return strings.ReplaceAll(f.Path, Placeholder, apiserver)
+	return Fill(f.Path, apiserver)
 }
 
 func readFile(path string) ([]byte, error) {
@@ -72,17 +85,17 @@ func readFile(path string) ([]byte, error) {
 
 // reach is what to do about a file that is somewhere else.
 func (f LocalFiles) reach() string {
+	bySSH := fmt.Sprintf("have ssh reach them by --config 'ssh://root@%s/PATH', or name a program by --config-hook that does", Placeholder)
 	if strings.Contains(f.Path, Placeholder) {
-		return "have the file of each apiserver there, mounted from its machine, or name a program by --config-hook that reaches it"
+		return "the file of each apiserver has to be there, mounted from its machine; else " + bySSH
 	}
-	return "it is taken for the file of every apiserver: if each has its own, mount them here and put " + Placeholder +
-		" into --config, or name a program by --config-hook that reaches them"
+	return "it is taken for the file of every apiserver: if each has its own, mount them here and put " + Placeholder + " into --config, or " + bySSH
 }
 
 // Write exchanges a file in one step, and leaves it its owner, mode and extended
 // attributes.
-func (f LocalFiles) Write(_ context.Context, apiserver string, content []byte) error {
-	return wholefile.Exchange(f.At(apiserver), content, byHook)
+func (f LocalFiles) Write(_ context.Context, apiserver string, was, content []byte) error {
+	return wholefile.Exchange(f.At(apiserver), was, content, byHook)
 }
 
 // notInEffect is the error for a file of which an apiserver has another one in

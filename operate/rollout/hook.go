@@ -16,8 +16,9 @@ import (
 
 // HookedFiles are files that a program reads and writes: PROGRAM read NAME gives
 // the file on standard output, PROGRAM write NAME takes it from standard input.
-// It has to replace the file in one step, as it may be ended at any time, and can
-// see by ATREST_SHA256 in its environment whether it was given all of it.
+// It has to replace the file in one step, as it may be ended at any time. By
+// ATREST_SHA256 in its environment it can see whether it was given all of it, and by
+// ATREST_WAS_SHA256 whether the file is the one that is to be replaced.
 type HookedFiles struct {
 	Program string
 	// Timeout is for how long one call may take; [DefaultHookTimeout] if it is 0.
@@ -45,42 +46,56 @@ func (h HookedFiles) Read(ctx context.Context, apiserver string) ([]byte, error)
 	return out.kept.Bytes(), err
 }
 
-// Write gives the program the new content, and its hash.
-func (h HookedFiles) Write(ctx context.Context, apiserver string, content []byte) error {
+// Write gives the program the new content, and the hashes of that and of what it replaces.
+func (h HookedFiles) Write(ctx context.Context, apiserver string, was, content []byte) error {
 	return h.run(ctx, "write", apiserver, func(c *exec.Cmd) {
 		c.Stdin = bytes.NewReader(content)
-		c.Env = append(os.Environ(), "ATREST_SHA256="+strings.TrimPrefix(hashed.Name(content), "sha256:"))
+		c.Env = append(os.Environ(), "ATREST_SHA256="+hash(content), "ATREST_WAS_SHA256="+hash(was))
 	})
 }
+
+// hash is that of a file as sha256sum prints it.
+func hash(file []byte) string { return strings.TrimPrefix(hashed.Name(file), "sha256:") }
 
 // hookGrace is for how long a program that is no longer wanted may finish what
 // it writes.
 const hookGrace = 3 * time.Second
 
 func (h HookedFiles) run(ctx context.Context, what, apiserver string, prepare func(*exec.Cmd)) error {
-	timeout := h.Timeout
+	late, err := call(ctx, h.Timeout, []string{h.Program, what, apiserver}, func(c *exec.Cmd) {
+		c.Stderr = h.Err
+		prepare(c)
+	})
+	switch {
+	case err == nil:
+		return nil
+	case late:
+		return fmt.Errorf("%s %s %s: %w", h.Program, what, apiserver, err)
+	default:
+		return fmt.Errorf("%s %s %s: %w: see what it says above", h.Program, what, apiserver, err)
+	}
+}
+
+// call runs a program that reaches files, for [DefaultHookTimeout] if no time is given.
+// late is that it was ended before it was done.
+func call(ctx context.Context, timeout time.Duration, program []string, prepare func(*exec.Cmd)) (late bool, err error) {
 	if timeout == 0 {
 		timeout = DefaultHookTimeout
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it took longer than %s: give it more by --hook-timeout", timeout))
 	defer cancel()
-	command := exec.CommandContext(ctx, h.Program, what, apiserver)
-	command.Stderr = h.Err
+	command := exec.CommandContext(ctx, program[0], program[1:]...)
 	prepare(command)
 	// Killed at once it might leave half a file, and what it started may hold its
 	// output open for ever.
 	group(command)
 	command.WaitDelay = hookGrace
-	err := command.Run()
+	err = command.Run()
 	end(command) // what it started could put back later what it was told to write first
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return fmt.Errorf("%s %s %s: %w: %w", h.Program, what, apiserver, err, context.Cause(ctx))
-	default:
-		return fmt.Errorf("%s %s %s: %w: see what it says above", h.Program, what, apiserver, err)
+	if err != nil && ctx.Err() != nil {
+		return true, fmt.Errorf("%w: %w", err, context.Cause(ctx))
 	}
+	return false, err
 }
 
 // limited keeps so many bytes of what is written to it. The buffer is no part of

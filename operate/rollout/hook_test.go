@@ -97,6 +97,9 @@ func TestARotationGoesOnFromAFileThatWasLeftHalf(t *testing.T) {
 	_, err = r.Prepare(t.Context())
 	require.ErrorContains(t, err, "configuration of cp-1", "it may be anybody's")
 	require.NoError(t, r.Folder.copies().keep(rotation.Added, "cp-1", next))
+	_, err = r.Prepare(t.Context())
+	require.ErrorContains(t, err, "configuration of cp-1", "no write began: somebody edits it")
+	require.NoError(t, r.Folder.copies().begin("cp-1", next))
 	again, err := r.Prepare(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, p.State, again.State)
@@ -108,6 +111,10 @@ func TestOnlyTheBeginningOfAFileOfThisRotationIsLeftHalf(t *testing.T) {
 	hashes, err := plannedHashes([]byte(encryption), toNew("cp-1"))
 	require.NoError(t, err)
 	require.NoError(t, kept.keep(rotation.Added, "cp-1", file))
+	require.Nil(t, kept.whole("cp-1", hashes, file[:100]), "of which no write began")
+	require.NoError(t, kept.begin("cp-1", []byte("another")))
+	require.Nil(t, kept.whole("cp-1", hashes, file[:100]), "of which another write began")
+	require.NoError(t, kept.begin("cp-1", file))
 	require.Equal(t, file, kept.whole("cp-1", hashes, file[:1]))
 	require.Nil(t, kept.whole("cp-1", hashes, nil), "nothing at all")
 	require.Nil(t, kept.whole("cp-1", hashes, []byte("theirs")))
@@ -115,6 +122,61 @@ func TestOnlyTheBeginningOfAFileOfThisRotationIsLeftHalf(t *testing.T) {
 	require.Nil(t, kept.whole("cp-2", hashes, file[:100]), "of another apiserver")
 	require.Nil(t, kept.whole("cp-1", hashes[:1], file[:100]), "of a rotation without stages")
 	require.Nil(t, kept.whole("cp-1", []string{"a", "b", "c", "d"}, file[:100]), "of another rotation")
+	require.NoError(t, kept.end("cp-1"))
+	require.NoError(t, kept.end("cp-1"))
+	require.Nil(t, kept.whole("cp-1", hashes, file[:100]), "of which a write ended")
+}
+
+// Whoever takes the end of a file away, which no write left half, has edited it.
+func TestAnEditAtTheEndOfAFileIsNobodyElses(t *testing.T) {
+	for name, reach := range map[string]func(r *stages, path string){
+		"path":    func(*stages, string) {},
+		"program": func(r *stages, path string) { r.hooked(t, path, "cat >$path") },
+		"program, of a process that was killed": func(r *stages, path string) {
+			r.hooked(t, path, "cat >$path")
+			require.NoError(t, r.to(t, 1))
+			require.NoError(t, r.copies.begin("cp-1", fileOf(t, "cp-1", rotation.Added)), "it is noted still, and all there")
+		},
+	} {
+		r, path := newStages(t)
+		reach(r, path)
+		require.NoError(t, r.to(t, 1), name)
+		edited := read(t, path)
+		edited = edited[:strings.LastIndex(edited, "      - identity")]
+		require.NoError(t, os.WriteFile(path, []byte(edited), 0o600))
+		require.ErrorContains(t, r.to(t, 1), "none of this rotation's, and stays as it is", name)
+		require.Equal(t, edited, read(t, path))
+	}
+}
+
+// Somebody may save an edit between the read and the write.
+func TestAnEditBetweenReadAndWriteIsKept(t *testing.T) {
+	for name, reach := range map[string]func(t *testing.T, r *stages, path, edit string) Files{
+		"path": func(_ *testing.T, r *stages, path, edit string) Files {
+			return edited{r.files, func() { require.NoError(t, os.WriteFile(path, []byte(edit), 0o600)) }}
+		},
+		"program": func(t *testing.T, _ *stages, path, edit string) Files {
+			return documented(t, path, `case $2 in *sha256sum*) echo '`+edit+`' >`+path+`;; esac; sh -c "$2"`)
+		},
+	} {
+		r, path := newStages(t)
+		r.files = reach(t, r, path, "theirs\n")
+		err := r.to(t, 1)
+		require.ErrorContains(t, err, "none of this rotation's, and stays as it is: somebody changed it, so put it back as it was: it is in "+r.copies.path(rotation.Added, "cp-1"), name)
+		require.NotContains(t, err.Error(), "in its place", name)
+		require.Contains(t, read(t, path), "theirs")
+	}
+}
+
+// edited are files of which one is edited just before it is written.
+type edited struct {
+	Files
+	edit func()
+}
+
+func (f edited) Write(ctx context.Context, apiserver string, was, content []byte) error {
+	f.edit()
+	return f.Files.Write(ctx, apiserver, was, content)
 }
 
 // It may be a program that cannot read, and the file somebody else's.
@@ -178,9 +240,9 @@ func (f interrupted) Read(ctx context.Context, apiserver string) ([]byte, error)
 	return f.inMemory.Read(ctx, apiserver)
 }
 
-func (f interrupted) Write(ctx context.Context, apiserver string, content []byte) error {
+func (f interrupted) Write(ctx context.Context, apiserver string, was, content []byte) error {
 	f.end()
-	_ = f.inMemory.Write(ctx, apiserver, content[:100])
+	_ = f.inMemory.Write(ctx, apiserver, was, content[:100])
 	return ctx.Err()
 }
 

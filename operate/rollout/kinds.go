@@ -83,7 +83,20 @@ func (k Move) drive(ctx context.Context, w *world, s rotation.State, o drive.Opt
 	if err := w.stillSo(ctx, s); err != nil {
 		return rotation.Done{}, err
 	}
-	return drive.Run(ctx, w, s, o)
+	done, err := drive.Run(ctx, w, s, o)
+	done.Keys = slices.DeleteFunc(done.Keys, func(key string) bool { return k.stays(key, w.found) })
+	return done, err
+}
+
+// stays reports whether a key is in a file at the end all the same: an entry that is
+// written with something else may be read with it.
+func (k Move) stays(key string, found configurations) bool {
+	for apiserver := range found.parsed {
+		if last, _, err := k.last(apiserver, found); err != nil || has(last, key) {
+			return true
+		}
+	}
+	return false
 }
 
 // OnePlugin is the rotation of a plugin whose key_id changes while it runs.

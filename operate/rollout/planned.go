@@ -21,9 +21,9 @@ func planned(files map[string][]byte, changes func(apiserver string) []edit.Repl
 	var before [][]byte // of those that tell
 	var last []string   // those whose file is of the last stage
 	for _, apiserver := range slices.Sorted(maps.Keys(files)) {
-		first, err := beforeOf(files[apiserver], changes(apiserver))
+		first, _, err := beginningOf(files[apiserver], changes(apiserver))
 		if err == nil {
-			all[apiserver], err = plannedHashes(first, changes(apiserver))
+			all[apiserver], err = courseOf(files[apiserver], changes(apiserver))
 			before = append(before, first)
 		} else if isLast(files[apiserver], changes(apiserver)) {
 			last, err = append(last, apiserver), nil
@@ -33,7 +33,7 @@ func planned(files map[string][]byte, changes func(apiserver string) []edit.Repl
 		}
 	}
 	for _, apiserver := range last {
-		known := append(slices.Clone(before), kept.read(rotation.Before, apiserver))
+		known := append(slices.Clone(before), kept.all(rotation.Before)...)
 		if all[apiserver] = lastHashes(files[apiserver], known, changes(apiserver)); all[apiserver] == nil {
 			return nil, fmt.Errorf("configuration of %s: %w", apiserver, unknownBefore(changes(apiserver)))
 		}
@@ -43,18 +43,46 @@ func planned(files map[string][]byte, changes func(apiserver string) []edit.Repl
 
 // beforeOf is the file before a rotation, of one that has begun or not.
 func beforeOf(file []byte, changes []edit.Replacement) ([]byte, error) {
+	before, _, err := beginningOf(file, changes)
+	return before, err
+}
+
+// beginningOf is the file before a rotation, and the stage that the file is of. It is of a
+// later stage if it says the same, whoever wrote it: a rotation goes back by one the other
+// way, which finds its new provider there.
+func beginningOf(file []byte, changes []edit.Replacement) (before []byte, at rotation.Stage, err error) {
 	for _, stage := range []rotation.Stage{rotation.Swapped, rotation.Added} {
 		before, err := edit.Retreat(file, stage, changes...)
 		if err != nil {
 			continue
 		}
-		hashes, err := edit.Hashes(before, changes...)
-		if err == nil && slices.Index(hashes, hashed.Name(file)) == slices.Index(rotation.Stages[:], stage) {
-			return before, nil
+		again, err := edit.Advance(before, rotation.Before, stage, changes...)
+		if err == nil && edit.Same(again, file) {
+			return before, stage, nil
 		}
 	}
-	_, err := edit.Advance(file, rotation.Before, rotation.Removed, changes...)
-	return file, err
+	_, err = edit.Advance(file, rotation.Before, rotation.Removed, changes...)
+	return file, rotation.Before, err
+}
+
+// courseOf are the hashes of the files of all stages, of which a file is one.
+func courseOf(file []byte, changes []edit.Replacement) ([]string, error) {
+	before, at, err := beginningOf(file, changes)
+	if err != nil {
+		return nil, err
+	}
+	hashes, err := plannedHashes(before, changes)
+	if err != nil {
+		return nil, err
+	}
+	for i := slices.Index(rotation.Stages[:], at); i < len(hashes); i++ { // as it is written now
+		later, err := edit.Advance(file, at, rotation.Stages[i], changes...)
+		if err != nil {
+			return nil, err
+		}
+		hashes[i] = hashed.Name(later)
+	}
+	return hashes, nil
 }
 
 // isLast reports whether a file has all new providers and no old one.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/edit"
 )
@@ -49,6 +50,39 @@ func TestAFileOfTheLastStageIsKnownByItsCopy(t *testing.T) {
 	require.NoError(t, os.WriteFile(kept.path(rotation.Before, "cp-1"), []byte(another), 0o600))
 	_, err = planned(file, toNew, kept)
 	require.ErrorContains(t, err, "configuration of cp-1: ", "the copy is of another rotation")
+}
+
+// An apiserver came instead of another, with the file that is in effect.
+func TestAFileOfTheLastStageIsKnownByTheCopyOfAnother(t *testing.T) {
+	kept := copies(t.TempDir())
+	require.NoError(t, kept.keep(rotation.Before, "cp-9", []byte(encryption)))
+	want, err := plannedHashes([]byte(encryption), toNew("cp-1"))
+	require.NoError(t, err)
+	again, err := planned(map[string][]byte{"cp-1": fileOf(t, "cp-1", rotation.Removed)}, toNew, kept)
+	require.NoError(t, err)
+	require.Equal(t, want, again["cp-1"])
+}
+
+// A rotation goes back by one the other way, from a file that another wrote in its style.
+func TestAFileThatSaysTheSameIsOfAStage(t *testing.T) {
+	back := []edit.Replacement{{Old: "new", New: edit.Provider{Name: "old", Endpoint: "unix:///run/old.sock"}}}
+	for i, from := range []rotation.Stage{rotation.Swapped, rotation.Added} {
+		file := fileOf(t, "cp-1", from)
+		hashes, err := courseOf(file, back)
+		require.NoError(t, err)
+		at := i + 1
+		require.Equal(t, hashed.Name(file), hashes[at])
+		for j := at; j < len(hashes); j++ {
+			later, err := edit.Advance(file, rotation.Stages[at], rotation.Stages[j], back...)
+			require.NoError(t, err)
+			require.Equal(t, hashed.Name(later), hashes[j], "it is made of the file that is there")
+		}
+	}
+	for _, other := range []edit.Provider{{Name: "old", Endpoint: "unix:///run/other.sock"}, {Name: "old", Endpoint: "unix:///run/old.sock", Timeout: 1}} {
+		back[0].New = other
+		_, err := courseOf(fileOf(t, "cp-1", rotation.Swapped), back)
+		require.ErrorContains(t, err, `provider "old" is there already`, "it is another provider")
+	}
 }
 
 func TestAFileOfTheLastStageThatNothingTellsOfIsRefused(t *testing.T) {

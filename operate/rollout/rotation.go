@@ -154,6 +154,9 @@ func (r *Rotation) begin(ctx context.Context, found configurations) (s rotation.
 	if err := r.inEffect(ctx, p, found); err != nil {
 		return s, err
 	}
+	if err := found.sameKey(r.Fleet.Observe(ctx), r.Kind.leaving(), r.Kind.providers()); err != nil {
+		return s, err
+	}
 	return r.Kind.begin(ctx, p, r.Fleet.Observe)
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/reencrypt"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/drive"
@@ -41,7 +42,7 @@ func (f inMemory) Read(_ context.Context, apiserver string) ([]byte, error) {
 	return []byte(f[apiserver]), nil
 }
 
-func (f inMemory) Write(_ context.Context, apiserver string, content []byte) error {
+func (f inMemory) Write(_ context.Context, apiserver string, _, content []byte) error {
 	f[apiserver] = string(content)
 	return nil
 }
@@ -101,6 +102,59 @@ func TestARotationGoesOnWithItsOwnStateAlone(t *testing.T) {
 	require.ErrorIs(t, err, ErrAnother, "with another goal")
 }
 
+// Of several entries that are written with one key, each shows what it is to be written with.
+func TestAnObjectShowsWhatItsEntryIsWrittenWith(t *testing.T) {
+	file := listed + listing("events", asPlain) + listing("secrets", aKey) + listing("configmaps", aKey)
+	kind, err := toKind(config.KMSv2, "a", "b").of(t, everywhere(file), &Folder{Path: t.TempDir()})
+	require.NoError(t, err)
+	for _, stage := range []rotation.Stage{rotation.Before, rotation.Added, rotation.Swapped} {
+		files := kind.at(t, everywhere(file), map[string]rotation.Stage{"cp-1": stage, "cp-2": stage})
+		r := newRotation(t, kind, files["cp-1"])
+		r.Files = files
+		found, err := r.survey(t.Context(), kind.providers(), rotation.Plan{})
+		require.NoError(t, err)
+		secrets, configmaps := schema.GroupResource{Resource: "secrets"}, schema.GroupResource{Resource: "configmaps"}
+		require.Equal(t, proof.Samples{"aescbc:a": {secrets, configmaps}, "a": {secrets}, "b": {configmaps}}, found.samples, stage)
+	}
+}
+
+func TestWhichSocketsAreApart(t *testing.T) {
+	one, two, link := t.TempDir()+"/1.sock", t.TempDir()+"/2.sock", t.TempDir()+"/link.sock"
+	require.NoError(t, os.WriteFile(one, nil, 0o600))
+	require.NoError(t, os.WriteFile(two, nil, 0o600))
+	require.NoError(t, os.Symlink(one, link))
+	require.True(t, apart(one, two))
+	for _, other := range []string{one, link, one + ".absent", ""} {
+		require.False(t, apart(one, other))
+		require.False(t, apart(other, one))
+	}
+}
+
+// Two names of one socket are no two plugins.
+func TestAProviderThatStaysWithTheKeyOfOneThatLeavesIsRefused(t *testing.T) {
+	const other = "  - kms: {apiVersion: v2, name: other, endpoint: \"unix:///run/link.sock\"}\n"
+	reads := strings.Replace(encryption, "  - identity: {}\n", other+"  - identity: {}\n", 1)
+	writes := encryption + "- resources: [configmaps]\n  providers:\n" + other
+	seen := func(old, other string) map[string]rotation.Instance {
+		return map[string]rotation.Instance{"cp-1": {Providers: map[string]rotation.Provider{"old": {KeyID: old}, "other": {KeyID: other}}}}
+	}
+	for file, want := range map[string]string{
+		reads:  `needs the same key: have everything rewritten with atrest migrate, and take "other" out when`,
+		writes: "needs the same key: name both",
+	} {
+		c, err := config.Parse([]byte(file), config.Options{})
+		require.NoError(t, err)
+		found := configurations{parsed: map[string]*config.Configuration{"cp-1": c}}
+		err = found.sameKey(seen("a", "a"), []string{"old"}, []string{"old", "new"})
+		require.ErrorContains(t, err, `configuration of cp-1: KMS provider "other" has the key_id of "old", as on the same plugin by another name of its socket, and what is stored`)
+		require.ErrorContains(t, err, want)
+		require.NoError(t, found.sameKey(seen("a", "b"), []string{"old"}, []string{"old", "new"}))
+		require.NoError(t, found.sameKey(seen("", ""), []string{"old"}, []string{"old", "new"}), "nobody knows yet")
+		require.NoError(t, found.sameKey(seen("a", "a"), []string{"old"}, []string{"old", "other"}), "it is of the rotation")
+		require.NoError(t, found.sameKey(nil, []string{"old"}, []string{"old"}))
+	}
+}
+
 func TestAFileThatCannotBeRotatedIsRefused(t *testing.T) {
 	const shared = "  - kms: {apiVersion: v2, name: second, endpoint: \"unix:///run/old.sock\"}\n  - identity: {}\n"
 	reader := "  - identity: {}\n  - kms: {apiVersion: v2, name: old, endpoint: \"unix:///run/old.sock\"}\n"
@@ -113,7 +167,8 @@ func TestAFileThatCannotBeRotatedIsRefused(t *testing.T) {
 	}{
 		`no resource is stored with provider "absent"`: {OnePlugin{Providers: []string{"absent"}}, encryption},
 		`nothing is written with KMS provider "old"`:   {exchanging, before + reader},
-		`"second" is on the same plugin as "old"`:      {exchanging, head + shared},
+		`"second" is on the same plugin as "old", and what is stored with it, if anything is, needs the same key: have everything rewritten with atrest migrate, and take "second" out`: {exchanging, head + shared},
+		`"second" is on the same plugin as "old", and what is stored with it needs the same key: name both`:                                                                             {exchanging, encryption + "- resources: [configmaps]\n  providers:\n" + shared},
 	} {
 		_, err := newRotation(t, c.kind, c.file).Prepare(t.Context())
 		require.ErrorContains(t, err, problem)
@@ -325,7 +380,7 @@ func TestARotationThatHasBegunIsPlannedAsBefore(t *testing.T) {
 		for _, apiserver := range r.Apiservers {
 			file, err := edit.Advance([]byte(encryption), rotation.Before, stage, toNew(apiserver)...)
 			require.NoError(t, err)
-			require.NoError(t, r.Files.Write(t.Context(), apiserver, file))
+			require.NoError(t, r.Files.Write(t.Context(), apiserver, nil, file))
 		}
 		again, err := r.Prepare(t.Context())
 		require.NoError(t, err)

@@ -35,13 +35,17 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 	}
 	known := r.hashes[apiserver]
 	at, wanted := slices.Index(known, hashed.Name(file)), slices.Index(rotation.Stages[:], to)
+	if at >= 0 { // whatever was begun has ended
+		if err := r.copies.end(apiserver); err != nil {
+			return err
+		}
+	}
 	switch {
 	case at < 0:
 		if whole := r.copies.whole(apiserver, known, file); whole != nil && hashed.Name(whole) == hash {
-			return r.write(ctx, apiserver, to, nil, whole) // half of it is as bad as before
+			return r.write(ctx, apiserver, to, file, whole)
 		}
-		return fmt.Errorf("the file has hash %s, which is none of this rotation's, and stays as it is: somebody changed it, "+
-			"so put it back as it was%s", hashed.Name(file), r.copies.latest(apiserver, known))
+		return r.foreign(apiserver, file)
 	case at == wanted:
 		return nil
 	case to == rotation.Swapped && at > wanted: // what it can read no longer, it is to read again
@@ -65,6 +69,12 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 		return err
 	}
 	return r.exchange(ctx, apiserver, to, file, next)
+}
+
+// foreign is the error for a file that is none of the rotation's.
+func (r *stages) foreign(apiserver string, file []byte) error {
+	return fmt.Errorf("the file has hash %s, which is none of this rotation's, and stays as it is: somebody changed it, "+
+		"so put it back as it was%s", hashed.Name(file), r.copies.latest(apiserver, r.hashes[apiserver]))
 }
 
 // exchange keeps a copy of the next file, and writes it.
@@ -119,8 +129,13 @@ const lookAfter = 10 * time.Second
 
 // write replaces a file, and sees what became of it: a program may be cut off,
 // or say that it wrote what it did not.
-func (r *stages) write(ctx context.Context, apiserver string, to rotation.Stage, file, next []byte) error {
-	err := r.files.Write(ctx, apiserver, next)
+func (r *stages) write(ctx context.Context, apiserver string, to rotation.Stage, was, next []byte) error {
+	if _, atOnce := r.files.(LocalFiles); !atOnce {
+		if err := r.copies.begin(apiserver, next); err != nil {
+			return fmt.Errorf("note that the write begins: %w", err)
+		}
+	}
+	err := r.files.Write(ctx, apiserver, was, next)
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lookAfter)
@@ -128,15 +143,18 @@ func (r *stages) write(ctx context.Context, apiserver string, to rotation.Stage,
 	}
 	is, unread := r.files.Read(ctx, apiserver)
 	path := r.copies.path(to, apiserver)
+	whole := slices.Contains(r.hashes[apiserver], hashed.Name(is))
 	switch {
 	case unread != nil:
 		return errors.Join(err, fmt.Errorf("what the write left cannot be read: %w: see that the file is as in %s", unread, path))
-	case bytes.Equal(is, next):
-		return err
-	case !bytes.Equal(is, file):
+	case whole && bytes.Equal(is, next):
+		return errors.Join(err, r.copies.end(apiserver))
+	case err != nil && !whole && !bytes.HasPrefix(next, is):
+		return errors.Join(err, r.foreign(apiserver, is), r.copies.end(apiserver))
+	case !whole || !bytes.Equal(is, was):
 		return errors.Join(err, fmt.Errorf("the write left the file neither as it was nor as it was to be: put %s in its place", path))
 	case err == nil:
 		return fmt.Errorf("the file is as it was before, although it was written without an error: put %s in its place", path)
 	}
-	return err
+	return errors.Join(err, r.copies.end(apiserver))
 }

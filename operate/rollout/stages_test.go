@@ -104,8 +104,8 @@ func TestAFileThatCannotBeReplacedIsRefusedBefore(t *testing.T) {
 }
 
 func TestWhatToDoAboutAFileThatIsElsewhere(t *testing.T) {
-	const one, each, hooked = "it is taken for the file of every apiserver: if each has its own, mount them here and put {apiserver} into --config, or name a program",
-		"have the file of each apiserver there, mounted from its machine, or name a program", "see why the apiserver does not take it into use"
+	const one, each, hooked = "it is taken for the file of every apiserver: if each has its own, mount them here and put {apiserver} into --config, or have ssh reach them by --config 'ssh://root@{apiserver}/PATH', or name a program",
+		"the file of each apiserver has to be there, mounted from its machine; else have ssh reach them by --config 'ssh://root@{apiserver}/PATH', or name a program", "see why the apiserver does not take it into use"
 	absent := filepath.Join(t.TempDir(), "absent")
 	for want, files := range map[string]Files{one: LocalFiles{Path: absent}, each: LocalFiles{Path: absent + Placeholder}, hooked: HookedFiles{}} {
 		require.ErrorContains(t, notInEffect(files, "cp-2", "sha256:1", "sha256:2"), "the file has hash sha256:1, and cp-2 has one with hash sha256:2 in effect: "+want)
@@ -199,7 +199,7 @@ func TestAProgramReachesTheFiles(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	require.Error(t, r.files.Write(ctx, "cp-1", nil))
+	require.Error(t, r.files.Write(ctx, "cp-1", nil, nil))
 	require.Equal(t, r.hashes["cp-1"][2], hashOf(t, path))
 }
 

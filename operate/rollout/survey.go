@@ -2,8 +2,10 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path"
 	"slices"
 
@@ -84,11 +86,21 @@ func (r *Rotation) offer(samples proof.Samples, chain []*config.Provider, apiser
 	writes := namesOf(chain[0])[0]
 	samples.Offer(writes, resource)
 	for _, c := range r.Kind.replaced(apiserver) {
+		if c.Entry > 0 && c.Entry != entryOf(chain[0]) {
+			continue // another entry is written with the same, and is to be with something else
+		}
 		if writes == c.Old || writes == c.New.Name && among(chain, []string{c.Old}) {
 			samples.Offer(c.Old, resource)
 			samples.Offer(c.New.Name, resource)
 		}
 	}
+}
+
+// entryOf is the entry of its file, counted from 1, that a provider stands in.
+func entryOf(p *config.Provider) int {
+	at := 0
+	_, _ = fmt.Sscanf(p.Path(), "resources[%d]", &at)
+	return at + 1
 }
 
 // check tells why providers cannot be rotated: nothing is written with one, or
@@ -110,11 +122,53 @@ func (s *configurations) check(leaving, all []string) error {
 			case slices.Contains(leaving, name) && !p.Writes() && !begun:
 				return fmt.Errorf("configuration of %s: nothing is written with KMS provider %q: make it the first one of its resources, or name another", apiserver, name)
 			case shared && !slices.Contains(all, name) && name != "":
-				return fmt.Errorf("configuration of %s: KMS provider %q is on the same plugin as %q, and what is stored with it needs the same key: name both", apiserver, name, left)
+				return fmt.Errorf("configuration of %s: KMS provider %q is on the same plugin as %q, and %w", apiserver, name, left, s.stays(name))
 			}
 		}
 	}
 	return nil
+}
+
+// sameKey tells of a provider that stays and has the key_id of one that leaves, as one
+// has that is on the same plugin by another name of its socket. Another plugin with the
+// same key may stay, if it is seen here that it is another.
+func (s *configurations) sameKey(seen map[string]rotation.Instance, leaving, all []string) error {
+	for _, apiserver := range slices.Sorted(maps.Keys(s.parsed)) {
+		providers, has := s.parsed[apiserver].Providers(), seen[apiserver].Providers
+		for _, left := range providers {
+			keyID := has[left.KMS().Name].KeyID
+			if keyID == "" || !slices.Contains(leaving, left.KMS().Name) {
+				continue
+			}
+			for _, p := range providers {
+				if name := p.KMS().Name; name != "" && !slices.Contains(all, name) && has[name].KeyID == keyID && !apart(p.KMS().Address, left.KMS().Address) {
+					return fmt.Errorf("configuration of %s: KMS provider %q has the key_id of %q, as on the same plugin by another name of its socket, and %w", apiserver, name, left.KMS().Name, s.stays(name))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// apart reports whether two sockets are here, and are two.
+func apart(a, b string) bool {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && !os.SameFile(one, other)
+}
+
+// stays is what to do about a provider that needs the key of one that leaves.
+func (s *configurations) stays(name string) error {
+	for _, c := range s.parsed {
+		if slices.ContainsFunc(c.Providers(), func(p *config.Provider) bool { return p.KMS().Name == name && p.Writes() }) {
+			return errors.New("what is stored with it needs the same key: name both")
+		}
+	}
+	return fmt.Errorf("what is stored with it, if anything is, needs the same key: have everything rewritten with atrest migrate, "+
+		"and take %q out when atrest check --etcd of the file without it says that it is usable", name)
 }
 
 // coveredBy lists the resources that a configuration is about: those it names,

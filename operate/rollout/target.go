@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -38,9 +39,12 @@ const keySize = 32
 // Move is the move there from what the files say. What has begun in the folder goes on,
 // with the key that is in the files. Nothing is written.
 func (t Target) Move(ctx context.Context, files Files, apiservers []string, folder *Folder) (Move, error) {
-	s, _, err := folder.load()
+	s, begun, err := folder.load()
 	if err != nil {
 		return Move{}, err
+	}
+	if begun && s.Move == nil {
+		return Move{}, fmt.Errorf("folder %s %w", folder.Path, ErrAnother)
 	}
 	found := map[string][]byte{}
 	for _, apiserver := range apiservers {
@@ -56,7 +60,7 @@ func (t Target) Move(ctx context.Context, files Files, apiservers []string, fold
 		}
 		found[apiserver] = file
 	}
-	if s.Move != nil {
+	if begun {
 		if m, ok, err := t.goOn(found, s, folder); ok || err != nil {
 			return m, err
 		}
@@ -115,13 +119,17 @@ func (m *Move) leave(entries map[string][]edit.Entry, encrypted bool) error {
 		}
 		if !slices.Equal(writes, writing) {
 			return fmt.Errorf("%s writes with %s, and %s with %s: finish what was begun there, or give them one configuration",
-				first, strings.Join(writing, ", "), apiserver, strings.Join(writes, ", "))
+				first, orNothing(writing), apiserver, orNothing(writes))
 		}
 	}
 	if len(m.From) == 0 {
 		return fmt.Errorf("%w: %s", ErrAlready, shownNames(m.To))
 	}
 	return nil
+}
+
+func orNothing(writes []string) string {
+	return cmp.Or(strings.Join(writes, ", "), "nothing that is to be left")
 }
 
 // newSecret makes a key, if it takes one.
@@ -214,7 +222,7 @@ func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) 
 	}
 	changes := map[string][]edit.Replacement{}
 	for _, apiserver := range slices.Sorted(maps.Keys(files)) {
-		if changes[apiserver] = t.leadingTo(m, apiserver, files, secret, s.Plan, folder.copies()); changes[apiserver] == nil {
+		if changes[apiserver] = t.leadingTo(m, apiserver, files, secret, folder.copies()); changes[apiserver] == nil {
 			return m, true, fmt.Errorf("configuration of %s: neither the copies in the folder --state nor another file tells how it was before the move: put it back as it was", apiserver)
 		}
 	}
@@ -224,17 +232,17 @@ func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) 
 
 // leadingTo are the changes that lead to the file of an apiserver, from some file or copy
 // as it was before; nil if there is none.
-func (t Target) leadingTo(m Move, apiserver string, files map[string][]byte, secret func() []byte, p rotation.Plan, kept copies) []edit.Replacement {
-	before := [][]byte{kept.read(rotation.Before, apiserver), files[apiserver]}
-	for _, other := range slices.Sorted(maps.Keys(p.Configs)) {
-		before = append(before, kept.read(rotation.Before, other), files[other])
+func (t Target) leadingTo(m Move, apiserver string, files map[string][]byte, secret func() []byte, kept copies) []edit.Replacement {
+	earlier := [][]byte{kept.read(rotation.Before, apiserver), files[apiserver]}
+	for _, other := range slices.Sorted(maps.Keys(files)) {
+		earlier = append(earlier, files[other])
 	}
-	for _, file := range before {
+	for _, file := range slices.Concat(earlier, kept.all(rotation.Before), kept.all(rotation.Added)) {
 		changes, err := t.changes(m, apiserver, file, secret)
 		if err != nil {
 			continue
 		}
-		hashes, err := edit.Hashes(file, changes...)
+		hashes, err := courseOf(file, changes)
 		if err == nil && slices.Contains(hashes, hashed.Name(files[apiserver])) {
 			return changes
 		}

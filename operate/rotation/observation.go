@@ -68,8 +68,8 @@ type Provider struct {
 	Healthy bool   `json:"healthy"`
 	Problem string `json:"problem,omitempty"`
 	// Silent is a plugin that has named no key_id for three minutes, of which the
-	// apiserver does not complain: it may have the provider in its configuration no
-	// longer. Only of an apiserver that does not tell which providers it has.
+	// apiserver does not complain, and which loaded another configuration since: it has
+	// the provider in that one no longer. Only of an apiserver that does not tell which providers it has.
 	Silent bool `json:"silent,omitempty"`
 	// KeyID is the hash of the key_id that the plugin named last, whether it is
 	// written with or only read with. Empty if it named none yet.

@@ -149,3 +149,6 @@ func (p *Process) failures() string {
 }
 
 var informal = regexp.MustCompile(`^[IW][0-9]{4} `)
+
+// Pid is that of the process, which is another after a restart.
+func (p *Process) Pid() int { return p.command.Process.Pid }

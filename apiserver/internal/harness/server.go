@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -55,8 +56,10 @@ type Spec struct {
 	Program string
 	// Etcd is where the server keeps its objects.
 	Etcd interface{ Endpoint() string }
-	// Flags stand behind those that every local server needs.
+	// Flags stand behind those that every local server needs, and behind them what Now,
+	// if set, gives at each start.
 	Flags []string
+	Now   func() []string
 	// Host, if set, is what the server's host is called. Its identity, in its Lease and
 	// its metrics, is made of that: servers of one cluster need one each.
 	Host string
@@ -97,7 +100,11 @@ func Launch(t *testing.T, spec Spec) *Server {
 	s.probe, err = local.NewProbe(s.Config)
 	require.NoError(t, err)
 	s.Process = run(t, spec.Program, func(ctx context.Context) (*exec.Cmd, error) {
-		command, err := Command(ctx, spec.Program, append(flags, spec.Flags...)...)
+		all := slices.Concat(flags, spec.Flags)
+		if spec.Now != nil {
+			all = append(all, spec.Now()...)
+		}
+		command, err := Command(ctx, spec.Program, all...)
 		if err == nil && spec.Host != "" {
 			onHost(command, spec.Host)
 		}

@@ -71,6 +71,13 @@ func (r Replacement) leaving(d *document) ([]place, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("nothing is written with %q", r.Old)
 	}
+	for _, at := range all {
+		for _, other := range d.find(r.Old) {
+			if other.entry == at.entry && other != at {
+				return nil, fmt.Errorf("%q is there twice, as %s and %s: take out the one that nothing is read with", r.Old, at, other)
+			}
+		}
+	}
 	return all, nil
 }
 
@@ -265,6 +272,17 @@ type document struct {
 	json  bool
 	// gone are the comments that went with a provider, line by line.
 	gone []string
+}
+
+// Same reports whether two files say the same: they may be written otherwise, and have
+// other comments.
+func Same(a, b []byte) bool {
+	one, err := parse(a)
+	if err != nil {
+		return false
+	}
+	other, err := parse(b)
+	return err == nil && reflect.DeepEqual(one.meant, other.meant)
 }
 
 var errNoConfiguration = errors.New("encryption configuration: no list of resources with a list of providers in each: " +

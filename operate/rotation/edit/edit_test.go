@@ -337,6 +337,23 @@ func TestEveryStageCanBeMadeFromEveryEarlierOne(t *testing.T) {
 	}
 }
 
+func TestWhichFilesSayTheSame(t *testing.T) {
+	const file = "resources:\n- resources: [secrets]\n  providers:\n  - kms: {name: old, timeout: 3s}\n  - identity: {}\n"
+	for other, want := range map[string]bool{
+		file: true,
+		"# by hand\nresources:\n  - resources:\n      - secrets\n    providers:\n      - kms:\n          timeout: \"3s\"\n          name: old\n      - identity: {}\n": true,
+		`{"resources": [{"resources": ["secrets"], "providers": [{"kms": {"name": "old", "timeout": "3s"}}, {"identity": {}}]}]}`:                                      true,
+		strings.Replace(file, "3s", "4s", 1):                                false,
+		strings.Replace(file, ", timeout: 3s", "", 1):                       false,
+		"resources:\n- resources: [secrets]\n  providers: [identity: {}]\n": false,
+		"": false,
+	} {
+		require.Equal(t, want, Same([]byte(file), []byte(other)), other)
+		require.Equal(t, want, Same([]byte(other), []byte(file)), other)
+	}
+	require.False(t, Same(nil, nil), "which say nothing")
+}
+
 func TestProvidersOfSeveralEntriesAreReplacedTogether(t *testing.T) {
 	file := "resources:\n- {resources: [secrets], providers: [{kms: {name: 1_secrets}}, {identity: {}}]}\n" +
 		"- {resources: [configmaps], providers: [{kms: {name: 1_configmaps}}, {identity: {}}]}\n"

@@ -27,13 +27,19 @@ const (
 // of a kube-apiserver that finds it healthy.
 const maxStatusAge = 3 * time.Minute
 
+// maxClosing is for how long a kube-apiserver may go on to ask the plugins of a
+// configuration that it has another one in place of: twice the sum of their timeouts.
+const maxClosing = 10 * time.Minute
+
 // Metrics reads those of a kube-apiserver, in the text format. It tells with
 // metrics what it was told by its plugins and what it wrote with, but not whether
 // it finds them healthy: that is what /readyz/kms-providers says. unready is the
 // answer there, empty if that was success.
 //
 // A kube-apiserver remembers the latest 100 key_ids of all providers, also of
-// those that are no longer configured: see [rotation.Provider.Silent].
+// those that are no longer configured: see [rotation.Provider.Silent]. A provider
+// leaves the configuration of a process by a reload alone, so that without one at its time
+// the clock of the apiserver was set, or it was suspended.
 func Metrics(text io.Reader, unready string, m Moment) (rotation.Instance, error) {
 	r := reading{moment: m, told: map[string]time.Time{}, deks: map[string]int{},
 		instance: rotation.Instance{CheckedAt: m.At, Providers: map[string]rotation.Provider{}}}
@@ -97,9 +103,10 @@ func (r *reading) result(unready string) rotation.Instance {
 		i.Pending = "the file was refused: see the log of the apiserver"
 	}
 	for name, p := range i.Providers {
-		p.Silent = unready == "" && now.Sub(r.told[name]) > maxStatusAge
-		p.Healthy, p.Problem = unready == "" && !p.Silent, unready
-		if p.Silent {
+		late := unready == "" && now.Sub(r.told[name]) > maxStatusAge
+		p.Silent = late && !i.ConfigSince.IsZero() && !i.ConfigSince.Before(r.told[name].Add(-maxClosing))
+		p.Healthy, p.Problem = unready == "" && !late, unready
+		if late {
 			p.Problem = "its plugin has named no key_id for " + maxStatusAge.String()
 		}
 		p.Told.LastWrite = p.WroteAt

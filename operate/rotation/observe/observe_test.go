@@ -114,7 +114,7 @@ apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds{apiserver_id_ha
 apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds{apiserver_id_hash="sha256:9",key_id_hash="KEYB",provider_name="kms",transformation_type="to_storage"} 1.795175921e+09
 apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds{apiserver_id_hash="sha256:9",key_id_hash="KEYA",provider_name="kms",transformation_type="from_storage"} 1.79517599e+09
 apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{key_id_hash="KEYA",provider_name="a \"b\", c}"} 1.795175e+09
-apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds{apiserver_id_hash="sha256:9",status="success"} 1.7951700e+09
+apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds{apiserver_id_hash="sha256:9",status="success"} 1.7951750e+09
 apiserver_envelope_encryption_dek_source_cache_size{provider_name="kms"} 4
 apiserver_envelope_encryption_dek_source_cache_size{provider_name="gone"} 4
 apiserver_storage_objects{resource="secrets"} 12
@@ -130,7 +130,7 @@ func TestTheMetricsOfAnyKubeAPIServer(t *testing.T) {
 	i, err := scrape(t, metrics, "")
 	require.NoError(t, err)
 	deks, wrote := 4, time.Unix(1795175921, 0).UTC()
-	require.Equal(t, rotation.Instance{CheckedAt: time.Unix(1795176000, 0).UTC(), Server: "sha256:9", ConfigHash: "sha256:1", ConfigSince: time.Unix(1795170000, 0).UTC(), Providers: map[string]rotation.Provider{
+	require.Equal(t, rotation.Instance{CheckedAt: time.Unix(1795176000, 0).UTC(), Server: "sha256:9", ConfigHash: "sha256:1", ConfigSince: time.Unix(1795175000, 0).UTC(), Providers: map[string]rotation.Provider{
 		"kms":       {Healthy: true, KeyID: keyB, WroteKeyID: keyB, WroteAt: wrote, Told: rotation.Told{LastWrite: wrote, DEKs: &deks}},
 		`a "b", c}`: {KeyID: keyA, Problem: "its plugin has named no key_id for 3m0s", Silent: true},
 	}}, i)
@@ -141,6 +141,19 @@ func TestTheMetricsOfAnyKubeAPIServer(t *testing.T) {
 	require.False(t, i.Providers[`a "b", c}`].Silent)
 	require.Equal(t, "plugin is away", i.Providers["kms"].Problem)
 	require.False(t, i.Providers["kms"].Healthy)
+}
+
+// Without a reload no provider left the configuration: a clock was set, or a machine
+// suspended.
+func TestAPluginIsSilentAfterAReloadAlone(t *testing.T) {
+	for _, reload := range []string{`{status="success"} 1.795175e+09`, `{status="success"} 1.7951744e+09`, `{status="success"} 1.7951743e+09`, `{status="failure"} 1.795175e+09`, ""} {
+		i, err := scrape(t, strings.Split(metrics, "apiserver_encryption_config_controller_automatic_reload")[0]+"apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds"+reload+"\n", "")
+		require.NoError(t, err)
+		p := i.Providers[`a "b", c}`]
+		require.Equal(t, reload != "" && reload[9] == 's' && !strings.Contains(reload, "1743"), p.Silent, reload)
+		require.False(t, p.Healthy)
+		require.Equal(t, "its plugin has named no key_id for 3m0s", p.Problem)
+	}
 }
 
 func TestTheLatestWriteCountsInWhateverOrder(t *testing.T) {

@@ -1,0 +1,142 @@
+package clusters
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+)
+
+// kubelet stands in for that of a control plane node: it runs the static pods of
+// /etc/kubernetes/manifests, and restarts one whose manifest has changed. The node's root is
+// a folder, and a path of a manifest is one below it if it is mounted.
+type kubelet struct {
+	t    *testing.T
+	name string
+	root string
+	etcd interface{ Endpoint() string }
+	// running are the manifests, by file, as they were started.
+	running map[string]string
+	server  *harness.Server
+	plugins map[string]*harness.Process
+}
+
+func newKubelet(t *testing.T, name, root string, etcd interface{ Endpoint() string }) *kubelet {
+	t.Helper()
+	k := &kubelet{t: t, name: name, root: root, etcd: etcd, running: map[string]string{}, plugins: map[string]*harness.Process{}}
+	require.NoError(t, os.MkdirAll(k.manifests(), 0o700))
+	return k
+}
+
+// on is where a path of the node is on this machine.
+func (k *kubelet) on(path string) string { return filepath.Join(k.root, path) }
+
+func (k *kubelet) manifests() string { return k.on("/etc/kubernetes/manifests") }
+
+// sync makes what runs that of the manifests. Those named last are started last.
+func (k *kubelet) sync(last ...string) {
+	k.t.Helper()
+	files, err := os.ReadDir(k.manifests())
+	require.NoError(k.t, err)
+	slices.SortStableFunc(files, func(a, b os.DirEntry) int {
+		return slices.Index(last, a.Name()) - slices.Index(last, b.Name())
+	})
+	for _, file := range files {
+		content, err := os.ReadFile(filepath.Join(k.manifests(), file.Name()))
+		require.NoError(k.t, err)
+		if k.running[file.Name()] == string(content) {
+			continue
+		}
+		var pod corev1.Pod
+		require.NoError(k.t, yaml.UnmarshalStrict(content, &pod), file.Name())
+		k.start(file.Name(), pod)
+		k.running[file.Name()] = string(content)
+	}
+}
+
+// off ends all that runs, as a power cut does.
+func (k *kubelet) off() {
+	k.t.Helper()
+	k.server.Kill()
+	for _, plugin := range k.plugins {
+		plugin.Kill()
+	}
+	clear(k.running)
+}
+
+func (k *kubelet) start(file string, pod corev1.Pod) {
+	k.t.Helper()
+	require.True(k.t, pod.Spec.HostNetwork, "%s: a static pod of a control plane has to have the host's network", file)
+	args, err := k.args(pod)
+	require.NoError(k.t, err)
+	switch {
+	case file != "kube-apiserver.yaml":
+		k.stop(k.plugins[file])
+		require.Equal(k.t, []string{"atrest-keyfile", "serve", "--listen", "--key-file"}, []string{args[0], args[1], args[2], args[4]})
+		k.plugins[file] = harness.Run(k.t, harness.KeyFilePlugin, args[5], args[3])
+	case k.server == nil:
+		k.server = harness.Launch(k.t, harness.Spec{Program: harness.HurriedServer, Host: k.name, Etcd: k.etcd, Now: k.serverArgs})
+	default:
+		k.stop(k.server.Process)
+		k.server.Restart()
+	}
+}
+
+func (k *kubelet) stop(p *harness.Process) {
+	if p != nil {
+		p.Stop()
+	}
+}
+
+// serverArgs are those of the manifest as it is that are about encryption: the others are
+// the harness' own.
+func (k *kubelet) serverArgs() (flags []string) {
+	content, err := os.ReadFile(filepath.Join(k.manifests(), "kube-apiserver.yaml"))
+	require.NoError(k.t, err)
+	var pod corev1.Pod
+	require.NoError(k.t, yaml.UnmarshalStrict(content, &pod))
+	args, err := k.args(pod)
+	require.NoError(k.t, err)
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "--encryption-") {
+			flags = append(flags, arg)
+		}
+	}
+	return flags
+}
+
+// args are those of a pod's container, with the paths in them that are mounted where they
+// are on this machine. There is an error if a folder that has to be there is not.
+func (k *kubelet) args(pod corev1.Pod) ([]string, error) {
+	container := pod.Spec.Containers[0]
+	var replace []string
+	for _, mount := range container.VolumeMounts {
+		i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == mount.Name })
+		if i < 0 || pod.Spec.Volumes[i].HostPath == nil {
+			return nil, fmt.Errorf("pod %s: no volume %s with a hostPath", pod.Name, mount.Name)
+		}
+		from := pod.Spec.Volumes[i].HostPath
+		switch info, err := os.Stat(k.on(from.Path)); {
+		case *from.Type == corev1.HostPathDirectoryOrCreate:
+			if err := os.MkdirAll(k.on(from.Path), 0o700); err != nil {
+				return nil, err
+			}
+		case err != nil || !info.IsDir():
+			return nil, fmt.Errorf("pod %s: hostPath type check failed: %s is not a directory", pod.Name, from.Path)
+		}
+		replace = append(replace, mount.MountPath, k.on(from.Path))
+	}
+	var args []string
+	for _, arg := range container.Command {
+		args = append(args, strings.NewReplacer(replace...).Replace(arg))
+	}
+	return args, nil
+}
