@@ -21,6 +21,8 @@ const rootHelp = `See, check and change the encryption at rest of a Kubernetes c
   atrest migrate             Have stored what is not stored as it should be.
   atrest rotate              Rotate the key, step by step, and prove it.
   atrest retire NAME         May this KMS provider, or this key_id, go?
+  atrest lost                What is lost with a key, and what is to be restored?
+  atrest report              Which backups need which keys, and until when?
   atrest enable              Begin to encrypt, in a cluster that does not.
   atrest disable             Turn encryption off, step by step, and prove it.
 
@@ -160,7 +162,7 @@ func newRoot(s streams) *cobra.Command {
 	}
 	root.SetHelpCommand(newHelp())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newStatus(s), newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s), newRotate(s), newRetire(s), newEnable(s), newDisable(s), newVersion(s), newCompletion(s), newMan(s))
+	root.AddCommand(newStatus(s), newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s), newRotate(s), newRetire(s), newLost(s), newBackups(s), newEnable(s), newDisable(s), newVersion(s), newCompletion(s), newMan(s))
 	completeOutputs(root)
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {

@@ -46,6 +46,11 @@ func (s *sourceFlags) addEtcd(flags *pflag.FlagSet, key string) {
 	flags.StringVar(&s.key, key, "", "file with the key of the client certificate")
 	s.user.add(flags)
 	flags.DurationVar(&s.timeout, "command-timeout", etcd.DefaultTimeout, "how long one call to etcd may take")
+	s.addLayout(flags)
+}
+
+// addLayout declares those that say what is stored where.
+func (s *sourceFlags) addLayout(flags *pflag.FlagSet) {
 	flags.StringVar(&s.prefix, "prefix", audit.DefaultPrefix, "where the apiserver stores, its --etcd-prefix; with /kubernetes.io, which is OpenShift's, /openshift.io too")
 	flags.StringArrayVar(&s.paths, "map", nil, "PATH=RESOURCE.GROUP: what is stored below PREFIX/PATH, for servers with a layout of their own; repeatable")
 }

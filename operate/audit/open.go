@@ -54,24 +54,30 @@ func (o *Opener) Close() { o.transformers.Close() }
 // Open reports whether an apiserver with this configuration could read an object.
 // The error is that of the resource's [transformer.Chain].
 func (o *Opener) Open(ctx context.Context, r schema.GroupResource, object Object) error {
+	_, err := o.once(ctx, "", r, object)
+	return err
+}
+
+// once is Plaintext, but for DEKs and plugins of which the answer is known. It is
+// remembered under a scope: another rule may have another plugin of the same name.
+func (o *Opener) once(ctx context.Context, scope string, r schema.GroupResource, object Object) ([]byte, error) {
 	i := Inspect(object.Value, nil)
 	if len(i.WrappedDEK) == 0 {
-		_, err := o.Plaintext(ctx, r, object)
-		return err
+		return o.Plaintext(ctx, r, object)
 	}
-	provider := string(i.Form.Kind) + ":" + i.Form.Name
+	provider := scope + string(i.Form.Kind) + ":" + i.Form.Name
 	dek := maphash.String(o.seed, provider+":"+string(i.WrappedDEK))
 	before, seen := o.deks[dek]
 	switch {
 	case seen && before != nil:
-		return fmt.Errorf("as another object under the same DEK: %w", before)
+		return nil, fmt.Errorf("as another object under the same DEK: %w", before)
 	case !seen && o.failures[provider] >= maxFailures:
-		return fmt.Errorf("%w: not asked again, as %s failed %d times in a row: look at its plugin and at the KMS",
+		return nil, fmt.Errorf("%w: not asked again, as %s failed %d times in a row: look at its plugin and at the KMS",
 			envelope.ErrUnavailable, i.Form, maxFailures)
 	}
-	_, err := o.Plaintext(ctx, r, object)
+	plaintext, err := o.Plaintext(ctx, r, object)
 	o.learn(provider, dek, err)
-	return err
+	return plaintext, err
 }
 
 // ErrNotTried says that nobody tried to open an object.
@@ -134,6 +140,28 @@ func (o *Opener) Recover(ctx context.Context, r schema.GroupResource, object Obj
 		}
 	}
 	return nil, r, err
+}
+
+// Anyhow is Recover for many objects: it asks a plugin that fails as seldom as Open
+// does. The error is that of all providers that were tried, so that it wraps
+// [envelope.ErrUnavailable] if one of them was a plugin that may know the key.
+func (o *Opener) Anyhow(ctx context.Context, r schema.GroupResource, object Object) ([]byte, schema.GroupResource, error) {
+	plaintext, err := o.once(ctx, "", r, object)
+	if err == nil {
+		return plaintext, r, nil
+	}
+	all := []error{err}
+	for _, rule := range o.transformers.Configuration().Rules() {
+		if !encrypts(rule) || rule.Resource == r {
+			continue
+		}
+		plaintext, err := o.once(ctx, rule.Resource.String()+" ", rule.Resource, object)
+		if err == nil {
+			return plaintext, rule.Resource, nil
+		}
+		all = append(all, err)
+	}
+	return nil, r, errors.Join(all...)
 }
 
 func encrypts(r config.Rule) bool {

@@ -200,3 +200,27 @@ func TestValuesOfKubeAPIServerOpen(t *testing.T) {
 		require.NoError(t, o.Open(t.Context(), secrets, audit.Object{Key: g.AAD, Value: g.value(t)}), g.Name)
 	}
 }
+
+// Anyhow tries every rule, and asks a plugin that is away as seldom as Open does.
+func TestAnyhowTriesEveryRule(t *testing.T) {
+	plugin := faultplugin.Start(t)
+	written := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()))
+	objects := under(t, written, 8)
+	c := parseRules(t, rule("secrets", keyed("aesgcm", "key")), rule("configmaps", kmsV2("vault", plugin.Endpoint())))
+	plaintext, with, err := opener(t, c).Anyhow(t.Context(), secrets, objects[0])
+	require.NoError(t, err)
+	require.Equal(t, "{secret}", string(plaintext))
+	require.Equal(t, "configmaps", with.String())
+
+	plugin.Set(func(b *faultplugin.Behaviour) { b.DecryptErr = status.Error(codes.PermissionDenied, "sealed") })
+	before, o := plugin.Calls().Decrypt, opener(t, c)
+	for _, object := range objects {
+		_, _, err := o.Anyhow(t.Context(), secrets, object)
+		require.ErrorIs(t, err, envelope.ErrUnavailable, "it may have the key")
+		require.ErrorContains(t, err, "no matching prefix found")
+	}
+	require.EqualValues(t, 3, plugin.Calls().Decrypt-before, "given up after three failures")
+
+	_, _, err = opener(t, parse(t, "secrets", keyed("aesgcm", "key"))).Anyhow(t.Context(), secrets, objects[0])
+	require.NotErrorIs(t, err, envelope.ErrUnavailable)
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/audit/snapshot"
+	"github.com/kube-atrest/atrest/operate/lost"
+)
+
+type lostCommand struct {
+	streams
+	output  output
+	source  sourceFlags
+	walk    walkFlags
+	config  string
+	backups []string
+}
+
+const lostHelp = `List what no key of a configuration opens: what is lost when a key is. Nothing is
+changed, and no value is printed.
+
+Every object is opened, in memory, with the keys and plugins that --config has for
+its resource, and if those do not open it, with those of any other resource. What
+does not open is listed by resource, namespace and name, in two parts:
+
+  to be restored   by somebody, from a backup or from where it came from
+  made again       by itself: Events, the Leases of kubelets and of components of
+                   the cluster, what Kubernetes keeps in every namespace
+
+The etcd key alone tells little more of an object that does not open. So with
+--from-snapshot, as often as there are backups, its copy there is opened, with the
+same configuration: what a controller owns that is still there is then made again
+too, perhaps with another value, and the latest backup that could give it back is
+named. What is not known to be made again is to be restored. A token of a service
+account is too: since Kubernetes 1.24 nothing makes its Secret again.
+
+A plugin that is away, or refuses, makes the answer unknown: of what only it could
+open nothing is called lost. Neither is what has a form that nothing here knows.
+A backup of another cluster is refused, by the UID of the namespace kube-system.
+
+Exit codes:
+  0  nothing is lost
+  1  something is: it is listed
+  2  unknown: something cannot be opened now, so the list may not be whole; or
+     wrong flags, or FILE, etcd or a snapshot cannot be read, or nothing at all is
+     stored there`
+
+func newLost(s streams) *cobra.Command {
+	l := &lostCommand{streams: s}
+	command := &cobra.Command{
+		Use:   "lost --config FILE",
+		Short: "List what no key of a configuration opens, and what to restore",
+		Long:  lostHelp,
+		Example: `  atrest lost --config encryption.yaml --cacert ca.crt --cert client.crt --key client.key
+  atrest lost --config encryption.yaml --from-snapshot monday.db --from-snapshot sunday.db
+  atrest lost --config encryption.yaml --snapshot backup.db -o json`,
+		Args: arguments(0, ""),
+		RunE: func(command *cobra.Command, _ []string) error { return l.run(command.Context()) },
+	}
+	flags := command.Flags()
+	flags.StringVar(&l.config, "config", "", "the encryption configuration with the keys and plugins that are left (required)")
+	flags.StringArrayVar(&l.backups, "from-snapshot", nil, "a backup that could give back what is lost, as for --snapshot; repeatable")
+	l.source.add(flags, "key")
+	l.walk.add(flags)
+	l.output.addFlag(flags)
+	return command
+}
+
+func (l *lostCommand) run(ctx context.Context) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	layout, err := l.source.layout()
+	if err != nil {
+		return err
+	}
+	c, err := readAny(l.config, l.in)
+	if err != nil {
+		return err
+	}
+	l.warnOfNames(layout, c)
+	from, err := l.source.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	found, report, err := l.look(ctx, c, from, audit.Options{Layout: layout, Rate: l.walk.rate})
+	if err != nil {
+		return err
+	}
+	return l.conclude(from, report, lost.Decide(found))
+}
+
+func (l *lostCommand) check() error {
+	switch {
+	case l.config == "":
+		return usagef("flag --config is missing: name the encryption configuration with the keys and plugins that are left")
+	case l.walk.list < 1:
+		return usagef("flag --list is %d: list at least 1", l.walk.list)
+	}
+	return l.output.check()
+}
+
+// look opens what is stored, and then what the backups have of what is lost.
+func (l *lostCommand) look(ctx context.Context, c *config.Configuration, from source, o audit.Options) (*lost.Found, *audit.Report, error) {
+	opener, err := audit.NewOpener(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer opener.Close()
+	on, end := progress(l.err)
+	defer end()
+	o.Progress = on
+	look := lost.NewLook(opener, c, o)
+	found, report, err := look.Cluster(ctx, from)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, path := range l.backups {
+		if err := l.backup(ctx, look, found, path); err != nil {
+			return nil, nil, err
+		}
+	}
+	return found, report, nil
+}
+
+func (l *lostCommand) backup(ctx context.Context, look *lost.Look, found *lost.Found, path string) error {
+	file, err := snapshot.Open(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return look.Backup(ctx, found, path, file)
+}
+
+func (l *lostCommand) conclude(from source, report *audit.Report, a lost.Answer) error {
+	view := struct {
+		Source   string `json:"source"`
+		Revision int64  `json:"revision"`
+		lost.Answer
+	}{from.String(), report.Revision, a}
+	err := l.output.write(l.out, view, func(w io.Writer) error {
+		printWalked(w, from.String(), report)
+		return printLost(w, a, l.walk.list)
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range report.Guessed {
+		l.warn("%q is no resource of Kubernetes', so its group is not known: say it with --map %s=%s.GROUP", name, name, name)
+	}
+	told := fmt.Sprintf("lost: %s, of which somebody has to restore %d", counted(len(a.Objects), "object"), a.Restore)
+	switch a.Verdict {
+	case lost.NotKnown:
+		return fmt.Errorf("what is lost is not known, as not all can be opened now: see that each plugin works, and ask again (%s)", told)
+	case lost.Something:
+		return badf("%s", told)
+	}
+	return nil
+}

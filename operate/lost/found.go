@@ -1,0 +1,92 @@
+package lost
+
+import (
+	"strings"
+
+	"github.com/kube-atrest/atrest/operate/audit"
+)
+
+// Reason is why nothing opens an object.
+type Reason string
+
+// The reasons.
+const (
+	// NoKey: the configuration has no key or provider of the name it is stored under.
+	NoKey Reason = "no key"
+	// UnknownKey: the plugin answers that it has no such key, or has not sealed that.
+	UnknownKey Reason = "unknown to the plugin"
+	// Damaged: it is cut off or changed, was moved, or is under another key of the name.
+	Damaged Reason = "does not open"
+)
+
+// Object is one that nothing opens.
+type Object struct {
+	// Key is that of etcd, and the others are what it says.
+	Key       string `json:"key"`
+	Resource  string `json:"resource"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	audit.Form
+	Reason Reason `json:"reason"`
+}
+
+// objectAt is the object of an etcd key.
+func objectAt(l audit.Layout, key string) Object {
+	r, _ := l.Resource(key)
+	o := Object{Key: key, Resource: r.String(), Name: key}
+	for _, place := range l.Places(r) {
+		if path, ok := strings.CutPrefix(key, place); ok && path != "" {
+			o.Name = path
+		}
+	}
+	if namespace, name, ok := strings.Cut(o.Name, "/"); ok && o.Name != key {
+		o.Namespace, o.Name = namespace, name
+	}
+	return o
+}
+
+// Unknown are objects of one form of which it is not known whether they are lost.
+type Unknown struct {
+	Resource string `json:"resource"`
+	audit.Form
+	Objects int64 `json:"objects"`
+	// Where is the backup that they are in, empty for the cluster itself.
+	Where string `json:"where,omitempty"`
+	// Why is that of the first of them, in one line.
+	Why string `json:"why"`
+}
+
+// Misplaced are objects that apiservers cannot read, and that are not lost: the keys of
+// another resource open them, or none is needed.
+type Misplaced struct {
+	Resource string `json:"resource"`
+	audit.Form
+	Objects int64 `json:"objects"`
+	// With is the resource whose providers open them, empty for plaintext.
+	With string `json:"with,omitempty"`
+}
+
+// Copy is what a backup has of an object, and opens.
+type Copy struct {
+	// Backup names it, and Revision is that of the backup.
+	Backup   string
+	Revision int64
+	Facts    Facts
+}
+
+// Found is what was found.
+type Found struct {
+	Lost      []Object
+	Unknown   []Unknown
+	Misplaced []Misplaced
+	// Copies are the latest that open, by etcd key, and Backups how many were looked into.
+	Copies  map[string]Copy
+	Backups int
+	// Notes are what else is to be known.
+	Notes []string
+	// Layout finds the etcd keys of owners.
+	Layout audit.Layout
+	// There reports whether something that opens stands under an etcd key; nil if that
+	// was not looked at.
+	There func(key string) bool
+}

@@ -1,0 +1,209 @@
+package lost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/operate/audit"
+)
+
+// Look opens what is stored, with the keys and plugins of a configuration. It is for one
+// goroutine.
+type Look struct {
+	opener *audit.Opener
+	names  audit.Names
+	walk   audit.Options
+	uid    string // of the cluster
+}
+
+// NewLook opens with an opener, which was made of c. walk says how objects are walked.
+func NewLook(opener *audit.Opener, c *config.Configuration, walk audit.Options) *Look {
+	l := &Look{opener: opener, names: audit.NamesIn(c), walk: walk}
+	l.walk.Names = l.names
+	return l
+}
+
+// outcome is what came of one object.
+type outcome struct {
+	plaintext []byte
+	with      schema.GroupResource
+	err       error
+}
+
+// run walks, opens what is wanted, and tells of each of these its etcd key, resource and
+// form.
+func (l *Look) run(ctx context.Context, from audit.Source, wanted func(key string) bool, each func(o Object, came outcome)) (*audit.Report, error) {
+	var last outcome
+	walk := l.walk
+	walk.Open = func(ctx context.Context, r schema.GroupResource, object audit.Object) error {
+		last = outcome{}
+		if wanted(object.Key) {
+			last.plaintext, last.with, last.err = l.opener.Anyhow(ctx, r, object)
+		}
+		return last.err
+	}
+	walk.Each = func(r schema.GroupResource, key string, form audit.Form) {
+		if wanted(key) {
+			each(Object{Key: key, Resource: r.String(), Form: form}, last)
+		}
+		last = outcome{}
+	}
+	report, err := audit.Run(ctx, from, walk)
+	if err == nil {
+		err = report.NotEmpty()
+	}
+	return report, err
+}
+
+// Cluster opens every object of a cluster. It remembers what is lost, and of all else a
+// hash of the etcd key.
+func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.Report, error) {
+	f := &Found{Layout: l.walk.Layout, Copies: map[string]Copy{}}
+	seed, there := maphash.MakeSeed(), map[uint64]struct{}{}
+	f.There = func(key string) bool { _, is := there[maphash.String(seed, key)]; return is }
+	everything := func(string) bool { return true }
+	report, err := l.run(ctx, from, everything, func(o Object, came outcome) {
+		why, state := l.judge(o.Form, came)
+		switch {
+		case state == isUnknown:
+			f.addUnknown(o, "", why)
+		case state != "":
+			is := objectAt(f.Layout, o.Key)
+			is.Form, is.Reason = o.Form, state
+			f.Lost = append(f.Lost, is)
+		default:
+			there[maphash.String(seed, o.Key)] = struct{}{}
+			f.addMisplaced(o, came)
+			if l.isCluster(o.Key) {
+				l.uid = factsOf(came.plaintext).UID
+			}
+		}
+	})
+	return f, report, err
+}
+
+// isUnknown is the reason of what may open at another time.
+const isUnknown Reason = "unknown"
+
+// judge says why an object is lost, if it is.
+func (l *Look) judge(form audit.Form, came outcome) (why string, is Reason) {
+	switch {
+	case form.Kind == audit.Unknown:
+		return "nothing here knows this form: another version of Kubernetes may", isUnknown
+	case form.Kind == audit.Undecodable:
+		return "", Damaged
+	case form.Kind == audit.Plaintext:
+		return "", ""
+	case came.err == nil && audit.Inspect(came.plaintext, nil).Form.Kind != audit.Plaintext:
+		return "", Damaged // aescbc opens one value of 256 with a key that it is not under
+	case came.err == nil:
+		return "", ""
+	case errors.Is(came.err, envelope.ErrUnavailable):
+		return came.err.Error(), isUnknown
+	case errors.Is(came.err, envelope.ErrUnknownKEK), errors.Is(came.err, envelope.ErrForeignDEK):
+		return "", UnknownKey
+	case errors.Is(came.err, envelope.ErrCorrupt):
+		return "", Damaged
+	case !l.has(form):
+		return "", NoKey
+	}
+	return came.err.Error(), isUnknown
+}
+
+// has reports whether the configuration has a provider of a form, for whatever resource.
+func (l *Look) has(form audit.Form) bool {
+	for _, name := range l.names[form.Kind] {
+		if name == form.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// isCluster reports whether a key is that of the namespace by whose UID a cluster is
+// known.
+func (l *Look) isCluster(key string) bool {
+	return key == l.walk.Layout.Prefix()+"namespaces/kube-system"
+}
+
+// Backup opens what a backup has of the objects of f that are lost, and adds it to f.
+func (l *Look) Backup(ctx context.Context, f *Found, name string, from audit.Source) error {
+	lost, uid, copies := map[string]bool{}, "", map[string]Copy{}
+	for _, o := range f.Lost {
+		lost[o.Key] = true
+	}
+	wanted := func(key string) bool { return lost[key] || l.isCluster(key) }
+	report, err := l.run(ctx, from, wanted, func(o Object, came outcome) {
+		why, state := l.judge(o.Form, came)
+		switch {
+		case l.isCluster(o.Key) && state == "":
+			uid = factsOf(came.plaintext).UID
+		case state == isUnknown && lost[o.Key]:
+			f.addUnknown(o, name, why)
+		}
+		if state == "" && lost[o.Key] {
+			copies[o.Key] = Copy{Backup: name, Facts: factsOf(came.plaintext)}
+		}
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", name, err)
+	case uid != "" && l.uid != "" && uid != l.uid:
+		return fmt.Errorf("%s is a backup of another cluster: its namespace kube-system has another UID than the one here: name one of this cluster", name)
+	case uid == "" || l.uid == "":
+		f.Notes = append(f.Notes, fmt.Sprintf("whether %s is of this cluster is not known: the namespace kube-system has no UID that can be read in both: see to it before you restore from it", name))
+	}
+	f.Backups++
+	for key, c := range copies {
+		c.Revision = report.Revision
+		if before, has := f.Copies[key]; !has || before.Revision < c.Revision {
+			f.Copies[key] = c
+		}
+	}
+	return nil
+}
+
+func (f *Found) addUnknown(o Object, where, why string) {
+	for i, u := range f.Unknown {
+		if u.Resource == o.Resource && u.Form == o.Form && u.Where == where {
+			f.Unknown[i].Objects++
+			return
+		}
+	}
+	f.Unknown = append(f.Unknown, Unknown{Resource: o.Resource, Form: o.Form, Objects: 1, Where: where, Why: oneLine(why)})
+}
+
+// maxWhy bounds an error that is repeated, in bytes.
+const maxWhy = 512
+
+func oneLine(text string) string {
+	if len(text) > maxWhy {
+		text = text[:maxWhy] + "..."
+	}
+	return strings.ToValidUTF8(strings.ReplaceAll(text, "\n", "; "), "?")
+}
+
+// addMisplaced counts an object that opens, if its own providers do not open it.
+func (f *Found) addMisplaced(o Object, came outcome) {
+	with := ""
+	switch {
+	case came.err == nil && came.with.String() == o.Resource:
+		return
+	case came.err == nil && o.Kind != audit.Plaintext:
+		with = came.with.String()
+	}
+	for i, m := range f.Misplaced {
+		if m.Resource == o.Resource && m.Form == o.Form && m.With == with {
+			f.Misplaced[i].Objects++
+			return
+		}
+	}
+	f.Misplaced = append(f.Misplaced, Misplaced{Resource: o.Resource, Form: o.Form, Objects: 1, With: with})
+}
