@@ -74,8 +74,9 @@ Exit codes:
      open; or, with --config, objects that it cannot read, or plaintext of
      resources that it encrypts; with --strict also what is only outdated
   2  not counted: wrong flags, etcd, the snapshot or FILE cannot be read, or
-     nothing at all is stored there, or nothing of what FILE names, or nothing of a
-     resource that --etcd-servers-overrides names and FILE encrypts; with --strict,
+     nothing at all is stored there, or nothing of what FILE encrypts (or names, if
+     it encrypts nothing), or nothing of a resource that --etcd-servers-overrides and
+     FILE name, or nothing that is for the etcd of --endpoints; with --strict,
      the key_id that is written under now is not known, or none is stored, as with
      KMS v1, or the group of a resource that FILE may name is not known`
 
@@ -143,7 +144,7 @@ func (a *auditCommand) run(ctx context.Context) error {
 	if err == nil {
 		err = a.streams.something(ctx, from, report, o)
 	}
-	if err == nil && c != nil {
+	if err == nil {
 		err = a.source.held(layout, c, report, a.resource)
 	}
 	if err == nil && c != nil && a.resource == "" {

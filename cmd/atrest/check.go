@@ -48,7 +48,8 @@ Exit codes:
   1  not usable: as the last line says
   2  not checked: wrong flags, FILE, etcd or the snapshot cannot be read, or
      nothing at all is stored there, or nothing of a resource that
-     --etcd-servers-overrides names and FILE encrypts`
+     --etcd-servers-overrides and FILE name, or nothing that is for the etcd of
+     --endpoints`
 
 func newCheck(s streams) *cobra.Command {
 	c := &checkCommand{streams: s}

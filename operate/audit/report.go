@@ -110,6 +110,7 @@ func (r *Report) addParts(parts []Part) {
 			continue
 		}
 		r.Parts[i].Objects += part.Objects
+		r.Parts[i].Placed += part.Placed
 	}
 }
 

@@ -148,6 +148,9 @@ func (w *walk) object(ctx context.Context, object Object) error {
 		return err
 	}
 	if w.counts(object) {
+		if object.part != nil && object.Astray == "" && strings.HasPrefix(object.Key, w.Layout.Prefix()) {
+			object.part.Placed++
+		}
 		w.inspect(ctx, object)
 	}
 	w.done++
