@@ -63,10 +63,11 @@ are known; PREFIX/GROUP/RESOURCE/... is a custom resource; anything else is take
 for a resource of the core group, with a warning, unless --map says what it is.
 
 Only what is below --prefix is counted, and for /kubernetes.io also what OpenShift's
-own apiservers keep below /openshift.io. With --everywhere the whole keyspace is
-walked, and what begins with k8s:enc: counts below any other prefix too, and with
---config plaintext of what FILE encrypts. With --etcd-servers-overrides each etcd is
-walked, whatever it is to hold.
+own apiservers keep below /openshift.io, each by a file of its own: what is there and
+FILE does not name is counted and not judged, and it is said how many that are. With
+--everywhere the whole keyspace is walked and held against FILE, and what begins with
+k8s:enc: counts below any other prefix too, and with --config plaintext of what FILE
+encrypts. With --etcd-servers-overrides each etcd is walked, whatever it is to hold.
 
 Exit codes:
   0  counted, and nothing below was found
@@ -154,7 +155,7 @@ func (a *auditCommand) run(ctx context.Context) error {
 		return err
 	}
 	findings, undated := a.findings(ctx, report, c)
-	return a.conclude(from, report, findings, undated)
+	return a.conclude(from, report, findings, report.Unjudged(c), undated)
 }
 
 // options are those of the walk, but for how objects are opened.
@@ -218,17 +219,19 @@ func (a *auditCommand) findings(ctx context.Context, report *audit.Report, c *co
 	return report.Against(c, current), undated
 }
 
-func (a *auditCommand) conclude(from source, report *audit.Report, findings []audit.Finding, undated error) error {
+func (a *auditCommand) conclude(from source, report *audit.Report, findings []audit.Finding, unjudged int64, undated error) error {
 	view := struct {
 		Source string `json:"source"`
 		*audit.Report
 		Findings []audit.Finding `json:"findings"`
-	}{from.String(), report, append([]audit.Finding{}, findings...)}
+		Unjudged int64           `json:"unjudged,omitempty"`
+	}{from.String(), report, append([]audit.Finding{}, findings...), unjudged}
 	err := a.output.write(a.out, view, func(w io.Writer) error {
 		printWalked(w, from.String(), report)
 		if err := printReport(w, report); err != nil {
 			return err
 		}
+		printUnjudged(w, unjudged)
 		return printFindings(w, report, findings)
 	})
 	if err != nil {

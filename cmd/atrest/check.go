@@ -87,6 +87,7 @@ type checked struct {
 	Plugins   []preflight.Result `json:"plugins,omitempty"`
 	Objects   *audit.Report      `json:"objects,omitempty"`
 	Findings  []audit.Finding    `json:"findings,omitempty"`
+	Unjudged  int64              `json:"unjudged,omitempty"`
 }
 
 // rule is a config.Rule as it is printed.
@@ -194,6 +195,7 @@ func (c *checkCommand) readObjects(ctx context.Context, file *config.Configurati
 	if err := concerned(file, found.Objects); err != nil {
 		found.Warnings = append(found.Warnings, err.Error())
 	}
+	found.Unjudged = found.Objects.Unjudged(file)
 	found.judge(found.Objects.Against(file, nil))
 	return nil
 }
@@ -256,6 +258,7 @@ func (f *checked) print(w io.Writer) error {
 		if err := printReport(w, f.Objects); err != nil {
 			return err
 		}
+		printUnjudged(w, f.Unjudged)
 		if err := printFindings(w, f.Objects, f.Findings); err != nil {
 			return err
 		}

@@ -65,7 +65,8 @@ type Object struct {
 	// another one holds its resource.
 	Astray string
 
-	part *Part // that it is in, of several
+	part   *Part // that it is in, of several
+	beside bool  // as Count.Beside
 }
 
 // Entry is what stands under one etcd key, for the caller to keep.
