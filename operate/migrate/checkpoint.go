@@ -22,6 +22,9 @@ type Checkpoint struct {
 	Anew bool `json:"anew,omitempty"`
 	// Unordered tells that objects are not listed in the order of their names.
 	Unordered bool `json:"unordered,omitempty"`
+	// Again tells that an earlier pass for the goal had objects stored again. It is for
+	// the caller.
+	Again bool `json:"again,omitempty"`
 	// Done tells that there is no next page.
 	Done bool `json:"done,omitempty"`
 	// Counts are of all that was done, also before an interruption.
