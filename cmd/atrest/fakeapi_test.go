@@ -74,7 +74,7 @@ type apiserver struct {
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|NAMESPACE/|updates
 // KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|unconverted RESOURCE|stock|listed|unlisted|serves|awaits N: an apiserver, to
 // which the context NAME of $KUBECONFIG leads. The first one is that of the current context.
-// Its address is in $URL_NAME, and one that "serves" is an endpoint of the Service kubernetes.
+// Its address is in $URL_NAME, without http:// in $AT_NAME, and one that "serves" is an endpoint of the Service kubernetes.
 // "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
@@ -145,6 +145,7 @@ func (w *world) startAPI(ts *testscript.TestScript, name, file, prefix string) e
 		return err
 	}
 	ts.Setenv("URL_"+strings.ReplaceAll(name, "-", "_"), a.URL)
+	ts.Setenv("AT_"+strings.ReplaceAll(name, "-", "_"), a.Listener.Addr().String())
 	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: a.URL}
 	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name}
 	return clientcmd.WriteToFile(*kubeconfig, path)
