@@ -58,7 +58,7 @@ type apiserver struct {
 	holds       bool             // it does not follow
 	asks        bool             // it follows when it is had to ask its plugins, and only then
 	forbids     string           // a method
-	refuses     string           // the name of an object that cannot be updated
+	refuses     string           // the name of an object that cannot be updated, or NAMESPACE/
 	updates     string           // an etcd key that somebody else writes before the next patch
 	cluster     string           // the UID of its namespace kube-system
 	main        bool             // it knows nothing of the etcd of "etcd override"
@@ -72,10 +72,10 @@ type apiserver struct {
 	patches     int
 }
 
-// api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|builds HASH|updates
+// api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|NAMESPACE/|builds HASH|updates
 // KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|unconverted RESOURCE|stock|listed|unlisted|serves|awaits N: an apiserver, to
 // which the context NAME of $KUBECONFIG leads. The first one is that of the current context.
-// Its address is in $URL_NAME, and one that "serves" is an endpoint of the Service kubernetes.
+// Its address is in $URL_NAME, without http:// in $AT_NAME, and one that "serves" is an endpoint of the Service kubernetes.
 // "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
@@ -147,6 +147,7 @@ func (w *world) startAPI(ts *testscript.TestScript, name, file, prefix string) e
 		return err
 	}
 	ts.Setenv("URL_"+strings.ReplaceAll(name, "-", "_"), a.URL)
+	ts.Setenv("AT_"+strings.ReplaceAll(name, "-", "_"), a.Listener.Addr().String())
 	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: a.URL}
 	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name}
 	return clientcmd.WriteToFile(*kubeconfig, path)
@@ -378,6 +379,11 @@ func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []strin
 	}
 }
 
+// refused reports whether it does not have an object updated.
+func (a *apiserver) refused(key string) bool {
+	return strings.HasSuffix(key, "/"+a.refuses) || strings.HasSuffix(a.refuses, "/") && strings.Contains(key, "/"+a.refuses)
+}
+
 // storeOf is the store in which it has an etcd key.
 func (a *apiserver) storeOf(key string) *etcdtest.Server {
 	switch {
@@ -471,7 +477,7 @@ func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.Key
 	}
 	delete(meta, "resourceVersion")
 	plaintext, stale, err := a.open(kv)
-	if err != nil || a.refuses != "" && strings.HasSuffix(string(kv.Key), "/"+a.refuses) {
+	if err != nil || a.refuses != "" && a.refused(string(kv.Key)) {
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "a webhook does not allow it")
 		return
 	}
