@@ -1,8 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,7 +19,8 @@ const enableHelp = `Begin to encrypt: write the first configuration of a cluster
 
 It names the resources and has them stored as plain text, as they are now: nothing
 changes when an apiserver takes it into use. From there atrest rotate --to goes to a
-key or a plugin while the cluster serves, and back. A file that is there stays.
+key or a plugin while the cluster serves, and back. A file that is there stays, and is
+in the way unless it is the very same.
 
 The file is the same on every node. Without --apiservers one is written, at --config;
 with them one for each, where ` + rollout.Placeholder + ` in --config is the name of each.
@@ -26,7 +31,7 @@ that is mounted by itself is not seen to change.
 
 Exit codes:
   0  the files are written
-  2  they are not all: wrong flags, a file that is there, or one that cannot be written`
+  2  they are not all: wrong flags, another file that is there, or one that cannot be written`
 
 type enableCommand struct {
 	streams
@@ -44,7 +49,7 @@ func newEnable(s streams) *cobra.Command {
 		Example: `  atrest enable --config /etc/kubernetes/encryption/config.yaml
   atrest enable --resources secrets,configmaps --apiservers cp-1,cp-2,cp-3 --config '/mnt/{apiserver}/config.yaml'`,
 		Args: arguments(0, ""),
-		RunE: func(*cobra.Command, []string) error { return e.run() },
+		RunE: func(command *cobra.Command, _ []string) error { return e.run(command.Context()) },
 	}
 	flags := command.Flags()
 	flags.StringVar(&e.config, "config", "", "where the file is written; "+rollout.Placeholder+" in it stands for the name of each of --apiservers")
@@ -53,7 +58,7 @@ func newEnable(s streams) *cobra.Command {
 	return command
 }
 
-func (e *enableCommand) run() error {
+func (e *enableCommand) run(ctx context.Context) error {
 	placed := strings.Contains(e.config, rollout.Placeholder)
 	switch {
 	case e.config == "":
@@ -75,10 +80,14 @@ func (e *enableCommand) run() error {
 	}
 	files := rollout.LocalFiles{Path: e.config}
 	for _, name := range names {
+		done := "written"
 		if err := files.Create(name, content); err != nil {
-			return err
+			if is, _ := files.Read(ctx, name); !errors.Is(err, fs.ErrExist) || !bytes.Equal(is, content) {
+				return err
+			}
+			done = "is there" // of a run that did not get to the others
 		}
-		fmt.Fprintf(e.out, "written: %s, which encrypts nothing yet\n", files.At(name))
+		fmt.Fprintf(e.out, "%s: %s, which encrypts nothing yet\n", done, files.At(name))
 	}
 	_, err = io.WriteString(e.out, nextSteps)
 	return err

@@ -308,7 +308,7 @@ func (r *rotate) carryOut(ctx context.Context, prepared *rollout.Prepared, store
 	view := struct {
 		rotation.Done
 		Warnings []string `json:"warnings,omitempty"`
-	}{done, prepared.Beside(ctx)}
+	}{done, append(prepared.Beside(ctx), prepared.Unserved(ctx)...)}
 	err = r.output.write(r.out, view, func(to io.Writer) error {
 		_, err := fmt.Fprintln(to, doneText(done))
 		return err

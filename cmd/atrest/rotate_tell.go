@@ -80,6 +80,9 @@ func (r *rotate) printPlan(ctx context.Context, prepared *rollout.Prepared, stor
 	if r.output == "table" { // it is told what is done before anything is
 		printSteps(r.out, s.Plan, steps)
 	}
+	for _, text := range prepared.Unserved(ctx) {
+		r.warn("%s", printable(text))
+	}
 	waiting, err := prepared.Identify(ctx, store, clock.RealClock{})
 	for i := range steps {
 		if steps[i].Now {

@@ -53,6 +53,8 @@ unless --without-apiservers excuses it.
 
 With --etcd or --endpoints what etcd holds is counted too, as by atrest audit: what
 no apiserver can read, and what is plain though it is to be encrypted, is not well.
+No apiserver tells of keys in its file, nor what a wildcard leaves to another entry:
+whether what is stored so is well is unknown, and atrest check FILE --etcd tells it.
 
 With --watch it looks again every --interval until Ctrl-C, and ends with the exit
 code of the last look. With -o json each look is a line then.

@@ -308,7 +308,11 @@ func TestWhatEtcdHoldsIsJudged(t *testing.T) {
 		"of a provider, untold":    {stock, count(2, kms("gone", keyA)), overview.Unknown, "2 objects of secrets are stored with gone, of which no apiserver tells: "},
 		"of an earlier key_id":     {ours, count(2, kms("vault", keyB)), overview.Well, "2 objects of secrets are stored under an earlier key_id of vault, sha256:b: "},
 		"of another provider":      {ours, count(2, kms("old", keyB)), overview.Well, `2 objects of secrets are stored with kms v2 "old" key_id sha256:b, and they are written with vault now: `},
-		"of a key in the file":     {ours, count(2, audit.Form{Kind: config.AESCBC, Name: "k"}), overview.Well, `2 objects of secrets are stored with aescbc "k", and they are written with vault now: `},
+		"of a key in the file":     {ours, count(2, audit.Form{Kind: config.AESCBC, Name: "k"}), overview.Unknown, `2 objects of secrets are stored with aescbc "k", of which no apiserver tells: atrest check FILE --etcd says whether they can be read, with FILE as an apiserver has it; they are written with vault now: `},
+		"of a key, nothing told":   {stock, count(1, audit.Form{Kind: config.Secretbox, Name: "k"}), overview.Unknown, `1 object of secrets is stored with secretbox "k", of which no apiserver tells: `},
+		"plain, with a wildcard":   {writingFor("*.*"), count(2, audit.Form{Kind: audit.Plaintext}), overview.Unknown, "2 objects of secrets are in plaintext, and whether they are to be is not known: vault writes what a wildcard is for"},
+		"plain, with one of core":  {writingFor("pods", "*."), count(2, audit.Form{Kind: audit.Plaintext}), overview.Unknown, "and whether they are to be is not known: vault writes what a wildcard is for"},
+		"plain, with one of apps":  {writingFor("*.apps"), count(2, audit.Form{Kind: audit.Plaintext}), overview.Well, ""},
 		"plain, though encrypted":  {ours, count(2, audit.Form{Kind: audit.Plaintext}), overview.NotWell, "2 objects of secrets are in plaintext: vault is to encrypt them: "},
 		"plain, nothing is told":   {stock, count(2, audit.Form{Kind: audit.Plaintext}), overview.Well, ""},
 		"damaged":                  {ours, count(2, audit.Form{Kind: audit.Undecodable}), overview.NotWell, "2 objects of secrets cannot be read: atrest audit lists them"},
@@ -332,6 +336,30 @@ func TestWhatEtcdHoldsIsJudged(t *testing.T) {
 			require.Contains(t, all[0], c.says)
 		})
 	}
+}
+
+// writingFor is an apiserver that tells that it encrypts something else.
+func writingFor(names ...string) func() rotation.Instance {
+	return func() rotation.Instance {
+		i := ours()
+		provider("vault", func(p *rotation.Provider) { p.Told.WritesFor = names })(&i)
+		return i
+	}
+}
+
+// What writes them now is in the file, where nobody looks.
+func TestPlaintextBesideAKeyInTheFileIsNotTakenForMeant(t *testing.T) {
+	s := look(stock)
+	s.Etcd = &overview.Etcd{Report: &audit.Report{Objects: 2, Resources: []audit.Resource{
+		{Name: "secrets", Forms: []audit.Count{{Form: audit.Form{Kind: config.AESGCM, Name: "k"}, Objects: 1}, {Form: audit.Form{Kind: audit.Plaintext}, Objects: 1}}},
+		{Name: "pods", Forms: []audit.Count{{Form: audit.Form{Kind: audit.Plaintext}, Objects: 1}}},
+	}}}
+	var what []string
+	for _, p := range overview.Of(s).Problems {
+		require.Equal(t, overview.Unknown, p.Verdict)
+		what = append(what, p.What)
+	}
+	require.Equal(t, []string{`1 object of secrets is stored with aesgcm "k", of which no apiserver tells`, "1 object of secrets is in plaintext, and whether they are to be is not known"}, what)
 }
 
 // With somebody away it is not known whether nobody has the provider.

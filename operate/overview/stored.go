@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/audit"
@@ -31,27 +32,58 @@ func (j *judge) stored() {
 	}
 	for _, resource := range e.Report.Resources {
 		for _, c := range resource.Forms {
-			j.count(resource.Name, c)
+			j.count(resource, c)
 		}
 	}
 }
 
 // count judges objects of a resource that are stored alike.
-func (j *judge) count(resource string, c audit.Count) {
-	encrypted := j.writtenWith(resource)
-	what := fmt.Sprintf("%s of %s", objects(c.Objects), resource)
+func (j *judge) count(resource audit.Resource, c audit.Count) {
+	encrypted := j.writtenWith(resource.Name)
+	what := fmt.Sprintf("%s of %s", objects(c.Objects), resource.Name)
 	stored := what + is(c.Objects) + "stored "
+	lags := ""
+	if len(encrypted) > 0 && (!c.Kind.IsKMS() || !slices.Contains(encrypted, c.Name)) {
+		lags = fmt.Sprintf("they are written with %s now: atrest migrate rewrites what lags", list(encrypted))
+	}
 	switch {
 	case c.Kind == audit.Unknown || c.Kind == audit.Undecodable:
 		j.add(NotWell, Problem{What: what + " cannot be read", Why: "atrest audit lists them"})
 	case c.Kind.IsKMS() && !j.readable(stored, c.Form):
-	case len(encrypted) == 0:
 	case c.Kind == audit.Plaintext:
-		j.add(NotWell, Problem{What: what + is(c.Objects) + "in plaintext",
-			Why: list(encrypted) + " is to encrypt them: have them rewritten, with atrest migrate"})
-	case !c.Kind.IsKMS() || !slices.Contains(encrypted, c.Name):
-		j.notes = append(j.notes, fmt.Sprintf("%swith %s, and they are written with %s now: atrest migrate rewrites what lags", stored, c.Form, list(encrypted)))
+		j.plain(resource, what+is(c.Objects)+"in plaintext", encrypted)
+	case !c.Kind.IsKMS():
+		j.add(Unknown, Problem{What: fmt.Sprintf("%swith %s, of which no apiserver tells", stored, c.Form),
+			Why: joined("atrest check FILE --etcd says whether they can be read, with FILE as an apiserver has it", lags)})
+	case lags != "":
+		j.notes = append(j.notes, fmt.Sprintf("%swith %s, and %s", stored, c.Form, lags))
 	}
+}
+
+// plain judges what is in plaintext.
+func (j *judge) plain(resource audit.Resource, what string, encrypted []string) {
+	wild := j.writtenWith(wildcards(resource.Name)...)
+	switch {
+	case len(encrypted) > 0:
+		j.add(NotWell, Problem{What: what, Why: list(encrypted) + " is to encrypt them: have them rewritten, with atrest migrate"})
+	case len(wild) > 0:
+		j.add(Unknown, Problem{What: what + ", and whether they are to be is not known",
+			Why: list(wild) + " writes what a wildcard is for, and whether another entry is for them is not told: see atrest check FILE --etcd, with FILE as an apiserver has it"})
+	case slices.ContainsFunc(resource.Forms, func(f audit.Count) bool { return isKey(f.Form) }):
+		j.add(Unknown, Problem{What: what + ", and whether they are to be is not known",
+			Why: "others are under a key in the file, of which no apiserver tells: see atrest check FILE --etcd, with FILE as an apiserver has it"})
+	}
+}
+
+// isKey reports whether a form is that of a key in the file.
+func isKey(f audit.Form) bool {
+	return !f.Kind.IsKMS() && f.Kind != audit.Plaintext && f.Kind != audit.Unknown && f.Kind != audit.Undecodable
+}
+
+// wildcards are those that a resource is covered by, as a file has them.
+func wildcards(resource string) []string {
+	_, group, _ := strings.Cut(resource, ".")
+	return []string{"*." + group, "*.*"}
 }
 
 // readable judges whether what is stored with KMS can be read, and notes if it lags.
@@ -80,13 +112,13 @@ func (j *judge) readable(stored string, form audit.Form) bool {
 	return false
 }
 
-// writtenWith are the providers that a resource is written with, as far as apiservers
-// tell. A wildcard is not looked into: another rule may come before it.
-func (j *judge) writtenWith(resource string) []string {
+// writtenWith are the providers that one of the names of a file is written with, as far
+// as apiservers tell.
+func (j *judge) writtenWith(names ...string) []string {
 	all := map[string]bool{}
 	for _, i := range j.usable {
 		for name, p := range i.Providers {
-			if p.Told.Role == rotation.RoleWrites && slices.Contains(p.Told.WritesFor, resource) {
+			if p.Told.Role == rotation.RoleWrites && slices.ContainsFunc(names, func(n string) bool { return slices.Contains(p.Told.WritesFor, n) }) {
 				all[name] = true
 			}
 		}

@@ -4,7 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/rotation"
@@ -54,4 +58,33 @@ func (w *world) save(next func(rotation.State) error) func(rotation.State) error
 
 func another(apiserver, is, want string) error {
 	return fmt.Errorf("the namespace kube-system of apiserver %s has UID %q, and that of this rotation %q: name the apiservers of that cluster, or a new folder", apiserver, is, want)
+}
+
+// Unserved warns of each resource that a configuration names and that the cluster does not
+// serve, as of a typo: then what was meant is not of the rotation.
+func (p *Prepared) Unserved(ctx context.Context) []string {
+	all, problem := p.rotation.Cluster.Resources(ctx)
+	served := func(r schema.GroupResource) bool {
+		return slices.ContainsFunc(all, func(s schema.GroupVersionResource) bool {
+			return s.Group == r.Group && (r.Resource == "*" || s.Resource == r.Resource)
+		})
+	}
+	if problem != nil && len(all) == 0 {
+		return []string{"whether all resources that the configurations name are served is not known: " + problem.Error()}
+	}
+	in := map[string][]string{}
+	for _, apiserver := range slices.Sorted(maps.Keys(p.found.parsed)) {
+		for _, w := range p.found.parsed[apiserver].Unserved(served) {
+			in[w.String()] = append(in[w.String()], apiserver)
+		}
+	}
+	var texts []string
+	for _, text := range slices.Sorted(maps.Keys(in)) {
+		of := "configuration of " + strings.Join(in[text], ", ") + ": " + text
+		if problem != nil {
+			of += "; this is not certain, as not all that is served was told: " + problem.Error()
+		}
+		texts = append(texts, of)
+	}
+	return texts
 }

@@ -2,6 +2,8 @@ package rollout
 
 import (
 	"context"
+	"fmt"
+
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/preflight"
@@ -23,9 +25,17 @@ func (w *world) alone(ctx context.Context, apiserver string, f audit.Form) error
 	return preflight.Alone(ctx, c, apiserver, f.Name, f.KeyIDHash)
 }
 
-// decrypts asks the plugin that is to be written with before anything is changed.
+// decrypts asks the plugin that is to be written with before anything is changed. Of
+// several apiservers each tells how it finds its own, but for KMS v1: one asks that only
+// while it writes with it.
 func (r *Rotation) decrypts(ctx context.Context, found configurations) error {
-	if len(r.Apiservers) != 1 || r.Checked {
+	if r.Checked {
+		return nil
+	}
+	if m, ok := r.Kind.(Move); ok && m.Keyless && !m.Local && len(r.Apiservers) > 1 {
+		return fmt.Errorf("no apiserver asks a plugin of KMS v1 before it writes with it: see that the one of %s is up and decrypts, with atrest check of a file with it on the machine of each apiserver, and say --plugin-checked", quoted(m.To))
+	}
+	if len(r.Apiservers) != 1 {
 		return nil
 	}
 	apiserver := r.Apiservers[0]

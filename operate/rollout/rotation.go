@@ -154,6 +154,11 @@ func (r *Rotation) begin(ctx context.Context, found configurations) (s rotation.
 	if err := r.inEffect(ctx, p, found); err != nil {
 		return s, err
 	}
+	if m, ok := r.Kind.(Move); ok {
+		if err := found.readable(m.Changes); err != nil {
+			return s, err
+		}
+	}
 	if err := found.sameKey(r.Fleet.Observe(ctx), r.Kind.leaving(), r.Kind.providers()); err != nil {
 		return s, err
 	}

@@ -66,20 +66,20 @@ func (v *view) note(r Reason, instance, detail string) {
 }
 
 // agree is the key_id that all expected instances have from healthy plugins, or
-// empty; of what has none, its names.
+// empty; of what has none, its names: of that a plugin that is told of has to be healthy.
 func (v *view) agree(providers []string) string {
-	if v.keyless {
-		if v.found[missing] != nil || v.found[stale] != nil {
-			return ""
-		}
-		return list(providers)
-	}
 	for _, name := range v.expected {
 		i, usable := v.usable[name]
 		if !usable {
 			continue
 		}
-		v.lack(name, i.Lacks(providers))
+		v.lack(name, slices.DeleteFunc(i.Lacks(providers), func(l Lack) bool { return v.keyless && (l.Healthy || !l.Told) }))
+	}
+	if v.keyless {
+		if v.found[missing] != nil || v.found[stale] != nil || v.found[unhealthy] != nil {
+			return ""
+		}
+		return list(providers)
 	}
 	by := Holders(v.usable, providers)
 	if len(by) > 1 {

@@ -125,3 +125,25 @@ func TestAProviderIsLocalByItsName(t *testing.T) {
 		require.False(t, ok, name)
 	}
 }
+
+// No apiserver tells a key_id of KMS v1; what one tells of its plugin counts all the same.
+func TestAPluginWithoutKeyIDsHasToBeHealthyWhereItIsToldOf(t *testing.T) {
+	seen := func(healthy bool) map[string]rotation.Instance {
+		return map[string]rotation.Instance{"a": {CheckedAt: start, ConfigHash: "a1", FileHash: "a1", Providers: map[string]rotation.Provider{
+			"v1": {Healthy: healthy, Problem: map[bool]string{false: "unreachable"}[healthy]}}}}
+	}
+	next := func(seen map[string]rotation.Instance) rotation.Decision {
+		s := moving(t, []string{"a0", "a1", "a2", "a3"}, "aescbc:k", "v1")
+		s.Move.Keyless = true
+		shown := map[string]rotation.Shown{"a": {At: start, Identities: rotation.Identities(seen), KeyIDs: map[string]string{"aescbc:k": ""}, Resources: []string{"secrets"}, Etcds: []uint64{1}}}
+		_, d := rotation.Next(s, rotation.Observation{Instances: seen, Shown: shown}, start.Add(time.Second))
+		return d
+	}
+	d := next(seen(false))
+	require.Empty(t, d.Actions)
+	require.Equal(t, []rotation.Waiting{{Reason: "unhealthy", Instances: []string{"a"}, Details: map[string]string{"a": "provider v1: unreachable"}}}, d.Waiting)
+	d = next(seen(true))
+	require.Equal(t, []rotation.Action{rotation.WriteConfig{Stage: rotation.Swapped, Hashes: map[string]string{"a": "a2"}}}, d.Actions)
+	d = next(map[string]rotation.Instance{"a": {CheckedAt: start, ConfigHash: "a1", FileHash: "a1"}})
+	require.NotEmpty(t, d.Actions, "a kube-apiserver tells nothing of it")
+}
