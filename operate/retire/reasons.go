@@ -188,7 +188,7 @@ func (r Subject) usedBy(apiserver string, seen map[string]rotation.Instance) []R
 	var reasons []Reason
 	if i.Pending != "" {
 		reasons = append(reasons, Reason{Kind: "no answer", Where: where,
-			Message: "it is about to take another configuration into use, so nobody knows what it writes with then: " + i.Pending})
+			Message: "it has not taken its file into use as it is now, so nobody knows what it writes with once it has: " + i.Pending})
 	}
 	if problem := untold(i); problem != "" {
 		reasons = append(reasons, Reason{Kind: "no answer", Where: where, Message: "it is not ready, and its metrics do not tell of a plugin that was away since it started, " +
