@@ -65,13 +65,14 @@ type apiserver struct {
 	lame        bool             // an aggregated API of it is away
 	apart       *etcdtest.Server // has the Secrets of this one alone
 	unconverted string           // a resource whose objects no webhook converts any more
+	builds      string           // the hash of a file that waits for its plugins
 	stock       bool             // it is a kube-apiserver that is not of this project
 	migrator    string           // what becomes of StorageVersionMigrations; "" if they are not served
 	migration   map[string]map[string]any
 	patches     int
 }
 
-// api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|RESOURCE|refuses OBJECT|NAMESPACE/|updates
+// api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|RESOURCE|refuses OBJECT|NAMESPACE/|builds HASH|updates
 // KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|unconverted RESOURCE|stock|listed|unlisted|serves|awaits N: an apiserver, to
 // which the context NAME of $KUBECONFIG leads. The first one is that of the current context.
 // Its address is in $URL_NAME, without http:// in $AT_NAME, and one that "serves" is an endpoint of the Service kubernetes.
@@ -109,6 +110,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"writes":      func() { ts.Check(a.writes(rest[0])) },
 		"unconverted": func() { a.unconverted = rest[0] },
 		"stock":       func() { a.stock = true },
+		"builds":      func() { a.builds = rest[0] },
 		"away":        func() { go a.Close() },
 		"listed":      func() { w.list(a.id, true) },
 		"unlisted":    func() { w.list(a.id, false) },
@@ -189,6 +191,9 @@ func (a *apiserver) follow(ctx context.Context) error {
 
 func (a *apiserver) status() healthz.Status {
 	s := healthz.Status{ConfigFile: a.file, APIServerIDHash: hashed.ID(a.id), ConfigHash: a.inUse.Configuration().Hash(), Providers: a.inUse.Health()}
+	if a.builds != "" {
+		s.Reload = &healthz.Reload{LoadedAt: time.Now().Add(-time.Hour), Outcome: healthz.Building, BuildingHash: a.builds}
+	}
 	return s.Told(time.Now())
 }
 
