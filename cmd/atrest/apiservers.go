@@ -127,10 +127,17 @@ func (f *fleetFlags) through(cluster *clusterFlags) (fleet.Member, error) {
 	return fleet.Member{Name: cluster.context, Config: config}, err
 }
 
-// warnOfNobody warns of what --without-apiservers names that is no apiserver.
+// warnOfNobody warns of what --without-apiservers names that is no apiserver, and where
+// nobody tells of apiservers without a Lease.
 func (f *fleetFlags) warnOfNobody(ctx context.Context, s streams, all *fleet.Fleet, cluster *migrate.Cluster) {
 	for _, name := range proof.Absent(ctx, all, cluster, f.without) {
 		s.warn("flag --without-apiservers: no apiserver %s exists", printable(name))
+	}
+	if slices.Contains(f.without, proof.AnyOther) {
+		return
+	}
+	if err := all.Unread(ctx); err != nil && ctx.Err() == nil {
+		s.warn("an apiserver that has no Lease would not be seen, as the endpoints of the Service kubernetes cannot be read: %s", printable(err.Error()))
 	}
 }
 

@@ -57,7 +57,7 @@ type apiserver struct {
 	stamp       string           // of what inUse was made from
 	holds       bool             // it does not follow
 	asks        bool             // it follows when it is had to ask its plugins, and only then
-	forbids     string           // a method
+	forbids     string           // a method or a resource
 	refuses     string           // the name of an object that cannot be updated, or NAMESPACE/
 	updates     string           // an etcd key that somebody else writes before the next patch
 	cluster     string           // the UID of its namespace kube-system
@@ -72,7 +72,7 @@ type apiserver struct {
 	patches     int
 }
 
-// api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|NAMESPACE/|builds HASH|updates
+// api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|RESOURCE|refuses OBJECT|NAMESPACE/|builds HASH|updates
 // KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|unconverted RESOURCE|stock|listed|unlisted|serves|awaits N: an apiserver, to
 // which the context NAME of $KUBECONFIG leads. The first one is that of the current context.
 // Its address is in $URL_NAME, without http:// in $AT_NAME, and one that "serves" is an endpoint of the Service kubernetes.
@@ -208,7 +208,7 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	switch {
-	case r.Method == a.forbids:
+	case a.forbids != "" && (r.Method == a.forbids || strings.HasSuffix(r.URL.Path, "/"+a.forbids)):
 		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "is not allowed")
 	case a.stock && (r.URL.Path == "/metrics" || r.URL.Path == "/readyz/"+healthz.Name):
 		a.measured(w, r)

@@ -53,6 +53,17 @@ type endpointSlices struct {
 	} `json:"items"`
 }
 
+var errNoEndpoints = errors.New("there are no endpoints of the Service kubernetes in namespace default: an aggregated apiserver has neither; ask a kube-apiserver which there are")
+
+// Unread is why the endpoints of the Service of the apiservers cannot be read, so that
+// Leases alone tell [Fleet.Others] which there are: one without a Lease is not seen.
+func (f *Fleet) Unread(ctx context.Context) error {
+	if _, err := f.endpoints(ctx); !errors.Is(err, errNoEndpoints) {
+		return err
+	}
+	return nil
+}
+
 // endpoints are those of the Service of the apiservers, also of those that are not
 // ready. It is an error if there are none.
 func (f *Fleet) endpoints(ctx context.Context) ([]endpoint, error) {
@@ -77,7 +88,7 @@ func (f *Fleet) endpoints(ctx context.Context) ([]endpoint, error) {
 	case failure != nil || err != nil:
 		return nil, forbidden(errors.Join(failure, err), endpointsRights)
 	}
-	return nil, errors.New("there are no endpoints of the Service kubernetes in namespace default: an aggregated apiserver has neither; ask a kube-apiserver which there are")
+	return nil, errNoEndpoints
 }
 
 // legacyEndpoints are those of a cluster without EndpointSlices.

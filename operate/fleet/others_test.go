@@ -67,6 +67,11 @@ func TestLeasesAreEnoughWhereNoEndpointIsLeftOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, _ := newFleet(t, on(t, "one", map[string]reply{leasesPath: items(lease("one", 0)), slicesPath: slices}))
 			require.Empty(t, others(t, f))
+			if name == "forbidden" {
+				require.ErrorContains(t, f.Unread(t.Context()), "the user needs the verb list for endpointslices")
+			} else {
+				require.NoError(t, f.Unread(t.Context()))
+			}
 		})
 	}
 }

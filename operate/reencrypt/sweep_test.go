@@ -125,7 +125,7 @@ func TestASweepThatGoesOnLooksAtAllOfIt(t *testing.T) {
 				}
 			})
 			_, err := s.Run(ctx)
-			if interrupted <= 8 {
+			if interrupted <= 7 { // at the last patch of all it may be through
 				require.ErrorIs(t, err, context.Canceled)
 			}
 			u.objects[0].key = 0 // of a backup
@@ -139,7 +139,7 @@ func TestASweepThatGoesOnLooksAtAllOfIt(t *testing.T) {
 
 // What was rewritten before an interruption need not be again for it to have been of use.
 func TestASweepThatWasInterruptedAsItLookedAgainGoesOn(t *testing.T) {
-	for interrupted := 5; interrupted <= 8; interrupted++ {
+	for interrupted := 5; interrupted <= 7; interrupted++ {
 		ctx, cancel := context.WithCancel(t.Context())
 		s, u := newSweep(t, 4, func(u *unlooked, patch int) {
 			if patch == interrupted {
