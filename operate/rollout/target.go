@@ -216,7 +216,7 @@ func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) 
 		case key == nil && !two.Begun():
 			return m, false, nil
 		case key == nil:
-			return m, true, fmt.Errorf("key %s is in no configuration any more, and objects may be stored under it: put the files back as they were", m.To[0])
+			return m, true, fmt.Errorf("key %s is in no configuration any more, and objects may be stored under it: put back the files that have it", m.To[0])
 		}
 		secret = func() []byte { return bytes.Clone(key) }
 	}

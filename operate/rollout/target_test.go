@@ -222,7 +222,7 @@ func TestAKeyThatIsGoneOrIsAnotherStopsAMove(t *testing.T) {
 
 	swapping(t, folder)
 	_, err = to.of(t, files, folder)
-	require.EqualError(t, err, "key aescbc:key-20261122-205401 is in no configuration any more, and objects may be stored under it: put the files back as they were")
+	require.EqualError(t, err, "key aescbc:key-20261122-205401 is in no configuration any more, and objects may be stored under it: put back the files that have it")
 }
 
 // What another kind of rotation keeps in a folder is not written over.
