@@ -46,7 +46,7 @@ type Move struct {
 	// aescbc:key1, or [rotation.Plain].
 	From, To []string
 	// Keyless is that no apiserver tells a key_id of those in To. Local is that they are
-	// no plugins: a new key is in no copy that is kept.
+	// no plugins: a file with a new key is not kept as a copy.
 	Keyless, Local bool
 	// Fresh is that a state in the folder is of a move of which nothing was done.
 	Fresh bool
@@ -65,6 +65,9 @@ func (k Move) begin(_ context.Context, p rotation.Plan, _ observer) (rotation.St
 func (k Move) owns(s rotation.State) bool {
 	return s.Move != nil && slices.Equal(s.Move.Old, k.From) && slices.Equal(s.Move.New, k.To)
 }
+
+// newKey reports whether the new files have a key that is nowhere else.
+func (k Move) newKey() bool { return k.Local && !slices.Contains(k.To, rotation.Plain) }
 
 func (k Move) providers() []string { return slices.Concat(k.From, k.To) }
 
@@ -92,7 +95,7 @@ func (k Move) suits(found configurations) error {
 }
 
 func (k Move) drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error) {
-	w.stages.changes, w.stages.local = k.Changes, k.Local
+	w.stages.changes, w.stages.local = k.Changes, k.newKey()
 	if err := w.stillSo(ctx, s); err != nil {
 		return rotation.Done{}, err
 	}

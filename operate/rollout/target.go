@@ -227,13 +227,21 @@ func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) 
 			changes[apiserver] = t.leadingTo(m, apiserver, files, secret, folder.copies())
 		}
 		if changes[apiserver] == nil {
-			where := folder.copies().latest(apiserver, s.Plan.Configs[apiserver], two.Begun())
-			return m, true, fmt.Errorf("configuration of %s: it is none of this move's, as far as the other files and the copies in %s tell: put it back as it was%s",
-				apiserver, folder.Path, cmp.Or(where, ", or make it as that of another apiserver"))
+			return m, true, fmt.Errorf("configuration of %s: it is none of this move's, as far as the other files and the copies in %s tell: %s",
+				apiserver, folder.Path, m.found(files, s, folder).mend(apiserver, two.Begun()))
 		}
 	}
 	m.Changes = func(apiserver string) []edit.Replacement { return changes[apiserver] }
 	return m, true, nil
+}
+
+// found are the stages of a move that has begun, and the files as they are.
+func (m *Move) found(files map[string][]byte, s rotation.State, folder *Folder) *stages {
+	r := &stages{hashes: s.Plan.Configs, copies: folder.copies(), local: m.newKey(), seen: map[string]onDisk{}}
+	for apiserver, file := range files {
+		r.seen[apiserver] = onDisk{hash: hashed.Name(file)}
+	}
+	return r
 }
 
 // leadingTo are the changes that lead to the file of an apiserver, from some file or copy
