@@ -85,8 +85,8 @@ func (k Move) suits(found configurations) error {
 		for _, p := range found.parsed[apiserver].Providers() {
 			for _, c := range k.Changes(apiserver) {
 				if has := p.KMS(); has.Name == c.New.Name && has.Name != "" && has.Endpoint != c.New.Endpoint {
-					return fmt.Errorf("configuration of %s: provider %q is on %s, and --endpoint says %s: to mend it put before-%s.yaml of the folder --state in its place, "+
-						"as long as nothing is written with it, and name a new folder", apiserver, has.Name, has.Endpoint, c.New.Endpoint, apiserver)
+					return fmt.Errorf("configuration of %s: provider %q is on %s, and --endpoint says %s: give the one that it is on; or, as long as nothing is written with it, "+
+						"put before-%s.yaml of the folder --state in its place, and name a new folder", apiserver, has.Name, has.Endpoint, c.New.Endpoint, apiserver)
 				}
 			}
 		}
