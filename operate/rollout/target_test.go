@@ -234,3 +234,16 @@ func TestAMoveLeavesTheStateOfAnotherRotation(t *testing.T) {
 	_, err = toKind(config.AESCBC).of(t, everywhere(listed+listing("secrets", asPlain)), folder)
 	require.ErrorIs(t, err, ErrAnother)
 }
+
+// It is another entry that is read with the old key on and on.
+func TestTheLastStageIsThatOfTheEntriesOfAMove(t *testing.T) {
+	before := listed + listing("secrets", aKey) + listing("pods", asPlain, aKey)
+	m, err := toKind(config.Secretbox).of(t, everywhere(before), &Folder{Path: t.TempDir()})
+	require.NoError(t, err)
+	for stage, last := range map[rotation.Stage]bool{rotation.Before: false, rotation.Added: false, rotation.Swapped: false, rotation.Removed: true} {
+		at := m.at(t, everywhere(before), map[string]rotation.Stage{"cp-1": stage})
+		require.Equal(t, last, isLast([]byte(at["cp-1"]), m.Changes("cp-1")), stage)
+	}
+	require.False(t, isLast([]byte(listed+"[]\n"), m.Changes("cp-1")), "an entry fewer")
+	require.False(t, isLast([]byte("c2VjcmV0: ["), m.Changes("cp-1")))
+}
