@@ -122,9 +122,30 @@ func (m *Move) leave(entries map[string][]edit.Entry, encrypted bool) error {
 		}
 	}
 	if len(m.From) == 0 {
-		return fmt.Errorf("%w: %s", ErrAlready, shownNames(m.To))
+		return m.already(entries)
 	}
 	return nil
+}
+
+// already is the error where there is nothing to leave: what is read with behind the end of
+// a move may be what objects are stored with still, as when the state was lost.
+func (m *Move) already(entries map[string][]edit.Entry) error {
+	var left []string
+	for _, apiserver := range slices.Sorted(maps.Keys(entries)) {
+		for _, e := range entries[apiserver] {
+			for _, name := range slices.Concat(e.Providers...) {
+				if e.Writes(m.To...) && name != rotation.Plain && !slices.Contains(slices.Concat(m.To, left), name) {
+					left = append(left, name)
+				}
+			}
+		}
+	}
+	if left == nil {
+		return fmt.Errorf("%w: %s", ErrAlready, shownNames(m.To))
+	}
+	return fmt.Errorf("%s is written with from now on, and %s is read with still, which objects may need: what is stored was not looked at: "+
+		"have it rewritten with atrest migrate, see with atrest audit that nothing is left, and take %[2]s out of the configurations then",
+		shownNames(m.To), strings.Join(left, ", "))
 }
 
 func orNothing(writes []string) string {
