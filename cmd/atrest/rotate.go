@@ -231,6 +231,8 @@ func notPrepared(ctx context.Context, err error) error {
 		return notFinished(ctx)
 	case errors.Is(err, rollout.ErrAnother), errors.Is(err, rollout.ErrOtherApiservers), errors.Is(err, rollout.ErrAlready):
 		return usagef("%w", err)
+	case errors.Is(err, rollout.ErrUndone):
+		return badf("%v", err)
 	}
 	return err
 }

@@ -52,6 +52,7 @@ func (w *world) save(next func(rotation.State) error) func(rotation.State) error
 		if w.cluster != nil {
 			s.Cluster = cmp.Or(s.Cluster, *w.cluster)
 		}
+		w.stages.swapped = s.Move != nil && s.Move.Begun()
 		return next(s)
 	}
 }

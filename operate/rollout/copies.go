@@ -2,10 +2,8 @@ package rollout
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"io/fs"
-	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -14,7 +12,6 @@ import (
 	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/internal/wholefile"
 	"github.com/kube-atrest/atrest/operate/rotation"
-	"github.com/kube-atrest/atrest/operate/rotation/drive"
 )
 
 // copies is the folder where the files are kept as they were: the first of each
@@ -65,28 +62,6 @@ func (c copies) latest(apiserver string, hashes []string, swapped bool) string {
 		}
 	}
 	return ""
-}
-
-// telling adds to what is told of a foreign configuration what to put in its place.
-func (c copies) telling(tell func(drive.Turn)) func(drive.Turn) {
-	if tell == nil {
-		return nil
-	}
-	return func(t drive.Turn) {
-		t.Decision.Waiting = slices.Clone(t.Decision.Waiting)
-		for i, w := range t.Decision.Waiting {
-			if w.Reason != rotation.ForeignConfig {
-				continue
-			}
-			details := maps.Clone(w.Details)
-			for _, apiserver := range w.Instances {
-				where := c.latest(apiserver, t.State.Plan.Configs[apiserver], t.State.Move != nil && t.State.Move.Begun())
-				details[apiserver] += "; it is none of this rotation's: put the file back as it was" + cmp.Or(where, ": there is no copy of it in "+string(c)+", so make it as that of another apiserver")
-			}
-			t.Decision.Waiting[i].Details = details
-		}
-		tell(t)
-	}
 }
 
 // begun is where it is noted that a file is being written, and which one, by its hash.

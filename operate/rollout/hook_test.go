@@ -89,7 +89,14 @@ func TestAHalfFileWithANewKeyHasNoCopy(t *testing.T) {
 	r, path := newStages(t)
 	r.local = true
 	r.hooked(t, path, "head -c 100 >$path; exit 1")
-	require.ErrorContains(t, r.to(t, 1), "put the file of another apiserver in its place")
+	require.ErrorContains(t, r.to(t, 1), "let this run go on, which writes it again: no copy is kept of a file with a new key")
+	r.hashes["cp-2"], r.seen = r.hashes["cp-1"], map[string]onDisk{"cp-2": {hash: r.hashes["cp-1"][1]}}
+	require.ErrorContains(t, r.to(t, 1), "let this run go on, which writes it again, or make it as that of cp-2: no copy")
+	r.hooked(t, path, "cat >$path")
+	require.NoError(t, r.to(t, 1), "the process has it")
+	require.Equal(t, r.hashes["cp-1"][1], hashOf(t, path))
+	require.NoError(t, os.WriteFile(path, []byte(read(t, path)[:100]), 0o600))
+	require.ErrorContains(t, r.to(t, 1), "none of this rotation's, and stays as it is", "it was whole: somebody edited it")
 }
 
 // The process that saw it may be gone.
@@ -267,7 +274,7 @@ func TestAFileThatCannotBeReadAfterAWriteIsTold(t *testing.T) {
 	r.hooked(t, path, "rm $path")
 	err := r.to(t, 1)
 	require.ErrorContains(t, err, "what the write left cannot be read: ")
-	require.ErrorContains(t, err, "see that the file is as in "+r.copies.path(rotation.Added, "cp-1"))
+	require.ErrorContains(t, err, "see that it is whole, or put "+r.copies.path(rotation.Added, "cp-1")+" in its place")
 }
 
 // documented is the hook that the docs show, with this file on the far end, and

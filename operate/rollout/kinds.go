@@ -46,7 +46,7 @@ type Move struct {
 	// aescbc:key1, or [rotation.Plain].
 	From, To []string
 	// Keyless is that no apiserver tells a key_id of those in To. Local is that they are
-	// no plugins: a new key is in no copy that is kept.
+	// no plugins: a file with a new key is not kept as a copy.
 	Keyless, Local bool
 	// Fresh is that a state in the folder is of a move of which nothing was done.
 	Fresh bool
@@ -66,6 +66,9 @@ func (k Move) owns(s rotation.State) bool {
 	return s.Move != nil && slices.Equal(s.Move.Old, k.From) && slices.Equal(s.Move.New, k.To)
 }
 
+// newKey reports whether the new files have a key that is nowhere else.
+func (k Move) newKey() bool { return k.Local && !slices.Contains(k.To, rotation.Plain) }
+
 func (k Move) providers() []string { return slices.Concat(k.From, k.To) }
 
 func (k Move) leaving() []string { return k.From }
@@ -82,8 +85,8 @@ func (k Move) suits(found configurations) error {
 		for _, p := range found.parsed[apiserver].Providers() {
 			for _, c := range k.Changes(apiserver) {
 				if has := p.KMS(); has.Name == c.New.Name && has.Name != "" && has.Endpoint != c.New.Endpoint {
-					return fmt.Errorf("configuration of %s: provider %q is on %s, and --endpoint says %s: to mend it put before-%s.yaml of the folder --state in its place, "+
-						"as long as nothing is written with it, and name a new folder", apiserver, has.Name, has.Endpoint, c.New.Endpoint, apiserver)
+					return fmt.Errorf("configuration of %s: provider %q is on %s, and --endpoint says %s: give the one that it is on; or, as long as nothing is written with it, "+
+						"put before-%s.yaml of the folder --state in its place, and name a new folder", apiserver, has.Name, has.Endpoint, c.New.Endpoint, apiserver)
 				}
 			}
 		}
@@ -92,7 +95,7 @@ func (k Move) suits(found configurations) error {
 }
 
 func (k Move) drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error) {
-	w.stages.changes, w.stages.local = k.Changes, k.Local
+	w.stages.changes, w.stages.local = k.Changes, k.newKey()
 	if err := w.stillSo(ctx, s); err != nil {
 		return rotation.Done{}, err
 	}

@@ -85,13 +85,23 @@ func courseOf(file []byte, changes []edit.Replacement) ([]string, error) {
 	return hashes, nil
 }
 
-// isLast reports whether a file has all new providers and no old one.
+// isLast reports whether a file has all new providers and no old one, each in the entry
+// that it is for: another one may be read with the old one on and on.
 func isLast(file []byte, changes []edit.Replacement) bool {
-	c, err := config.Parse(file, config.Options{KMSv1: true, Reload: true})
+	entries, err := edit.Entries(file)
 	if err != nil {
 		return false
 	}
-	return !slices.ContainsFunc(changes, func(r edit.Replacement) bool { return has(c, r.Old) || !has(c, r.New.Name) })
+	return !slices.ContainsFunc(changes, func(r edit.Replacement) bool {
+		at := entries
+		if r.Entry > 0 {
+			at = entries[min(r.Entry-1, len(entries)):min(r.Entry, len(entries))]
+		}
+		some := func(name string) bool {
+			return slices.ContainsFunc(at, func(e edit.Entry) bool { return e.Has(name) })
+		}
+		return some(r.Old) || !some(r.New.Name)
+	})
 }
 
 // lastHashes are those of the stages of which the last one is a file, which one

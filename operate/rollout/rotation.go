@@ -232,7 +232,7 @@ func needsOf(r schema.GroupResource, verbs ...string) []fleet.Need {
 func (p *Prepared) Drive(ctx context.Context, store *reencrypt.Store, w Watcher, o drive.Options) (rotation.Done, error) {
 	r := p.rotation
 	world := p.world(store, w)
-	o.Save, o.Tell = world.save(r.Folder.save), r.Folder.copies().telling(o.Tell)
+	o.Save, o.Tell = world.save(r.Folder.save), world.stages.telling(o.Tell)
 	return r.Kind.drive(ctx, world, p.State, o)
 }
 
@@ -297,6 +297,7 @@ func (p *Prepared) world(store *reencrypt.Store, w Watcher) *world {
 	all.prover.Alone = all.alone
 	if _, changes := r.Kind.(Move); changes {
 		all.files = map[string]onDisk{}
+		all.stages.seen, all.stages.swapped = all.files, p.State.Move.Begun()
 	}
 	if p.State.Cluster != "" {
 		all.cluster = &p.State.Cluster

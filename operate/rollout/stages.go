@@ -20,8 +20,13 @@ type stages struct {
 	hashes  map[string][]string // of all stages, by apiserver, as in a rotation.Plan
 	changes func(apiserver string) []edit.Replacement
 	copies  copies
-	// local is that a new key is in the files, which is in no copy.
-	local bool
+	// local is that a new key is in the files, which is in no copy. swapped is that the new
+	// one may have been written with.
+	local, swapped bool
+	// seen is what was last read of the files, by apiserver.
+	seen map[string]onDisk
+	// begun are the files whose write began and did not end, as no copy has them.
+	begun map[string][]byte
 }
 
 // bring makes the file of an apiserver that of a stage, whose hash it has to have
@@ -36,13 +41,13 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 	known := r.hashes[apiserver]
 	at, wanted := slices.Index(known, hashed.Name(file)), slices.Index(rotation.Stages[:], to)
 	if at >= 0 { // whatever was begun has ended
-		if err := r.copies.end(apiserver); err != nil {
+		if err := r.end(apiserver); err != nil {
 			return err
 		}
 	}
 	switch {
 	case at < 0:
-		if whole := r.copies.whole(apiserver, known, file); whole != nil && hashed.Name(whole) == hash {
+		if whole := r.whole(apiserver, file); whole != nil && hashed.Name(whole) == hash {
 			return r.write(ctx, apiserver, to, file, whole)
 		}
 		return r.foreign(apiserver, to, file)
@@ -71,7 +76,7 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 // foreign is the error for a file that is none of the rotation's.
 func (r *stages) foreign(apiserver string, to rotation.Stage, file []byte) error {
 	return fmt.Errorf("the file has hash %s, which is none of this rotation's, and stays as it is: somebody changed it, "+
-		"so put it back as it was%s", hashed.Name(file), r.copies.latest(apiserver, r.hashes[apiserver], to != rotation.Added))
+		"so %s", hashed.Name(file), r.mend(apiserver, r.swapped || to != rotation.Added))
 }
 
 // exchange keeps a copy of the next file, and writes it.
@@ -130,7 +135,7 @@ func (r *stages) write(ctx context.Context, apiserver string, to rotation.Stage,
 	switch r.files.(type) {
 	case LocalFiles, SSHFiles: // which are replaced in one step
 	default:
-		if err := r.copies.begin(apiserver, next); err != nil {
+		if err := r.begin(apiserver, next); err != nil {
 			return fmt.Errorf("note that the write begins: %w", err)
 		}
 	}
@@ -141,22 +146,18 @@ func (r *stages) write(ctx context.Context, apiserver string, to rotation.Stage,
 		defer cancel()
 	}
 	is, unread := r.files.Read(ctx, apiserver)
-	path := r.copies.path(to, apiserver)
-	if r.local {
-		path = "the file of another apiserver" // as there is no copy with a new key
-	}
 	whole := slices.Contains(r.hashes[apiserver], hashed.Name(is))
 	switch {
 	case unread != nil:
-		return errors.Join(err, fmt.Errorf("what the write left cannot be read: %w: see that the file is as in %s", unread, path))
+		return errors.Join(err, fmt.Errorf("what the write left cannot be read: %w: see that it is whole, or %s", unread, r.instead(apiserver, to)))
 	case whole && bytes.Equal(is, next):
-		return errors.Join(err, r.copies.end(apiserver))
+		return errors.Join(err, r.end(apiserver))
 	case err != nil && !whole && !bytes.HasPrefix(next, is):
-		return errors.Join(err, r.foreign(apiserver, to, is), r.copies.end(apiserver))
+		return errors.Join(err, r.foreign(apiserver, to, is), r.end(apiserver))
 	case !whole || !bytes.Equal(is, was):
-		return errors.Join(err, fmt.Errorf("the write left the file neither as it was nor as it was to be: put %s in its place", path))
+		return errors.Join(err, fmt.Errorf("the write left the file neither as it was nor as it was to be: %s", r.instead(apiserver, to)))
 	case err == nil:
-		return fmt.Errorf("the file is as it was before, although it was written without an error: put %s in its place", path)
+		return fmt.Errorf("the file is as it was before, although it was written without an error: %s", r.instead(apiserver, to))
 	}
-	return errors.Join(err, r.copies.end(apiserver))
+	return errors.Join(err, r.end(apiserver))
 }

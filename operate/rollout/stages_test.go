@@ -91,7 +91,7 @@ func TestACopyOfAnotherRotationIsNotOffered(t *testing.T) {
 		require.NoError(t, os.WriteFile(r.copies.path(stage, "cp-1"), []byte("another's"), 0o600))
 	}
 	require.NoError(t, os.WriteFile(path, []byte("theirs"), 0o600))
-	require.True(t, strings.HasSuffix(r.to(t, 1).Error(), "so put it back as it was"), "there is no copy of this one")
+	require.ErrorContains(t, r.to(t, 1), "so put it back as it was: there is no copy of it in")
 	require.NoError(t, os.WriteFile(path, []byte(encryption), 0o600))
 	require.NoError(t, r.to(t, 1))
 	require.Equal(t, encryption, read(t, r.copies.path(rotation.Before, "cp-1")))
@@ -110,7 +110,14 @@ func TestACopyThatCouldNotReadIsNotOffered(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("theirs"), 0o600))
 	require.ErrorContains(t, r.to(t, 1), "so put it back as it was: it is in "+r.copies.path(rotation.Before, "cp-1"))
 	for _, stage := range []int{2, 3} {
-		require.True(t, strings.HasSuffix(r.to(t, stage).Error(), "so put it back as it was"))
+		require.ErrorContains(t, r.to(t, stage), "so take out of it what was changed, and nothing else: no copy is kept of a file with a new key")
+	}
+	r.swapped = true
+	require.ErrorContains(t, r.to(t, 1), "so take out of it what was changed", "it went back to the first step")
+	r.hashes["cp-2"] = r.hashes["cp-1"]
+	for stage, what := range []string{", and nothing else: ", ", and nothing else, or make it as that of cp-2: "} {
+		r.seen = map[string]onDisk{"cp-2": {hash: r.hashes["cp-1"][stage]}}
+		require.ErrorContains(t, r.to(t, 2), what)
 	}
 }
 

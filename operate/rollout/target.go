@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/edit"
 )
@@ -123,9 +122,30 @@ func (m *Move) leave(entries map[string][]edit.Entry, encrypted bool) error {
 		}
 	}
 	if len(m.From) == 0 {
-		return fmt.Errorf("%w: %s", ErrAlready, shownNames(m.To))
+		return m.already(entries)
 	}
 	return nil
+}
+
+// already is the error where there is nothing to leave: what is read with behind the end of
+// a move may be what objects are stored with still, as when the state was lost.
+func (m *Move) already(entries map[string][]edit.Entry) error {
+	var left []string
+	for _, apiserver := range slices.Sorted(maps.Keys(entries)) {
+		for _, e := range entries[apiserver] {
+			for _, name := range slices.Concat(e.Providers...) {
+				if e.Writes(m.To...) && name != rotation.Plain && !slices.Contains(slices.Concat(m.To, left), name) {
+					left = append(left, name)
+				}
+			}
+		}
+	}
+	if left == nil {
+		return fmt.Errorf("%w: %s", ErrAlready, shownNames(m.To))
+	}
+	return fmt.Errorf("%s is written with from now on, and %s is read with still, which objects may need: what is stored was not looked at: "+
+		"have it rewritten with atrest migrate, see with atrest audit that nothing is left, and take %[2]s out of the configurations then",
+		shownNames(m.To), strings.Join(left, ", "))
 }
 
 func orNothing(writes []string) string {
@@ -196,85 +216,4 @@ func (t Target) changes(m Move, apiserver string, before []byte, secret func() [
 		}
 	}
 	return all, nil
-}
-
-// goOn is the move that has begun. ok is not set if nothing was done for it: then it
-// begins anew, as the key that it was to bring is nowhere.
-func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) (m Move, ok bool, err error) {
-	two := s.Move
-	m = Move{From: two.Old, To: two.New, Keyless: two.Keyless, Local: !t.Kind.IsKMS()}
-	kind, _, local := rotation.Local(m.To[0])
-	if local == t.Kind.IsKMS() || local && kind != string(t.Kind) || !local && !slices.Equal(m.To, t.plugins()) {
-		return m, true, fmt.Errorf("folder %s %w: it is of a move to %s", folder.Path, ErrAnother, shownNames(m.To))
-	}
-	var secret func() []byte
-	if m.Local && t.Kind != config.Identity {
-		key, err := keyOf(files, m.To[0])
-		switch {
-		case err != nil:
-			return m, true, err
-		case key == nil && !two.Begun():
-			return m, false, nil
-		case key == nil:
-			return m, true, fmt.Errorf("key %s is in no configuration any more, and objects may be stored under it: put the files back as they were", m.To[0])
-		}
-		secret = func() []byte { return bytes.Clone(key) }
-	}
-	changes := map[string][]edit.Replacement{}
-	for _, apiserver := range slices.Sorted(maps.Keys(files)) {
-		known := s.Plan.Configs[apiserver] // nothing of one that came later
-		if known == nil || slices.Contains(known, hashed.Name(files[apiserver])) {
-			changes[apiserver] = t.leadingTo(m, apiserver, files, secret, folder.copies())
-		}
-		if changes[apiserver] == nil {
-			where := folder.copies().latest(apiserver, s.Plan.Configs[apiserver], two.Begun())
-			return m, true, fmt.Errorf("configuration of %s: it is none of this move's, as far as the other files and the copies in %s tell: put it back as it was%s",
-				apiserver, folder.Path, cmp.Or(where, ", or make it as that of another apiserver"))
-		}
-	}
-	m.Changes = func(apiserver string) []edit.Replacement { return changes[apiserver] }
-	return m, true, nil
-}
-
-// leadingTo are the changes that lead to the file of an apiserver, from some file or copy
-// as it was before; nil if there is none.
-func (t Target) leadingTo(m Move, apiserver string, files map[string][]byte, secret func() []byte, kept copies) []edit.Replacement {
-	earlier := [][]byte{kept.read(rotation.Before, apiserver), files[apiserver]}
-	for _, other := range slices.Sorted(maps.Keys(files)) {
-		earlier = append(earlier, files[other])
-	}
-	for _, file := range slices.Concat(earlier, kept.all(rotation.Before), kept.all(rotation.Added)) {
-		changes, err := t.changes(m, apiserver, file, secret)
-		if err != nil {
-			continue
-		}
-		hashes, err := courseOf(file, changes)
-		if err == nil && slices.Contains(hashes, hashed.Name(files[apiserver])) {
-			return changes
-		}
-	}
-	return nil
-}
-
-// keyOf is the key of a name that the files have, or nil.
-func keyOf(files map[string][]byte, name string) (key []byte, err error) {
-	first := ""
-	for _, apiserver := range slices.Sorted(maps.Keys(files)) {
-		c, err := config.Parse(files[apiserver], config.Options{KMSv1: true, Reload: true})
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range c.Providers() {
-			for i, has := range p.Keys() {
-				if namesOf(p)[i] != name {
-					continue
-				}
-				if key != nil && !bytes.Equal(key, has.Secret()) {
-					return nil, fmt.Errorf("configurations of %s and %s: key %s is not the same in both: see which one was changed", first, apiserver, name)
-				}
-				key, first = has.Secret(), apiserver
-			}
-		}
-	}
-	return key, nil
 }

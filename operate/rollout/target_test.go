@@ -148,12 +148,14 @@ func TestWhatCannotBeMovedIsRefused(t *testing.T) {
 		files inMemory
 		to    Target
 	}{
-		"everything is written with it already: vault":                                      {everywhere(listed + listing("secrets", "  - kms: {apiVersion: v2, name: vault, endpoint: unix:///v.sock}\n")), toKind(config.KMSv2, "vault")},
-		"everything is written with it already: identity":                                   {everywhere(listed + listing("secrets", asPlain, aKey)), toKind(config.Identity)},
-		"cp-1 writes with aescbc:a, and cp-2 with aescbc:other: finish what":                {inMemory{"cp-1": listed + listing("secrets", aKey), "cp-2": listed + listing("secrets", other)}, toKind(config.Secretbox)},
-		"cp-1 writes with aescbc:a, and cp-2 with nothing that is to be left: finish what":  {inMemory{"cp-1": listed + listing("secrets", aKey, asPlain), "cp-2": listed + listing("secrets", asPlain, aKey)}, toKind(config.Secretbox)},
-		"2 entries are moved, and a KMS provider is for one entry: name as many":            {everywhere(listed + listing("secrets", aKey) + listing("pods", aKey)), toKind(config.KMSv2, "vault")},
-		`encryption provider configuration file "configuration of cp-2": cannot be decoded`: {inMemory{"cp-1": listed + listing("secrets", aKey), "cp-2": listed + "c2VjcmV0: ["}, toKind(config.Secretbox)},
+		"everything is written with it already: vault":    {everywhere(listed + listing("secrets", "  - kms: {apiVersion: v2, name: vault, endpoint: unix:///v.sock}\n")), toKind(config.KMSv2, "vault")},
+		"everything is written with it already: identity": {everywhere(listed + listing("secrets", asPlain)), toKind(config.Identity)},
+		"identity is written with from now on, and aescbc:a is read with still, which objects may need: what is stored was not looked at: have it rewritten with atrest migrate, see with atrest audit that nothing is left, and take aescbc:a out": {everywhere(listed + listing("secrets", asPlain, aKey)), toKind(config.Identity)},
+		"vault, v2 is written with from now on, and aescbc:a, aescbc:other is read with still": {everywhere(listed + listing("secrets", "  - kms: {apiVersion: v2, name: vault, endpoint: unix:///v.sock}\n", aKey) + listing("pods", "  - kms: {apiVersion: v2, name: v2, endpoint: unix:///v2.sock}\n", other, aKey)), toKind(config.KMSv2, "vault", "v2")},
+		"cp-1 writes with aescbc:a, and cp-2 with aescbc:other: finish what":                   {inMemory{"cp-1": listed + listing("secrets", aKey), "cp-2": listed + listing("secrets", other)}, toKind(config.Secretbox)},
+		"cp-1 writes with aescbc:a, and cp-2 with nothing that is to be left: finish what":     {inMemory{"cp-1": listed + listing("secrets", aKey, asPlain), "cp-2": listed + listing("secrets", asPlain, aKey)}, toKind(config.Secretbox)},
+		"2 entries are moved, and a KMS provider is for one entry: name as many":               {everywhere(listed + listing("secrets", aKey) + listing("pods", aKey)), toKind(config.KMSv2, "vault")},
+		`encryption provider configuration file "configuration of cp-2": cannot be decoded`:    {inMemory{"cp-1": listed + listing("secrets", aKey), "cp-2": listed + "c2VjcmV0: ["}, toKind(config.Secretbox)},
 	} {
 		_, err := c.to.of(t, c.files, &Folder{Path: t.TempDir()})
 		require.ErrorContains(t, err, want)
@@ -222,7 +224,7 @@ func TestAKeyThatIsGoneOrIsAnotherStopsAMove(t *testing.T) {
 
 	swapping(t, folder)
 	_, err = to.of(t, files, folder)
-	require.EqualError(t, err, "key aescbc:key-20261122-205401 is in no configuration any more, and objects may be stored under it: put the files back as they were")
+	require.EqualError(t, err, "key aescbc:key-20261122-205401 is in no configuration any more, and objects may be stored under it: put back the files that have it")
 }
 
 // What another kind of rotation keeps in a folder is not written over.
@@ -233,4 +235,17 @@ func TestAMoveLeavesTheStateOfAnotherRotation(t *testing.T) {
 	require.NoError(t, folder.save(s))
 	_, err = toKind(config.AESCBC).of(t, everywhere(listed+listing("secrets", asPlain)), folder)
 	require.ErrorIs(t, err, ErrAnother)
+}
+
+// It is another entry that is read with the old key on and on.
+func TestTheLastStageIsThatOfTheEntriesOfAMove(t *testing.T) {
+	before := listed + listing("secrets", aKey) + listing("pods", asPlain, aKey)
+	m, err := toKind(config.Secretbox).of(t, everywhere(before), &Folder{Path: t.TempDir()})
+	require.NoError(t, err)
+	for stage, last := range map[rotation.Stage]bool{rotation.Before: false, rotation.Added: false, rotation.Swapped: false, rotation.Removed: true} {
+		at := m.at(t, everywhere(before), map[string]rotation.Stage{"cp-1": stage})
+		require.Equal(t, last, isLast([]byte(at["cp-1"]), m.Changes("cp-1")), stage)
+	}
+	require.False(t, isLast([]byte(listed+"[]\n"), m.Changes("cp-1")), "an entry fewer")
+	require.False(t, isLast([]byte("c2VjcmV0: ["), m.Changes("cp-1")))
 }

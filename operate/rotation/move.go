@@ -42,6 +42,9 @@ type Move struct {
 	// Step is the one under way, since when.
 	Step  Step      `json:"step"`
 	Since time.Time `json:"since,omitzero"`
+	// Asked is that an apiserver was asked to write with the new one, or had it in its
+	// place: objects may be stored with it from then on, whatever the step is.
+	Asked bool `json:"asked,omitempty"`
 	// AgreedAt is since when all apiservers write with the new provider without a
 	// break, and KeyID the hash of what under. Both are empty if they do not.
 	AgreedAt time.Time `json:"agreedAt,omitzero"`
@@ -102,7 +105,7 @@ func (t *Move) validate(migrating bool) error {
 }
 
 // Begun reports whether the new one may have been written with.
-func (t *Move) Begun() bool { return t.Step != stepAdd }
+func (t *Move) Begun() bool { return t.Asked || t.Step != stepAdd }
 
 // reopen has a rotation that is done prove itself again.
 func (t *Move) reopen(now time.Time) {
@@ -120,6 +123,7 @@ func (s *State) nextOfMove(o Observation, v *view) Decision {
 		t.Former = remember(t.Former, v.keyIDs(t.Old)...)
 		t.Former = remember(t.Former, o.Audit.keyIDs(t.Old)...)
 	}
+	t.Asked = t.Begun() || at.highest() >= Swapped.index()
 	s.fallBack(v, at)
 	var kept []Action
 	if !t.Finished {
@@ -133,7 +137,7 @@ func (s *State) nextOfMove(o Observation, v *view) Decision {
 		d, over := s.step(o, v, at)
 		switch {
 		case over:
-			t.Step, t.Since = steps[slices.Index(steps, was)+1], v.now
+			t.Step, t.Since, t.Asked = steps[slices.Index(steps, was)+1], v.now, true
 		case t.Step == was || s.Migration != nil:
 			d.Waiting = append(v.waiting(), d.Waiting...)
 			d.Actions = slices.Concat(kept, d.Actions, v.canaries())
