@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +32,7 @@ func (f *fleetFlags) add(flags *pflag.FlagSet) {
 // addAsked declares those of a command that asks the apiservers and writes nothing.
 func (f *fleetFlags) addAsked(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.apiservers, "apiservers", nil,
-		"each apiserver there is, by commas: a context of the kubeconfig with its own address and not that of a load balancer, or that address, as https://10.0.0.1:6443, for the user of --context; all finds them by the endpoints of the Service kubernetes")
+		"each apiserver there is, by commas: a context of the kubeconfig with its own address and not that of a load balancer, or that address, as https://10.0.0.1:6443, for the user of --context; all finds them by the endpoints of the Service kubernetes, but for those of --without-apiservers")
 	flags.StringSliceVar(&f.without, "without-apiservers", nil,
 		"apiservers that the cluster still knows of and that are gone, or not to be asked, by commas: the names that the error calls them by; any-other if it is known that there are no others, as of aggregated apiservers, of which no Leases tell")
 	flags.StringSliceVar(&f.separate, "separate-apiservers", nil,
@@ -63,6 +65,9 @@ func (f *fleetFlags) find(ctx context.Context, cluster *clusterFlags) error {
 		if err != nil {
 			return err
 		}
+		if text == everyApiserver {
+			found = f.unexcused(found)
+		}
 		all = append(all, found...)
 	}
 	f.members, f.apiservers = all, nil
@@ -70,6 +75,20 @@ func (f *fleetFlags) find(ctx context.Context, cluster *clusterFlags) error {
 		f.apiservers = append(f.apiservers, m.Name)
 	}
 	return nil
+}
+
+// unexcused are those apiservers that were found and that are not excused by their name,
+// HOST:PORT, which then excuses the endpoint, or by that of the endpoint, HOST.
+func (f *fleetFlags) unexcused(found []fleet.Member) []fleet.Member {
+	names := slices.Clone(f.without)
+	return slices.DeleteFunc(found, func(m fleet.Member) bool {
+		host, _, _ := net.SplitHostPort(m.Name)
+		if i := slices.Index(names, m.Name); i >= 0 {
+			f.without[i] = host
+			return true
+		}
+		return slices.Contains(names, host)
+	})
 }
 
 // members are those that a part of --apiservers names.

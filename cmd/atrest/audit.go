@@ -63,10 +63,11 @@ are known; PREFIX/GROUP/RESOURCE/... is a custom resource; anything else is take
 for a resource of the core group, with a warning, unless --map says what it is.
 
 Only what is below --prefix is counted, and for /kubernetes.io also what OpenShift's
-own apiservers keep below /openshift.io. With --everywhere the whole keyspace is
-walked, and what begins with k8s:enc: counts below any other prefix too, and with
---config plaintext of what FILE encrypts. With --etcd-servers-overrides each etcd is
-walked, whatever it is to hold.
+own apiservers keep below /openshift.io, each by a file of its own: what is there and
+FILE does not name is counted and not judged, and it is said how many that are. With
+--everywhere the whole keyspace is walked and held against FILE, and what begins with
+k8s:enc: counts below any other prefix too, and with --config plaintext of what FILE
+encrypts. With --etcd-servers-overrides each etcd is walked, whatever it is to hold.
 
 Exit codes:
   0  counted, and nothing below was found
@@ -74,8 +75,9 @@ Exit codes:
      open; or, with --config, objects that it cannot read, or plaintext of
      resources that it encrypts; with --strict also what is only outdated
   2  not counted: wrong flags, etcd, the snapshot or FILE cannot be read, or
-     nothing at all is stored there, or nothing of what FILE names, or nothing of a
-     resource that --etcd-servers-overrides names and FILE encrypts; with --strict,
+     nothing at all is stored there, or nothing of what FILE encrypts (or names, if
+     it encrypts nothing), or nothing of a resource that --etcd-servers-overrides and
+     FILE name, or nothing that is for the etcd of --endpoints; with --strict,
      the key_id that is written under now is not known, or none is stored, as with
      KMS v1, or the group of a resource that FILE may name is not known`
 
@@ -143,7 +145,7 @@ func (a *auditCommand) run(ctx context.Context) error {
 	if err == nil {
 		err = a.streams.something(ctx, from, report, o)
 	}
-	if err == nil && c != nil {
+	if err == nil {
 		err = a.source.held(layout, c, report, a.resource)
 	}
 	if err == nil && c != nil && a.resource == "" {
@@ -153,7 +155,7 @@ func (a *auditCommand) run(ctx context.Context) error {
 		return err
 	}
 	findings, undated := a.findings(ctx, report, c)
-	return a.conclude(from, report, findings, undated)
+	return a.conclude(from, report, findings, report.Unjudged(c), undated)
 }
 
 // options are those of the walk, but for how objects are opened.
@@ -217,17 +219,19 @@ func (a *auditCommand) findings(ctx context.Context, report *audit.Report, c *co
 	return report.Against(c, current), undated
 }
 
-func (a *auditCommand) conclude(from source, report *audit.Report, findings []audit.Finding, undated error) error {
+func (a *auditCommand) conclude(from source, report *audit.Report, findings []audit.Finding, unjudged int64, undated error) error {
 	view := struct {
 		Source string `json:"source"`
 		*audit.Report
 		Findings []audit.Finding `json:"findings"`
-	}{from.String(), report, append([]audit.Finding{}, findings...)}
+		Unjudged int64           `json:"unjudged,omitempty"`
+	}{from.String(), report, append([]audit.Finding{}, findings...), unjudged}
 	err := a.output.write(a.out, view, func(w io.Writer) error {
 		printWalked(w, from.String(), report)
 		if err := printReport(w, report); err != nil {
 			return err
 		}
+		printUnjudged(w, unjudged)
 		return printFindings(w, report, findings)
 	})
 	if err != nil {

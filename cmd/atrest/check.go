@@ -48,7 +48,8 @@ Exit codes:
   1  not usable: as the last line says
   2  not checked: wrong flags, FILE, etcd or the snapshot cannot be read, or
      nothing at all is stored there, or nothing of a resource that
-     --etcd-servers-overrides names and FILE encrypts`
+     --etcd-servers-overrides and FILE name, or nothing that is for the etcd of
+     --endpoints`
 
 func newCheck(s streams) *cobra.Command {
 	c := &checkCommand{streams: s}
@@ -86,6 +87,7 @@ type checked struct {
 	Plugins   []preflight.Result `json:"plugins,omitempty"`
 	Objects   *audit.Report      `json:"objects,omitempty"`
 	Findings  []audit.Finding    `json:"findings,omitempty"`
+	Unjudged  int64              `json:"unjudged,omitempty"`
 }
 
 // rule is a config.Rule as it is printed.
@@ -193,6 +195,7 @@ func (c *checkCommand) readObjects(ctx context.Context, file *config.Configurati
 	if err := concerned(file, found.Objects); err != nil {
 		found.Warnings = append(found.Warnings, err.Error())
 	}
+	found.Unjudged = found.Objects.Unjudged(file)
 	found.judge(found.Objects.Against(file, nil))
 	return nil
 }
@@ -255,6 +258,7 @@ func (f *checked) print(w io.Writer) error {
 		if err := printReport(w, f.Objects); err != nil {
 			return err
 		}
+		printUnjudged(w, f.Unjudged)
 		if err := printFindings(w, f.Objects, f.Findings); err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ func (f *checked) hasOpened(p preflight.Result) bool {
 	}
 	for _, resource := range f.Objects.Resources {
 		for _, stored := range resource.Forms {
-			if stored.Kind == p.Kind && slices.Contains(p.Names, stored.Name) && stored.Objects > stored.NotOpened {
+			if stored.Kind == p.Kind && slices.Contains(p.Names, stored.Name) && stored.Objects > stored.NotOpened+stored.NotTried {
 				return true
 			}
 		}

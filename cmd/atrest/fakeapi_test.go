@@ -58,23 +58,24 @@ type apiserver struct {
 	holds       bool             // it does not follow
 	asks        bool             // it follows when it is had to ask its plugins, and only then
 	forbids     string           // a method
-	refuses     string           // the name of an object that cannot be updated
+	refuses     string           // the name of an object that cannot be updated, or NAMESPACE/
 	updates     string           // an etcd key that somebody else writes before the next patch
 	cluster     string           // the UID of its namespace kube-system
 	main        bool             // it knows nothing of the etcd of "etcd override"
 	lame        bool             // an aggregated API of it is away
 	apart       *etcdtest.Server // has the Secrets of this one alone
 	unconverted string           // a resource whose objects no webhook converts any more
+	builds      string           // the hash of a file that waits for its plugins
 	stock       bool             // it is a kube-apiserver that is not of this project
 	migrator    string           // what becomes of StorageVersionMigrations; "" if they are not served
 	migration   map[string]map[string]any
 	patches     int
 }
 
-// api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|updates
+// api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|refuses OBJECT|NAMESPACE/|builds HASH|updates
 // KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|unconverted RESOURCE|stock|listed|unlisted|serves|awaits N: an apiserver, to
 // which the context NAME of $KUBECONFIG leads. The first one is that of the current context.
-// Its address is in $URL_NAME, and one that "serves" is an endpoint of the Service kubernetes.
+// Its address is in $URL_NAME, without http:// in $AT_NAME, and one that "serves" is an endpoint of the Service kubernetes.
 // "awaits" returns when N objects were patched since "counts".
 func api(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
@@ -109,6 +110,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"writes":      func() { ts.Check(a.writes(rest[0])) },
 		"unconverted": func() { a.unconverted = rest[0] },
 		"stock":       func() { a.stock = true },
+		"builds":      func() { a.builds = rest[0] },
 		"away":        func() { go a.Close() },
 		"listed":      func() { w.list(a.id, true) },
 		"unlisted":    func() { w.list(a.id, false) },
@@ -145,6 +147,7 @@ func (w *world) startAPI(ts *testscript.TestScript, name, file, prefix string) e
 		return err
 	}
 	ts.Setenv("URL_"+strings.ReplaceAll(name, "-", "_"), a.URL)
+	ts.Setenv("AT_"+strings.ReplaceAll(name, "-", "_"), a.Listener.Addr().String())
 	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: a.URL}
 	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name}
 	return clientcmd.WriteToFile(*kubeconfig, path)
@@ -188,6 +191,9 @@ func (a *apiserver) follow(ctx context.Context) error {
 
 func (a *apiserver) status() healthz.Status {
 	s := healthz.Status{ConfigFile: a.file, APIServerIDHash: hashed.ID(a.id), ConfigHash: a.inUse.Configuration().Hash(), Providers: a.inUse.Health()}
+	if a.builds != "" {
+		s.Reload = &healthz.Reload{LoadedAt: time.Now().Add(-time.Hour), Outcome: healthz.Building, BuildingHash: a.builds}
+	}
 	return s.Told(time.Now())
 }
 
@@ -373,6 +379,11 @@ func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []strin
 	}
 }
 
+// refused reports whether it does not have an object updated.
+func (a *apiserver) refused(key string) bool {
+	return strings.HasSuffix(key, "/"+a.refuses) || strings.HasSuffix(a.refuses, "/") && strings.Contains(key, "/"+a.refuses)
+}
+
 // storeOf is the store in which it has an etcd key.
 func (a *apiserver) storeOf(key string) *etcdtest.Server {
 	switch {
@@ -466,7 +477,7 @@ func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.Key
 	}
 	delete(meta, "resourceVersion")
 	plaintext, stale, err := a.open(kv)
-	if err != nil || a.refuses != "" && strings.HasSuffix(string(kv.Key), "/"+a.refuses) {
+	if err != nil || a.refuses != "" && a.refused(string(kv.Key)) {
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "a webhook does not allow it")
 		return
 	}

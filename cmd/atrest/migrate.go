@@ -70,7 +70,8 @@ listed, either.
 
 Where etcd cannot be reached, as of a cluster that somebody else runs, every object
 of each --resource is updated so with --without-etcd: through the apiserver of
---context, without FILE and --apiservers. Nothing is proved then, neither
+--context, without FILE and --apiservers, and once more until all are left as they
+are, as the key may have changed meanwhile. Nothing is proved then, neither
 that all apiservers write with the new key nor that what they say is so. With
 --state, --goal is a name for what it is for: a run that was interrupted goes on
 if it was for the same. The user needs list, get and patch for the resources.
@@ -83,12 +84,12 @@ namespace --canaries.
 
 Exit codes:
   0  nothing is left to rewrite; with --dry-run, nothing is to be rewritten; with
-     --without-etcd, every object that was listed was rewritten, was left as the
-     apiserver would write it now, or is gone
+     --without-etcd, some were rewritten, and then all that were listed were left
+     as the apiserver would write them now, or are gone
   1  something is left, which is listed; or the apiservers do not agree, and
      nothing was rewritten; with --dry-run, something is to be rewritten; with
      --without-etcd, an object was not rewritten, or of a resource there is none,
-     or none was stored anew
+     or none was stored anew, or some still were at the fourth pass
   2  not migrated, or not proved: wrong flags, an interruption, or FILE, the
      kubeconfig, etcd or the apiserver cannot be read`
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -108,5 +109,5 @@ func unproved(swept *reencrypt.Swept) string {
 		which = "not every object"
 	}
 	return fmt.Sprintf("nothing was proved: the apiserver was had to store again what it lists of %s, %s of it;\n"+
-		"nobody looked into etcd, so nobody knows what is stored under which key", strings.Join(names, ", "), which)
+		"nobody looked into etcd, so nobody knows what is stored under which key", strings.Join(slices.Compact(names), ", "), which)
 }

@@ -89,6 +89,14 @@ func opened(c audit.Count) string {
 	return fmt.Sprintf("%d of %d", c.Objects-c.NotOpened, c.Objects)
 }
 
+// printUnjudged says how many objects were counted, and not held against the configuration.
+func printUnjudged(w io.Writer, unjudged int64) {
+	if unjudged > 0 {
+		fmt.Fprintf(w, "\nnot judged: %s below /openshift.io/ of resources that the configuration does not name: "+
+			"hold them against that of the apiserver that stores them\n", counted(int(unjudged), "object"))
+	}
+}
+
 // printFindings prints what should be otherwise, and the objects. Of what nothing
 // opens it says why, one by one.
 func printFindings(w io.Writer, r *audit.Report, findings []audit.Finding) error {

@@ -97,5 +97,9 @@ func rewritingText(p migrate.Progress) string {
 	case p.Left >= 0:
 		left = p.Left.Round(time.Second).String() + " left"
 	}
-	return fmt.Sprintf("%d of %d objects, %d rewritten, %.0f/s, %s", p.Counts.Seen, max(p.Total, p.Counts.Seen), p.Counts.Rewritten, p.PerSecond, left)
+	failed := ""
+	if p.Counts.Failed > 0 {
+		failed = fmt.Sprintf(", %d failed", p.Counts.Failed)
+	}
+	return fmt.Sprintf("%d of %d objects, %d rewritten%s, %.0f/s, %s", p.Counts.Seen, max(p.Total, p.Counts.Seen), p.Counts.Rewritten, failed, p.PerSecond, left)
 }

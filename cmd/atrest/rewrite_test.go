@@ -23,4 +23,6 @@ func TestLinesAboutARunThatNobodyWatches(t *testing.T) {
 	require.Equal(t, line+line+"secrets: 40 rewritten, 0 unchanged, 0 gone, 0 failed, in 25s\n", stderr.String())
 	p.Left, p.Total = -1, 0
 	require.Equal(t, "50 of 50 objects, 40 rewritten, 4/s, time left not known", rewritingText(p))
+	p.Counts.Failed = 3
+	require.Equal(t, "50 of 50 objects, 40 rewritten, 3 failed, 4/s, time left not known", rewritingText(p))
 }

@@ -69,19 +69,27 @@ func encrypts(c *config.Configuration) func(schema.GroupResource) bool {
 	return func(r schema.GroupResource) bool { return audit.WrittenWith(c, r, nil).Kind != audit.Plaintext }
 }
 
-// held is an error if an etcd that is named for a resource which c encrypts has none of it
-// where the walk was: then it may be another one. only is the resource that was walked, if
-// it was one alone.
+// held is an error if one of several etcds has nothing of what it is for where the walk
+// was: then it may be another one. Of those that are named for a resource it is said if c
+// names that too; c may be nil. only is the resource that was walked, if it was one alone.
 func (s *sourceFlags) held(layout audit.Layout, c *config.Configuration, report *audit.Report, only string) error {
 	servers, err := s.holders(layout)
 	if err != nil {
 		return err
 	}
 	for _, r := range slices.SortedFunc(maps.Keys(servers), func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) }) {
-		if encrypts(c)(r) && (only == "" || schema.ParseGroupResource(only) == r) && !stores(report, r.String()) {
+		if c != nil && c.For(r) != nil && (only == "" || schema.ParseGroupResource(only) == r) && !stores(report, r.String()) {
 			return fmt.Errorf("flag --etcd-servers-overrides: etcd at %s has no %s, so none were looked at: is it the one that the apiservers have for them? "+
 				"If there are none, leave it out", servers[r], r)
 		}
+	}
+	switch r := schema.ParseGroupResource(only); {
+	case len(servers) == 0 || len(report.Parts) == 0:
+	case only == "" && report.Parts[0].Placed == 0:
+		return fmt.Errorf("%s has nothing below %s that apiservers look for there, so nothing of theirs was looked at: is it the one of the apiservers? "+
+			"Name that with --endpoints", report.Parts[0].Place, report.Prefix)
+	case only != "" && servers[r] == "" && !stores(report, r.String()):
+		return fmt.Errorf("%s has no %s, so none were looked at: is it the one that the apiservers have for them? Name that with --endpoints", report.Parts[0].Place, r)
 	}
 	return nil
 }
@@ -93,17 +101,26 @@ func stores(report *audit.Report, resource string) bool {
 	})
 }
 
-// concerned is an error if nothing is stored of what c names, which then proves nothing
-// about c.
+// concerned is an error if nothing is stored of what c encrypts, or names if it encrypts
+// nothing, where apiservers look for it: that proves nothing about c.
 func concerned(c *config.Configuration, report *audit.Report) error {
-	if slices.ContainsFunc(report.Resources, func(r audit.Resource) bool { return c.For(schema.ParseGroupResource(r.Name)) != nil }) {
+	does, concerns := "encrypts", encrypts(c)
+	encrypted := func(rule config.Rule) bool { return rule.Providers[0].Kind() != config.Identity }
+	if !slices.ContainsFunc(c.Rules(), encrypted) {
+		does, concerns = "names", func(r schema.GroupResource) bool { return c.For(r) != nil }
+	}
+	if slices.ContainsFunc(report.Resources, func(r audit.Resource) bool {
+		return concerns(schema.ParseGroupResource(r.Name)) && stores(report, r.Name)
+	}) {
 		return nil
 	}
 	var names []string
 	for _, rule := range c.Rules() {
-		names = append(names, rule.Name())
+		if does == "names" || encrypted(rule) {
+			names = append(names, rule.Name())
+		}
 	}
-	return fmt.Errorf("nothing is stored below %s of what the configuration names, %s: is this the etcd of the apiservers, and their --etcd-prefix --prefix?", report.Prefix, strings.Join(names, ", "))
+	return fmt.Errorf("nothing is stored below %s of what the configuration %s, %s: is this the etcd of the apiservers, and their --etcd-prefix --prefix?", report.Prefix, does, strings.Join(names, ", "))
 }
 
 // guesses are the resources whose group the etcd key does not tell and that may be what c

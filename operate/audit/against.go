@@ -66,6 +66,9 @@ func (r *Report) Against(c *config.Configuration, current Current) []Finding {
 	for _, resource := range r.Resources {
 		e := expectationOf(c, resource.Name, current)
 		for _, stored := range resource.Forms {
+			if e.others(stored) {
+				continue
+			}
 			found = append(found, e.findings(stored)...)
 		}
 	}
@@ -73,6 +76,23 @@ func (r *Report) Against(c *config.Configuration, current Current) []Finding {
 		return cmp.Compare(slices.Index(worstFirst, a.Kind), slices.Index(worstFirst, b.Kind))
 	})
 	return found
+}
+
+// Unjudged is how many objects Against says nothing of, as the configuration does not name
+// their resources and another apiserver's may: see [Count].Beside. c may be nil.
+func (r *Report) Unjudged(c *config.Configuration) (objects int64) {
+	if c == nil {
+		return 0
+	}
+	for _, resource := range r.Resources {
+		e := expectationOf(c, resource.Name, nil)
+		for _, stored := range resource.Forms {
+			if e.others(stored) {
+				objects += stored.Objects
+			}
+		}
+	}
+	return objects
 }
 
 // Undated are the KMS providers, by name, with which objects are stored that are to be,
@@ -114,6 +134,7 @@ func (r *Report) Broken() []Finding {
 // expectation is what a configuration says of one resource.
 type expectation struct {
 	resource string
+	unnamed  bool // by the configuration
 	// reads are what values can be read with, the first of which is what is
 	// written with.
 	reads   []Form
@@ -134,10 +155,13 @@ func expectationOf(c *config.Configuration, resource string, current Current) ex
 		}
 	}
 	if e.reads == nil {
-		e.reads = []Form{{Kind: Plaintext}}
+		e.reads, e.unnamed = []Form{{Kind: Plaintext}}, true
 	}
 	return e
 }
+
+// others reports whether only the configuration of another apiserver tells of a row.
+func (e expectation) others(c Count) bool { return c.Beside && e.unnamed && e.judge(c.Form) != Broken }
 
 // NeedsRewrite gives the function that tells of a form in which an object of a
 // resource is stored whether the object has to be rewritten: it is [InPlaintext]

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/stored"
 	"github.com/kube-atrest/atrest/providers"
 )
 
@@ -52,8 +53,12 @@ func NewOpener(c *config.Configuration) (*Opener, error) {
 func (o *Opener) Close() { o.transformers.Close() }
 
 // Open reports whether an apiserver with this configuration could read an object.
-// The error is that of the resource's [transformer.Chain].
+// The error is that of the resource's [transformer.Chain]. What only another apiserver's
+// configuration tells of, as [Count].Beside has it, is [ErrNotTried].
 func (o *Opener) Open(ctx context.Context, r schema.GroupResource, object Object) error {
+	if o.others(r, object) {
+		return ErrNotTried
+	}
 	_, err := o.once(ctx, "", r, object)
 	return err
 }
@@ -85,11 +90,15 @@ var ErrNotTried = errors.New("not tried")
 
 // OpenLocal is Open without any plugin: what is stored with KMS is [ErrNotTried].
 func (o *Opener) OpenLocal(ctx context.Context, r schema.GroupResource, object Object) error {
-	if i := Inspect(object.Value, nil); len(i.WrappedDEK) > 0 {
+	if i := Inspect(object.Value, nil); len(i.WrappedDEK) > 0 || o.others(r, object) {
 		return ErrNotTried
 	}
 	_, err := o.Plaintext(ctx, r, object)
 	return err
+}
+
+func (o *Opener) others(r schema.GroupResource, object Object) bool {
+	return object.beside && stored.IsEncrypted(object.Value) && o.transformers.Configuration().For(r) == nil
 }
 
 // learn notes whether the plugin of a provider unwrapped a DEK.

@@ -68,6 +68,10 @@ type Count struct {
 	NotTried  int64 `json:"notTried,omitempty"`
 	// Astray tells that they are in an etcd where no apiserver looks for them.
 	Astray bool `json:"astray,omitempty"`
+	// Beside tells that they are where several apiservers store, each by a configuration of
+	// its own, as OpenShift's do below /openshift.io. One that does not name the resource
+	// says nothing of them. It is not told of a walk of everything.
+	Beside bool `json:"beside,omitempty"`
 	// Keys are the first etcd keys in their order, cut at 1 KiB, as many as
 	// [Options.MaxListed].
 	Keys []string `json:"keys,omitempty"`
@@ -110,6 +114,7 @@ func (r *Report) addParts(parts []Part) {
 			continue
 		}
 		r.Parts[i].Objects += part.Objects
+		r.Parts[i].Placed += part.Placed
 	}
 }
 

@@ -65,6 +65,13 @@ func (l Layout) Prefix() string { return l.prefix }
 // ends in '/'. It is empty for all other layouts.
 func (l Layout) Beside() string { return l.beside }
 
+// shares reports whether a key is below the prefix of OpenShift's own apiservers, each of
+// which has a configuration and keys of its own.
+func (l Layout) shares(key string) bool {
+	const shared = openShiftPrefix + "/"
+	return (l.beside == shared || l.prefix == shared) && strings.HasPrefix(key, shared)
+}
+
 func (l Layout) prefixes() []string {
 	if l.beside == "" {
 		return []string{l.prefix}

@@ -148,6 +148,9 @@ func (w *walk) object(ctx context.Context, object Object) error {
 		return err
 	}
 	if w.counts(object) {
+		if object.part != nil && object.Astray == "" && strings.HasPrefix(object.Key, w.Layout.Prefix()) {
+			object.part.Placed++
+		}
 		w.inspect(ctx, object)
 	}
 	w.done++
@@ -216,6 +219,7 @@ func (w *walk) inspect(ctx context.Context, object Object) {
 	if w.KeyIDs {
 		i.Form.KeyID = cut(i.KeyID, len(i.KeyID))
 	}
+	object.beside = !w.Everywhere && w.Layout.shares(object.Key)
 	var opening error
 	if w.Open != nil && i.Problem == nil {
 		opening = w.Open(ctx, resource, object)

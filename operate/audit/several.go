@@ -86,17 +86,18 @@ func (s *Several) Read(ctx context.Context, prefix string) (*Contents, error) {
 		}
 		walks = append(walks, contents)
 		all.Total += contents.Total
-		all.Parts = append(all.Parts, Part{store.String(), contents.Cluster, contents.Revision, contents.Total})
+		all.Parts = append(all.Parts, Part{Place: store.String(), Cluster: contents.Cluster, Revision: contents.Revision, Objects: contents.Total})
 	}
 	all.Cluster, all.Revision = walks[0].Cluster, walks[0].Revision
-	all.Objects = s.objects(walks)
+	all.Objects = s.objects(walks, all.Parts)
 	return all, nil
 }
 
-func (s *Several) objects(walks []*Contents) iter.Seq2[Object, error] {
+func (s *Several) objects(walks []*Contents, parts []Part) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
 		for i, walk := range walks {
 			for object, err := range walk.Objects {
+				object.part = &parts[i]
 				if err == nil && s.astray(object.Key, i, walks) {
 					object.Astray = s.stores[i].String()
 				}

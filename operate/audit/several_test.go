@@ -48,7 +48,7 @@ func TestEachResourceIsCountedInEveryEtcd(t *testing.T) {
 	r := run(t, s, audit.Options{Layout: layout, Everywhere: true})
 	require.EqualValues(t, 7, r.Objects)
 	require.EqualValues(t, 1, r.Cluster)
-	require.Equal(t, []audit.Part{{"main", 1, 7, 3}, {"apart", 2, 7, 4}}, r.Parts)
+	require.Equal(t, []audit.Part{{"main", 1, 7, 3, 1}, {"apart", 2, 7, 4, 2}}, r.Parts)
 	of := resource(t, r, "secrets").Forms
 	require.Equal(t, []string{"/other/secrets/x", "/registry/secrets/default/a"}, of[0].Keys)
 	require.False(t, of[0].Astray)

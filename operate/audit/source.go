@@ -51,6 +51,9 @@ type Part struct {
 	Revision int64  `json:"revision"`
 	// Objects is how many keys it has where the walk was.
 	Objects int64 `json:"objects"`
+	// Placed is how many of them count and are where apiservers look for them: without
+	// any, nothing of theirs was looked at there. It is known at the end of a walk.
+	Placed int64 `json:"-"`
 }
 
 // Object is what stands under one etcd key. The value is valid until the next
@@ -61,6 +64,9 @@ type Object struct {
 	// Astray names the etcd that it is in, if no apiserver looks for it there:
 	// another one holds its resource.
 	Astray string
+
+	part   *Part // that it is in, of several
+	beside bool  // as Count.Beside
 }
 
 // Entry is what stands under one etcd key, for the caller to keep.

@@ -31,6 +31,7 @@ type row struct {
 	resource schema.GroupResource
 	form     Form
 	astray   bool
+	beside   bool
 }
 
 type count struct {
@@ -66,7 +67,7 @@ func newTally(listed int) *tally {
 
 // add counts one object; opening is the error of opening it, if it was tried.
 func (t *tally) add(o Object, r schema.GroupResource, known bool, i Inspection, opening error) {
-	c := t.count(row{r, i.Form, o.Astray != ""})
+	c := t.count(row{r, i.Form, o.Astray != "", o.beside})
 	c.Objects++
 	c.Bytes += int64(len(o.Value))
 	c.Keys = listFirst(c.Keys, where(o), t.listed, strings.Compare)
@@ -92,11 +93,11 @@ func (t *tally) count(r row) *count {
 		return c
 	}
 	if len(t.rows) >= MaxRows {
-		r = row{schema.GroupResource{Resource: Rest}, Form{Kind: r.form.Kind}, r.astray}
+		r = row{schema.GroupResource{Resource: Rest}, Form{Kind: r.form.Kind}, r.astray, false}
 	}
 	c, ok := t.rows[r]
 	if !ok {
-		c = &count{Count: Count{Form: r.form, Astray: r.astray}, deks: map[uint64]struct{}{}}
+		c = &count{Count: Count{Form: r.form, Astray: r.astray, Beside: r.beside}, deks: map[uint64]struct{}{}}
 		t.rows[r] = c
 	}
 	return c
@@ -165,7 +166,7 @@ func (t *tally) report() *Report {
 func byForm(a, b Count) int {
 	return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Name, b.Name),
 		strings.Compare(a.KeyIDHash, b.KeyIDHash), strings.Compare(string(a.DEKSource), string(b.DEKSource)),
-		strings.Compare(string(a.Begins), string(b.Begins)), strings.Compare(fmt.Sprint(a.Astray), fmt.Sprint(b.Astray)))
+		strings.Compare(string(a.Begins), string(b.Begins)), strings.Compare(fmt.Sprint(a.Astray, a.Beside), fmt.Sprint(b.Astray, b.Beside)))
 }
 
 // where is the etcd key of an object, and the etcd if that one is not to have it.

@@ -22,6 +22,9 @@ type Checkpoint struct {
 	Anew bool `json:"anew,omitempty"`
 	// Unordered tells that objects are not listed in the order of their names.
 	Unordered bool `json:"unordered,omitempty"`
+	// Again tells that an earlier pass for the goal had objects stored again. It is for
+	// the caller.
+	Again bool `json:"again,omitempty"`
 	// Done tells that there is no next page.
 	Done bool `json:"done,omitempty"`
 	// Counts are of all that was done, also before an interruption.
@@ -68,8 +71,8 @@ type Failure struct {
 	Problem string `json:"problem"`
 }
 
-// maxFailures is how many objects may fail before a run stops: by then it is
-// not the objects' fault.
+// maxFailures is how many failures are kept by name. More end no run: a policy may refuse
+// the objects of the first namespaces, and those of the others are to be rewritten.
 const maxFailures = 100
 
 // anew goes back to the beginning of the list.
@@ -109,8 +112,6 @@ type IncompleteError struct {
 	// Failed is how many, and Failures has the first of them.
 	Failed   int64
 	Failures []Failure
-	// Stopped tells that so many failed that the rest was not tried.
-	Stopped bool
 }
 
 // Error is one line and names three objects.
@@ -120,9 +121,6 @@ func (e *IncompleteError) Error() string {
 		objects = "object"
 	}
 	s := fmt.Sprintf("%d %s of %s could not be rewritten", e.Failed, objects, e.Resource.GroupResource())
-	if e.Stopped {
-		s += ", and the rest was not tried"
-	}
 	for i, f := range e.Failures[:min(len(e.Failures), 3)] {
 		s += fmt.Sprintf(" (%d) %s: %s", i+1, f.Object, f.Problem)
 	}

@@ -104,13 +104,13 @@ func (c *Cluster) Rewrite(ctx context.Context, resource schema.GroupVersionResou
 	}
 	r.persist = persistence{clock: c.clock, patience: o.Patience, retried: r.waits}
 	r.progress = newProgress(c.clock.Now(), from.Counts.handled())
+	defer r.tell(true)
 	for !r.at.Done {
 		if err := r.nextPageDone(ctx); err != nil {
 			return r.at, fmt.Errorf("rewriting %s: %w", resource.GroupResource(), err)
 		}
 	}
-	r.tell(true)
-	return r.at, r.incomplete(false)
+	return r.at, r.incomplete()
 }
 
 // nextPageDone does a page and saves where that leads.
@@ -142,17 +142,14 @@ func (r *run) nextPageDone(ctx context.Context) error {
 			return fmt.Errorf("checkpoint cannot be saved: %w", err)
 		}
 	}
-	if r.at.Counts.Failed >= maxFailures && !r.at.Done {
-		return r.incomplete(true)
-	}
 	return nil
 }
 
-func (r *run) incomplete(stopped bool) error {
+func (r *run) incomplete() error {
 	if r.at.Counts.Failed == 0 {
 		return nil
 	}
-	return &IncompleteError{Resource: r.resource, Failed: r.at.Counts.Failed, Failures: r.at.Failures, Stopped: stopped}
+	return &IncompleteError{Resource: r.resource, Failed: r.at.Counts.Failed, Failures: r.at.Failures}
 }
 
 // all rewrites the objects of a page, several at once.

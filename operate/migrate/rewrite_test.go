@@ -267,15 +267,32 @@ func TestWhatAWebhookForbidsIsNamedAndTheRestIsDone(t *testing.T) {
 	require.Equal(t, 1, a.stale())
 }
 
-func TestARunStopsWhenEverythingFails(t *testing.T) {
+// A policy refuses all objects of the first namespaces.
+func TestManyThatFailLeaveNoOtherBehind(t *testing.T) {
 	a := newAPI(t, 500)
-	a.faults(-1, http.MethodPatch, "", refuse(403, metav1.StatusReasonForbidden))
-	at, err := rewrite(t, a, migrate.Checkpoint{}, migrate.Options{PageSize: 10})
+	a.faults(-1, http.MethodPatch, "namespaces/ns-0/", refuse(403, metav1.StatusReasonForbidden))
+	var last migrate.Progress
+	at, err := rewrite(t, a, migrate.Checkpoint{}, migrate.Options{PageSize: 10, Progress: func(p migrate.Progress) { last = p }})
 	var incomplete *migrate.IncompleteError
 	require.ErrorAs(t, err, &incomplete)
-	require.True(t, incomplete.Stopped)
-	require.Len(t, incomplete.Failures, 100)
-	require.EqualValues(t, 100, at.Counts.Failed)
+	require.Len(t, incomplete.Failures, 100, "the first of them")
+	require.Equal(t, migrate.Counts{Seen: 500, Rewritten: 333, Failed: 167}, at.Counts)
+	require.Equal(t, at.Counts, last.Counts)
+}
+
+func TestWhatWasDoneIsToldAlsoWhenItEndsWithAnError(t *testing.T) {
+	a := newAPI(t, 30)
+	a.fault = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || len(a.patches) < 20 {
+			return false
+		}
+		refuse(403, metav1.StatusReasonForbidden)(w, r)
+		return true
+	}
+	var last migrate.Progress
+	_, err := rewrite(t, a, migrate.Checkpoint{}, migrate.Options{PageSize: 10, Progress: func(p migrate.Progress) { last = p }})
+	require.Error(t, err)
+	require.EqualValues(t, 20, last.Counts.Rewritten)
 }
 
 func TestAnExpiredLoginEndsTheRun(t *testing.T) {

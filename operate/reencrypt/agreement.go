@@ -59,6 +59,9 @@ func missing(name string, i rotation.Instance, c *config.Configuration, provider
 			name, i.ConfigHash, c.Hash())}
 	}
 	var problems []string
+	if i.Pending != "" {
+		problems = []string{fmt.Sprintf("apiserver %s has not taken its file into use as it is now: %s: put the file back, or wait until it has it and name that one", name, i.Pending)}
+	}
 	for _, lack := range i.Lacks(providers) {
 		if lack.Told && !lack.Healthy {
 			problems = append(problems, fmt.Sprintf("apiserver %s finds provider %q not healthy: %s", name, lack.Provider, lack.Problem))

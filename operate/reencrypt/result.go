@@ -38,7 +38,7 @@ type ToRewrite struct {
 // Rewritten is what was done of a resource.
 type Rewritten struct {
 	Resource string `json:"resource"`
-	// Round is 2 for what was left after the first one.
+	// Round is 2 for what was left after the first one. Of a [Sweep] it is which pass.
 	Round int `json:"round"`
 	migrate.Counts
 	Took    string `json:"took"`

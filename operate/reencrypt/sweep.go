@@ -39,10 +39,16 @@ type Swept struct {
 	Problems  []string    `json:"problems"`
 }
 
-// Run sweeps them all. An object that the apiserver leaves as it is counts as stored
-// again, as those are left that were written meanwhile, but a resource of which all are
-// left is a problem, and so is one without objects. The error wraps
-// [migrate.ErrNoResource] if one is not served, and then nothing was rewritten.
+// passes is how often a run goes through a resource: once to have all stored again, once
+// to see that nothing is stored again any more, and as often besides as a key may change
+// under way.
+const passes = 4
+
+// Run sweeps them all, each until the apiserver left all of it as it is, from its
+// beginning to its end: what an earlier pass saw may have been another key, or another
+// etcd. A resource of which nothing was ever stored again is a problem, and so is one
+// without objects. The error wraps [migrate.ErrNoResource] if one is not served, and then
+// nothing was rewritten.
 func (s *Sweep) Run(ctx context.Context) (*Swept, error) {
 	var versions []schema.GroupVersionResource
 	for _, r := range s.Resources {
@@ -56,29 +62,70 @@ func (s *Sweep) Run(ctx context.Context) (*Swept, error) {
 	}
 	swept := &Swept{Problems: []string{}}
 	for _, version := range versions {
-		done, err := s.sweep(ctx, version)
+		all, err := s.sweep(ctx, version)
 		if err != nil {
 			return nil, err
 		}
-		swept.Rewritten = append(swept.Rewritten, done)
-		if done.Problem != "" {
-			swept.Problems = append(swept.Problems, done.Problem)
+		swept.Rewritten = append(swept.Rewritten, all...)
+		if problem := all[len(all)-1].Problem; problem != "" {
+			swept.Problems = append(swept.Problems, problem)
 		}
 	}
 	return swept, nil
 }
 
-// sweep rewrites one resource. What fails for single objects is its problem, and the
-// others go on.
-func (s *Sweep) sweep(ctx context.Context, version schema.GroupVersionResource) (Rewritten, error) {
-	resource := version.GroupResource().String()
-	done := Rewritten{Resource: resource, Round: 1}
-	goal := "without etcd: " + s.Goal
+// sweep rewrites one resource, and gives what was done by each pass. What fails for single
+// objects is the problem of the last one, and the others go on.
+func (s *Sweep) sweep(ctx context.Context, version schema.GroupVersionResource) ([]Rewritten, error) {
+	resource, goal := version.GroupResource().String(), "without etcd: "+s.Goal
 	from, err := s.Checkpoints.Load(version, goal)
 	if err != nil {
-		return done, err
+		return nil, err
 	}
-	show, end := s.Watcher.Rewriting(resource)
+	var all []Rewritten
+	for {
+		whole := from.Continue == "" && from.Counts.Seen == 0
+		done, err := s.pass(ctx, version, from, goal)
+		if err != nil {
+			return nil, err
+		}
+		done.Round = len(all) + 1
+		from = migrate.Checkpoint{Resource: version, Goal: goal, Again: from.Again || done.Counts.Rewritten > 0}
+		settled := whole && done.Counts.Rewritten == 0
+		switch {
+		case done.Problem != "":
+		case settled && !from.Again:
+			done.Problem = untouched(resource, done.Counts)
+		case !settled && done.Round == passes:
+			done.Problem = fmt.Sprintf("%s: gone through %d times, and the last time %d were stored anew still: "+
+				"the key changes, not all apiservers write with the same one, or a webhook changes what is updated: see to it and run it again", resource, passes, done.Counts.Rewritten)
+		case !settled:
+			if err := s.Checkpoints.Save(from); err != nil {
+				return nil, fmt.Errorf("checkpoint cannot be saved: %w", err)
+			}
+		}
+		if all = append(all, done); settled || done.Problem != "" {
+			return all, nil
+		}
+	}
+}
+
+// untouched is what may be wrong when nothing was stored again.
+func untouched(resource string, c migrate.Counts) string {
+	switch {
+	case c.Seen == 0:
+		return fmt.Sprintf("%s: the apiserver lists no object: is it the right cluster, and may the user see them?", resource)
+	case c.Unchanged > 0:
+		return fmt.Sprintf("%s: the apiserver left every object as it is, as it would write it so now: "+
+			"they were rewritten before, or it does not write with another key yet", resource)
+	}
+	return ""
+}
+
+// pass goes through a resource, from a checkpoint on.
+func (s *Sweep) pass(ctx context.Context, version schema.GroupVersionResource, from migrate.Checkpoint, goal string) (Rewritten, error) {
+	done := Rewritten{Resource: version.GroupResource().String()}
+	show, end := s.Watcher.Rewriting(done.Resource)
 	defer end()
 	o := s.How
 	o.Goal, o.Progress, o.Save = goal, show, s.Checkpoints.Save
@@ -86,16 +133,8 @@ func (s *Sweep) sweep(ctx context.Context, version schema.GroupVersionResource) 
 	last, err := s.Cluster.Rewrite(ctx, version, from, o)
 	done.Counts, done.Took = last.Counts, s.Clock.Since(began).Round(time.Millisecond).String()
 	var incomplete *migrate.IncompleteError
-	switch c := done.Counts; {
-	case errors.As(err, &incomplete), errors.Is(err, migrate.ErrUnreadable):
-		done.Problem = err.Error()
-	case err != nil:
-		return done, err
-	case c.Seen == 0:
-		done.Problem = fmt.Sprintf("%s: the apiserver lists no object: is it the right cluster, and may the user see them?", resource)
-	case c.Unchanged > 0 && c.Rewritten == 0:
-		done.Problem = fmt.Sprintf("%s: the apiserver left every object as it is, as it would write it so now: "+
-			"they were rewritten before, or it does not write with another key yet", resource)
+	if errors.As(err, &incomplete) || errors.Is(err, migrate.ErrUnreadable) {
+		done.Problem, err = err.Error(), nil
 	}
-	return done, nil
+	return done, err
 }

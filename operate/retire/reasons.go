@@ -186,9 +186,13 @@ func (r Subject) usedBy(apiserver string, seen map[string]rotation.Instance) []R
 		return []Reason{{Kind: "no answer", Where: where, Message: "nobody knows what it writes with: " + i.Problem}}
 	}
 	var reasons []Reason
+	if i.Pending != "" {
+		reasons = append(reasons, Reason{Kind: "no answer", Where: where,
+			Message: "it is about to take another configuration into use, so nobody knows what it writes with then: " + i.Pending})
+	}
 	if problem := untold(i); problem != "" {
-		reasons = []Reason{{Kind: "no answer", Where: where, Message: "it is not ready, and its metrics do not tell of a plugin that was away since it started, " +
-			"nor of a write that it cannot change the key of: " + problem}}
+		reasons = append(reasons, Reason{Kind: "no answer", Where: where, Message: "it is not ready, and its metrics do not tell of a plugin that was away since it started, " +
+			"nor of a write that it cannot change the key of: " + problem})
 	}
 	for _, name := range slices.Sorted(maps.Keys(i.Providers)) {
 		if because := r.usedAs(name, i.Providers[name]); because != "" {

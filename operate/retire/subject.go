@@ -60,6 +60,10 @@ func (e Evidence) Identify(name string, as As) (Subject, error) {
 	if bare := "sha256:" + strings.ToLower(name); !isProvider && !isKeyID && hashed.IsName(bare) && (as != AProvider || keyIDs[bare]) {
 		return Subject{}, fmt.Errorf("nothing knows %q, which looks like a hash: write %s, or if it is a key_id itself, %s", name, bare, keyID)
 	}
+	if _, isKey := providers[name]; isKey && !isProvider && !isKeyID { // whatever it is said to be
+		return Subject{}, fmt.Errorf("%q is a key of the configuration file, and not of a KMS: atrest audit counts what is stored under it; "+
+			"if a key_id of that name is meant, name it by its hash, %s", name, keyID)
+	}
 	switch {
 	case as == AProvider && isKeyID && !isProvider:
 		return Subject{}, fmt.Errorf("%q is a key_id, and nothing knows a KMS provider of that name: leave --provider out", name)
@@ -71,9 +75,6 @@ func (e Evidence) Identify(name string, as As) (Subject, error) {
 		return Subject{KeyID: keyID}, nil
 	case isProvider:
 		return Subject{}, fmt.Errorf("%q is a KMS provider and a key_id: %w", name, ErrAmbiguous)
-	}
-	if _, isKey := providers[name]; isKey {
-		return Subject{}, fmt.Errorf("%q is a key of the configuration file, and not of a KMS: atrest audit counts what is stored under it", name)
 	}
 	return Subject{}, fmt.Errorf("nothing knows %q: there are the KMS providers %s and the key_ids %s; "+
 		"if it was one of them and is gone from everywhere, say which, with --provider or --key-id", name, someOf(providers), someOf(keyIDs))

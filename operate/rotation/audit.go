@@ -65,6 +65,9 @@ func (s *State) counted(o Observation, v *view) (*Audit, Decision) {
 	}
 	a := o.Audit
 	switch {
+	case v.pending(s.Plan):
+		s.countAfter(s.late(now, v.lax))
+		return nil, Decision{}
 	case now.Before(s.AuditAfter):
 		return nil, Decision{Waiting: []Waiting{{Reason: holding, Until: s.AuditAfter}}}
 	case !s.counts(a, v):
@@ -81,6 +84,24 @@ func (s *State) counted(o Observation, v *view) (*Audit, Decision) {
 		return nil, s.count()
 	}
 	return nil, Decision{Waiting: []Waiting{{Reason: miscounted, Details: map[string]string{"count": fault}, Until: until}}}
+}
+
+// pending notes the instances that are about to take another file into use, and reports
+// whether there is one: what it writes next no count has.
+func (v *view) pending(p Plan) (found bool) {
+	files := v.files(p)
+	for _, name := range v.expected {
+		i, reason := v.usable[name], ForeignConfig
+		if i.Pending == "" {
+			continue
+		}
+		if _, ours := files[name]; ours {
+			reason = otherConfig
+		}
+		v.note(reason, name, "its file as it is now is not in effect yet: "+i.Pending)
+		found = true
+	}
+	return found
 }
 
 // forget has everything shown again that a count does not have: it may be gone since.

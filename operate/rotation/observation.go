@@ -46,8 +46,8 @@ type Instance struct {
 	FileHash string `json:"fileHash,omitempty"`
 	// FileProblem is why it could not.
 	FileProblem string `json:"fileProblem,omitempty"`
-	// ConfigSince is since when it is in effect, if that is told, and Pending why the
-	// file as it is now is not: both for people, as nothing is decided by them.
+	// ConfigSince is since when it is in effect, if that is told, for people. Pending is
+	// why the file as it is now is not: nothing is at its end before it is.
 	ConfigSince time.Time `json:"configSince,omitzero"`
 	Pending     string    `json:"pending,omitempty"`
 	// Providers are its KMS providers by name. Complete tells that it has no others:

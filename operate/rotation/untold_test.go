@@ -1,6 +1,7 @@
 package rotation_test
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -71,4 +72,58 @@ func TestWhatACountHasNotIsShownAgain(t *testing.T) {
 	_, decision := rotation.Next(d.state, d.seen, d.now.Add(1)) // nothing was shown since
 	require.Contains(t, reasons(decision), "miscounted")
 	require.Contains(t, decision.Actions, rotation.Canary{Instance: "b", Providers: []string{"new"}})
+}
+
+// Somebody put the file with the old provider back, and the apiserver waits for that
+// plugin: it writes with it as soon as that answers.
+func TestNothingIsAtItsEndWhileAFileIsAboutToBeTakenIntoUse(t *testing.T) {
+	pending := func(d *driver, why, file string) {
+		i := d.seen.Instances["b"]
+		i.Pending, i.FileHash = why, cmp.Or(file, i.FileHash)
+		d.seen.Instances["b"] = i
+	}
+	t.Run("a move", func(t *testing.T) {
+		d := newMoveTest(t)
+		d.swapped()
+		d.report(rotation.Succeeded, "secrets")
+		d.next(1)
+		d.audit(newSecrets(3))
+		pending(d, "it waits for the plugins of sha256:2", "sha256:2")
+		decision := d.next(1)
+		require.Empty(t, decision.Actions, "the old provider is not to go")
+		require.Equal(t, []string{"foreign_config"}, reasons(decision))
+		require.Contains(t, decision.Waiting[0].String(), "its file as it is now is not in effect yet: it waits for the plugins of sha256:2")
+		pending(d, "", "b2")
+		require.Equal(t, []string{"holding"}, reasons(d.next(1)), "what it wrote meanwhile no count has")
+		require.IsType(t, rotation.RunAudit{}, d.next(hold).Actions[0])
+		d.audit(newSecrets(3))
+		require.IsType(t, rotation.WriteConfig{}, d.next(1).Actions[0])
+		pending(d, "it waits for the plugins of b3", "b3")
+		require.IsType(t, rotation.WriteConfig{}, d.next(1).Actions[0], "which is waited for")
+		d.has("a", 3)
+		d.has("b", 3)
+		d.next(1)
+		require.IsType(t, rotation.RunAudit{}, d.next(hold).Actions[0])
+		d.audit(newSecrets(3))
+		pending(d, "it waits", "")
+		_, done := d.next(1).Done()
+		require.False(t, done)
+	})
+	t.Run("one plugin", func(t *testing.T) {
+		d := newOnePlugin(t, "")
+		d.all(keyA)
+		d.next(0)
+		d.all(keyB)
+		d.next(0)
+		d.next(hold)
+		d.report(rotation.Succeeded, "secrets", "configmaps")
+		require.IsType(t, rotation.RunAudit{}, d.next(time.Second).Actions[0])
+		d.audit(stored("secrets", keyB, 3))
+		i := d.seen.Instances["a"]
+		i.Pending = "it waits"
+		d.seen.Instances["a"] = i
+		decision := d.next(time.Second)
+		require.Equal(t, []string{"foreign_config"}, reasons(decision))
+		require.Empty(t, decision.Actions)
+	})
 }
