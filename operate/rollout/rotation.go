@@ -291,7 +291,7 @@ func (p *Prepared) world(store *reencrypt.Store, w Watcher) *world {
 	}
 	all.prover.Alone = all.alone
 	if _, changes := r.Kind.(Move); changes {
-		all.files = map[string]onDisk{}
+		all.files, all.late = map[string]onDisk{}, map[string]<-chan localFile{}
 	}
 	if p.State.Cluster != "" {
 		all.cluster = &p.State.Cluster
