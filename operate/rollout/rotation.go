@@ -240,7 +240,7 @@ func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store, clk clo
 	seen, found := w.Observe(ctx), map[string]rotation.Shown{}
 	running := rotation.Identities(seen)
 	for _, apiserver := range p.rotation.Apiservers {
-		providers := p.found.writing(apiserver, p.rotation.Kind.providers())
+		providers := p.writing(apiserver, seen[apiserver].ConfigHash)
 		began := clk.Now()
 		shown, err := w.Canary(ctx, rotation.Canary{Instance: apiserver, Providers: providers})
 		for _, provider := range providers {
@@ -262,6 +262,20 @@ func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store, clk clo
 		return next.Waiting, err
 	}
 	return next.Waiting, inTheWay(next)
+}
+
+// writing are the providers of the rotation that an apiserver writes with, by the
+// configuration in effect, which its file may be ahead of or behind; else by its file.
+func (p *Prepared) writing(apiserver, effect string) []string {
+	m, moves := p.rotation.Kind.(Move)
+	switch at := slices.Index(p.State.Plan.Configs[apiserver], effect); {
+	case !moves || at < 0:
+		return p.found.writing(apiserver, p.rotation.Kind.providers())
+	case at < slices.Index(rotation.Stages[:], rotation.Swapped):
+		return m.From
+	default:
+		return m.To
+	}
 }
 
 // inTheWay are the reasons to wait that only people can see to.
