@@ -104,7 +104,7 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(r.Kind.suits(found), r.writable(ctx), r.allowed(ctx, found), r.known(ctx, &s), r.decrypts(ctx, found)); err != nil {
+	if err := errors.Join(r.Kind.suits(found, s), r.writable(ctx), r.allowed(ctx, found), r.known(ctx, &s), r.decrypts(ctx, found)); err != nil {
 		return nil, err
 	}
 	r.Times(&s.Plan, begun)
