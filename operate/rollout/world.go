@@ -171,8 +171,28 @@ func (w *world) met(ctx context.Context, s *rotation.State) error {
 }
 
 func (w *world) WriteConfig(ctx context.Context, apiserver string, to rotation.Stage, hash string) error {
+	if err := w.shared(apiserver, to); err != nil {
+		return err
+	}
 	delete(w.files, apiserver)
 	return w.stages.bring(ctx, apiserver, to, hash)
+}
+
+// shared is an error if a file is to be taken back that is another apiserver's too, which
+// writes with the new provider: it would be written to and fro.
+func (w *world) shared(apiserver string, to rotation.Stage) error {
+	local, ok := w.stages.files.(LocalFiles)
+	swapped := slices.Index(rotation.Stages[:], rotation.Swapped)
+	if !ok || slices.Index(rotation.Stages[:], to) >= swapped {
+		return nil
+	}
+	for _, other := range w.rotation.Apiservers {
+		if local.At(other) == local.At(apiserver) && slices.Index(w.stages.hashes[other], w.seen[other].ConfigHash) >= swapped {
+			return fmt.Errorf("%s is the file of %s too, which writes with the new provider, and so does not become that of stage %q: start %s anew as soon as it is that of stage %q",
+				local.At(apiserver), other, to, apiserver, rotation.Swapped)
+		}
+	}
+	return nil
 }
 
 func (w *world) Migrate(ctx context.Context, goal rotation.Goal, providers []string, resource string) error {
