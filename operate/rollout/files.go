@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/internal/wholefile"
@@ -50,13 +51,43 @@ func (f LocalFiles) Check(_ context.Context, apiserver string) error {
 	return wholefile.CanExchange(f.At(apiserver), byHook)
 }
 
-// Read reads a byte more than a configuration may have at most.
-func (f LocalFiles) Read(_ context.Context, apiserver string) ([]byte, error) {
-	content, err := readFile(f.At(apiserver))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w: %s", err, f.reach())
+// Read reads a byte more than a configuration may have at most. A mount that hangs holds it
+// up for some seconds.
+func (f LocalFiles) Read(ctx context.Context, apiserver string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, fileTimeout)
+	defer cancel()
+	select {
+	case file := <-f.read(apiserver):
+		return file.content, file.err
+	case <-ctx.Done():
+		return nil, f.noAnswer(apiserver)
 	}
-	return content, err
+}
+
+// fileTimeout is how long a file on the disk may take to be read, or all at once.
+const fileTimeout = 3 * time.Second
+
+func (f LocalFiles) noAnswer(apiserver string) error {
+	return fmt.Errorf("%s does not answer: see to the mount", f.At(apiserver))
+}
+
+// localFile is what came of reading one.
+type localFile struct {
+	content []byte
+	err     error
+}
+
+// read reads a file on its own, as nothing ends it where a mount hangs.
+func (f LocalFiles) read(apiserver string) <-chan localFile {
+	done := make(chan localFile, 1)
+	go func() {
+		content, err := readFile(f.At(apiserver))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: %s", err, f.reach())
+		}
+		done <- localFile{content, err}
+	}()
+	return done
 }
 
 // Create makes the file of an apiserver that has none, which only its owner reads. If

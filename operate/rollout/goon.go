@@ -36,7 +36,7 @@ func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) 
 		}
 		secret = func() []byte { return bytes.Clone(key) }
 	}
-	if err := t.suits(files); err != nil {
+	if err := t.suits(files, m.To, s); err != nil {
 		return m, true, err
 	}
 	changes := map[string][]edit.Replacement{}
@@ -54,7 +54,7 @@ func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) 
 }
 
 // suits is an error if the files have other endpoints of the new plugins than the flags.
-func (t Target) suits(files map[string][]byte) error {
+func (t Target) suits(files map[string][]byte, to []string, s rotation.State) error {
 	if !t.Kind.IsKMS() {
 		return nil
 	}
@@ -62,12 +62,12 @@ func (t Target) suits(files map[string][]byte) error {
 	for apiserver, file := range files {
 		parsed[apiserver], _ = config.Parse(file, config.Options{KMSv1: true, Reload: true}) // as it was before
 	}
-	return Move{Changes: func(apiserver string) (all []edit.Replacement) {
+	return Move{To: to, Changes: func(apiserver string) (all []edit.Replacement) {
 		for _, p := range t.Plugins(apiserver) {
 			all = append(all, edit.Replacement{New: p})
 		}
 		return all
-	}}.suits(configurations{parsed: parsed})
+	}}.suits(configurations{parsed: parsed}, s)
 }
 
 // astray tells why the file of an apiserver is no way to the end of a move that has begun.

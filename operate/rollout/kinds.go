@@ -31,8 +31,8 @@ type Kind interface {
 	// last is the configuration of an apiserver at the end, and with which of its
 	// providers it is written.
 	last(apiserver string, found configurations) (*config.Configuration, []string, error)
-	// suits tells why what the files say cannot be rotated so.
-	suits(found configurations) error
+	// suits tells why what the files say cannot be rotated so, or gone on with so.
+	suits(found configurations, s rotation.State) error
 	// drive completes the world of a rotation, and drives it.
 	drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error)
 }
@@ -80,14 +80,23 @@ func (k Move) hashes(files map[string][]byte, kept copies) (map[string][]string,
 }
 
 // suits refuses other endpoints than those that the files have of the new providers.
-func (k Move) suits(found configurations) error {
+func (k Move) suits(found configurations, s rotation.State) error {
+	begun := s.Move.Begun()
+	for apiserver := range found.parsed {
+		begun = begun || len(found.writing(apiserver, k.To)) > 0
+	}
 	for _, apiserver := range slices.Sorted(maps.Keys(found.parsed)) {
 		for _, p := range found.parsed[apiserver].Providers() {
 			for _, c := range k.Changes(apiserver) {
-				if has := p.KMS(); has.Name == c.New.Name && has.Name != "" && has.Endpoint != c.New.Endpoint {
-					return fmt.Errorf("configuration of %s: provider %q is on %s, and --endpoint says %s: give the one that it is on; or, as long as nothing is written with it, "+
-						"put before-%s.yaml of the folder --state in its place, and name a new folder", apiserver, has.Name, has.Endpoint, c.New.Endpoint, apiserver)
+				has := p.KMS()
+				if has.Name != c.New.Name || has.Name == "" || has.Endpoint == c.New.Endpoint {
+					continue
 				}
+				mend := "give the --endpoint that it began with" // as the new provider may have been written with
+				if !begun {
+					mend = "give the one that it is on; or, as long as nothing is written with it, put before-" + apiserver + ".yaml of the folder --state in its place, and name a new folder"
+				}
+				return fmt.Errorf("configuration of %s: provider %q is on %s, and --endpoint says %s: %s", apiserver, has.Name, has.Endpoint, c.New.Endpoint, mend)
 			}
 		}
 	}
@@ -178,7 +187,7 @@ func (k OnePlugin) hashes(files map[string][]byte, _ copies) (map[string][]strin
 }
 
 // suits refuses KMS v1, which names no key_id that could change.
-func (k OnePlugin) suits(found configurations) error {
+func (k OnePlugin) suits(found configurations, _ rotation.State) error {
 	for _, apiserver := range slices.Sorted(maps.Keys(found.parsed)) {
 		for _, p := range found.parsed[apiserver].Providers() {
 			if p.Kind() == config.KMSv1 && slices.Contains(k.Providers, p.KMS().Name) {

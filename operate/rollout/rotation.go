@@ -104,7 +104,7 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(r.Kind.suits(found), r.writable(ctx), r.allowed(ctx, found), r.known(ctx, &s), r.decrypts(ctx, found)); err != nil {
+	if err := errors.Join(r.Kind.suits(found, s), r.writable(ctx), r.allowed(ctx, found), r.known(ctx, &s), r.decrypts(ctx, found)); err != nil {
 		return nil, err
 	}
 	r.Times(&s.Plan, begun)
@@ -245,7 +245,7 @@ func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store, clk clo
 	seen, found := w.Observe(ctx), map[string]rotation.Shown{}
 	running := rotation.Identities(seen)
 	for _, apiserver := range p.rotation.Apiservers {
-		providers := p.found.writing(apiserver, p.rotation.Kind.providers())
+		providers := p.writing(apiserver, seen[apiserver].ConfigHash)
 		began := clk.Now()
 		shown, err := w.Canary(ctx, rotation.Canary{Instance: apiserver, Providers: providers})
 		for _, provider := range providers {
@@ -267,6 +267,20 @@ func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store, clk clo
 		return next.Waiting, err
 	}
 	return next.Waiting, inTheWay(next)
+}
+
+// writing are the providers of the rotation that an apiserver writes with, by the
+// configuration in effect, which its file may be ahead of or behind; else by its file.
+func (p *Prepared) writing(apiserver, effect string) []string {
+	m, moves := p.rotation.Kind.(Move)
+	switch at := slices.Index(p.State.Plan.Configs[apiserver], effect); {
+	case !moves || at < 0:
+		return p.found.writing(apiserver, p.rotation.Kind.providers())
+	case at < slices.Index(rotation.Stages[:], rotation.Swapped):
+		return m.From
+	default:
+		return m.To
+	}
 }
 
 // inTheWay are the reasons to wait that only people can see to.
@@ -296,7 +310,7 @@ func (p *Prepared) world(store *reencrypt.Store, w Watcher) *world {
 	}
 	all.prover.Alone = all.alone
 	if _, changes := r.Kind.(Move); changes {
-		all.files = map[string]onDisk{}
+		all.files, all.late = map[string]onDisk{}, map[string]<-chan localFile{}
 		all.stages.seen, all.stages.swapped = all.files, p.State.Move.Begun()
 	}
 	if p.State.Cluster != "" {

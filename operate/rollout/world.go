@@ -43,6 +43,8 @@ type world struct {
 	seen map[string]rotation.Instance
 	// files is what was last read of the files that the rotation changes, by apiserver.
 	files map[string]onDisk
+	// late are the reads of files on the disk that hang, by apiserver.
+	late  map[string]<-chan localFile
 	looks int
 }
 
@@ -69,19 +71,54 @@ func (w *world) readFiles(ctx context.Context) {
 	if w.files == nil {
 		return
 	}
-	_, local := w.stages.files.(LocalFiles)
-	w.looks++
-	for i, apiserver := range w.rotation.Apiservers {
-		if _, known := w.files[apiserver]; !known || local || i == w.looks%len(w.rotation.Apiservers) {
-			file, err := w.stages.files.Read(ctx, apiserver)
-			w.files[apiserver] = onDisk{hash: hashed.Name(file)}
-			if err != nil {
-				w.files[apiserver] = onDisk{problem: err.Error()}
+	if local, ok := w.stages.files.(LocalFiles); ok {
+		w.readLocal(ctx, local)
+	} else {
+		w.looks++
+		for i, apiserver := range w.rotation.Apiservers {
+			if _, known := w.files[apiserver]; !known || i == w.looks%len(w.rotation.Apiservers) {
+				file, err := w.stages.files.Read(ctx, apiserver)
+				w.files[apiserver] = onDiskOf(file, err)
 			}
 		}
+	}
+	for _, apiserver := range w.rotation.Apiservers {
 		seen := w.seen[apiserver]
 		seen.FileHash, seen.FileProblem = w.files[apiserver].hash, w.files[apiserver].problem
 		w.seen[apiserver] = seen
+	}
+}
+
+func onDiskOf(file []byte, err error) onDisk {
+	if err != nil {
+		return onDisk{problem: err.Error()}
+	}
+	return onDisk{hash: hashed.Name(file)}
+}
+
+// readLocal reads all files on the disk. Where one hangs it is not begun again before that
+// has ended, and what came of it then is of no use, as it may be long past.
+func (w *world) readLocal(ctx context.Context, files LocalFiles) {
+	ctx, cancel := context.WithTimeout(ctx, fileTimeout)
+	defer cancel()
+	begun := map[string]<-chan localFile{}
+	for _, apiserver := range w.rotation.Apiservers {
+		if late := w.late[apiserver]; late == nil || len(late) > 0 {
+			begun[apiserver] = files.read(apiserver)
+		}
+	}
+	for _, apiserver := range w.rotation.Apiservers {
+		w.files[apiserver] = onDiskOf(nil, files.noAnswer(apiserver))
+		if begun[apiserver] == nil {
+			continue
+		}
+		select {
+		case file := <-begun[apiserver]:
+			w.files[apiserver] = onDiskOf(file.content, file.err)
+			delete(w.late, apiserver)
+		case <-ctx.Done():
+			w.late[apiserver] = begun[apiserver]
+		}
 	}
 }
 
@@ -134,8 +171,28 @@ func (w *world) met(ctx context.Context, s *rotation.State) error {
 }
 
 func (w *world) WriteConfig(ctx context.Context, apiserver string, to rotation.Stage, hash string) error {
+	if err := w.shared(apiserver, to); err != nil {
+		return err
+	}
 	delete(w.files, apiserver)
 	return w.stages.bring(ctx, apiserver, to, hash)
+}
+
+// shared is an error if a file is to be taken back that is another apiserver's too, which
+// writes with the new provider: it would be written to and fro.
+func (w *world) shared(apiserver string, to rotation.Stage) error {
+	local, ok := w.stages.files.(LocalFiles)
+	swapped := slices.Index(rotation.Stages[:], rotation.Swapped)
+	if !ok || slices.Index(rotation.Stages[:], to) >= swapped {
+		return nil
+	}
+	for _, other := range w.rotation.Apiservers {
+		if local.At(other) == local.At(apiserver) && slices.Index(w.stages.hashes[other], w.seen[other].ConfigHash) >= swapped {
+			return fmt.Errorf("%s is the file of %s too, which writes with the new provider, and so does not become that of stage %q: start %s anew as soon as it is that of stage %q",
+				local.At(apiserver), other, to, apiserver, rotation.Swapped)
+		}
+	}
+	return nil
 }
 
 func (w *world) Migrate(ctx context.Context, goal rotation.Goal, providers []string, resource string) error {
