@@ -41,8 +41,11 @@ func (v *view) keep(p Plan, at place) []Action {
 	effect := maps.Clone(at.file)
 	maps.Copy(effect, at.effect)
 	lowest := len(Stages)
-	for _, stage := range effect {
+	for name, stage := range effect {
 		lowest = min(lowest, stage)
+		if file, known := at.file[name]; known {
+			lowest = min(lowest, file)
+		}
 	}
 	hashes := map[Stage]map[string]string{}
 	for name, file := range at.file {
