@@ -15,6 +15,8 @@ type view struct {
 	all      map[string]Instance
 	shown    map[string]Shown
 	found    map[Reason]*Waiting
+	// disk is what was found of the files on disk alone.
+	disk map[Reason]*Waiting
 	// located is that it was shown of which cluster this is: what is met there is to be
 	// remembered.
 	located bool
@@ -223,9 +225,11 @@ var order = []Reason{unnamed, missing, stale, ForeignConfig, otherConfig, unheal
 func (v *view) waiting() []Waiting {
 	var all []Waiting
 	for _, r := range order {
-		if w := v.found[r]; w != nil {
-			slices.Sort(w.Instances)
-			all = append(all, *w)
+		for _, w := range []*Waiting{v.found[r], v.disk[r]} {
+			if w != nil {
+				slices.Sort(w.Instances)
+				all = append(all, *w)
+			}
 		}
 	}
 	return all
