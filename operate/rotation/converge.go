@@ -15,6 +15,8 @@ type view struct {
 	all      map[string]Instance
 	shown    map[string]Shown
 	found    map[Reason]*Waiting
+	// disk is what was found of the files on disk alone.
+	disk map[Reason]*Waiting
 	// located is that it was shown of which cluster this is: what is met there is to be
 	// remembered.
 	located bool
@@ -221,6 +223,13 @@ var order = []Reason{unnamed, missing, stale, ForeignConfig, otherConfig, unheal
 
 // waiting is what was found, in the order of the reasons.
 func (v *view) waiting() []Waiting {
+	for r, w := range v.disk {
+		for _, name := range w.Instances {
+			if known := v.found[r]; known == nil || !slices.Contains(known.Instances, name) {
+				v.note(r, name, w.Details[name])
+			}
+		}
+	}
 	var all []Waiting
 	for _, r := range order {
 		if w := v.found[r]; w != nil {

@@ -124,6 +124,7 @@ func (s *State) nextOfMove(o Observation, v *view) Decision {
 		t.Former = remember(t.Former, o.Audit.keyIDs(t.Old)...)
 	}
 	t.Asked = t.Begun() || at.highest() >= Swapped.index()
+	v.unfit(at)
 	s.fallBack(v, at)
 	var kept []Action
 	if !t.Finished {
@@ -207,7 +208,7 @@ func (s *State) step(o Observation, v *view, at place) (d Decision, over bool) {
 		if !s.pushable(v, at.effect, Swapped) {
 			return d, false
 		}
-		if d, over = s.push(v, at, Swapped); !over {
+		if d, over = s.push(v, at, Swapped); !over && (len(v.found) > 0 || v.disk[missing] == nil || v.disk[ForeignConfig] != nil) {
 			t.AgreedAt, t.KeyID = time.Time{}, ""
 			return d, false
 		}
@@ -271,6 +272,9 @@ func (s *State) hold(v *view) (d Decision, over bool) {
 	until := t.AgreedAt.Add(time.Duration(s.Plan.Hold))
 	if v.now.Before(until) {
 		return Decision{Waiting: []Waiting{{Reason: holding, Until: until, KeyIDs: map[string][]string{keyID: slices.Clone(v.expected)}}}}, false
+	}
+	if len(v.disk) > 0 {
+		return Decision{}, false
 	}
 	s.begin(keyID, s.Plan.Resources)
 	return Decision{}, true

@@ -23,7 +23,7 @@ func (s *State) proveGone(o Observation, v *view, at place) (d Decision, over bo
 		return d, false
 	}
 	v.reshow(t.New, a)
-	return d, len(v.found) == 0
+	return d, len(v.found)+len(v.disk) == 0
 }
 
 // countOld counts what is stored with the old provider, while all write with the
@@ -80,7 +80,7 @@ func (s *State) confirm(o Observation, v *view, at place) (d Decision, over bool
 		s.back(stepSwap, v.now)
 		return d, false
 	}
-	if v.reshow(t.New, a); len(v.found) > 0 {
+	if v.reshow(t.New, a); len(v.found)+len(v.disk) > 0 {
 		return d, false
 	}
 	return Decision{Actions: []Action{v.done(a, o, t.KeyID, t.New, t.Former, t.Old)}}, true

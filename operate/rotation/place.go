@@ -33,6 +33,25 @@ func (v *view) files(p Plan) map[string]int {
 	return all
 }
 
+// unfit tells of the files that are none of the plan's, or could not be read. No step
+// that goes by them ends so. What is in effect is known all the same: nothing that was
+// held or counted by it is taken back.
+func (v *view) unfit(at place) {
+	known := v.found
+	v.found = map[Reason]*Waiting{}
+	for _, name := range v.expected {
+		i, usable := v.usable[name]
+		switch {
+		case !usable, !has(at.effect, name), has(at.file, name):
+		case i.FileHash == "":
+			v.note(missing, name, strings.TrimSuffix("its configuration file could not be read: "+i.FileProblem, ": "))
+		default:
+			v.note(ForeignConfig, name, "its file has hash "+i.FileHash+", which it will have at its next start")
+		}
+	}
+	v.found, v.disk = known, v.found
+}
+
 // keep asks for other files where the next start of an apiserver would have it write
 // what another cannot read, or not read what is written: somebody put a file back, or it
 // was written ahead of a restart and another apiserver went back since. One that writes
@@ -41,8 +60,11 @@ func (v *view) keep(p Plan, at place) []Action {
 	effect := maps.Clone(at.file)
 	maps.Copy(effect, at.effect)
 	lowest := len(Stages)
-	for _, stage := range effect {
+	for name, stage := range effect {
 		lowest = min(lowest, stage)
+		if file, known := at.file[name]; known {
+			lowest = min(lowest, file)
+		}
 	}
 	hashes := map[Stage]map[string]string{}
 	for name, file := range at.file {
@@ -88,23 +110,21 @@ func (v *view) lags(name string, at place, to Stage) (write bool) {
 	file, known := at.file[name]
 	i, usable := v.usable[name]
 	switch {
-	case !usable, i.ConfigHash == "":
+	case !usable, i.ConfigHash == "", !running && (known || i.FileHash == ""):
 		return false // which is noted
 	case i.FileHash == "":
-		v.note(missing, name, strings.TrimSuffix("its configuration file could not be read: "+i.FileProblem, ": "))
-		return false
-	case !running && known:
-		return false
+		file = effect
 	case !known:
-		v.note(ForeignConfig, name, "its file has hash "+i.FileHash+", which it will have at its next start")
-		return true
+		return true // which is noted
+	}
+	switch {
 	case wrong(effect) || wrong(file):
 		v.note(otherConfig, name, at.of(name))
 		if !wrong(file) {
 			v.found[otherConfig].Remedy = "restart those that do not follow their file; those that do see no change of one that is mounted by itself: mount its folder"
 		}
 	}
-	return wrong(file)
+	return wrong(file) && i.FileHash != ""
 }
 
 // push asks for a stage wherever another is in effect or in the file, and reports whether
@@ -124,10 +144,10 @@ func (s *State) push(v *view, at place, to Stage) (d Decision, over bool) {
 			foreign = foreign || !known
 		}
 	}
-	if len(at.effect) < len(v.expected) || v.found[missing] != nil || v.found[stale] != nil {
+	if len(at.effect) < len(v.expected) || v.found[missing] != nil || v.found[stale] != nil || v.disk[missing] != nil {
 		return d, false
 	}
-	over = v.found[otherConfig] == nil && v.found[ForeignConfig] == nil
+	over = v.found[otherConfig] == nil && v.found[ForeignConfig] == nil && len(v.disk) == 0
 	if kept || len(hashes) == 0 {
 		return d, over
 	}
