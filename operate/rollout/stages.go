@@ -104,8 +104,10 @@ func (r *stages) keep(stage rotation.Stage, apiserver string, file []byte) error
 // earlier is the file of a stage before the present one: a copy tells it, or a file that
 // still has the old provider.
 func (r *stages) earlier(ctx context.Context, apiserver string, to rotation.Stage, hash string) ([]byte, error) {
-	if kept := r.copies.read(to, apiserver); hashed.Name(kept) == hash {
-		return kept, nil
+	for _, stage := range rotation.Stages { // the files of two may be one
+		if kept := r.copies.read(stage, apiserver); hashed.Name(kept) == hash {
+			return kept, nil
+		}
 	}
 	first := r.copies.read(rotation.Before, apiserver)
 	if next, err := edit.Advance(first, rotation.Before, to, r.changes(apiserver)...); err == nil && hashed.Name(next) == hash {
