@@ -89,12 +89,12 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if m, ok := r.Kind.(Move); ok && m.Fresh {
 		s, begun = rotation.State{}, false
 	}
-	if begun && !r.Kind.owns(s) {
-		return nil, fmt.Errorf("folder %s %w", r.Folder.Path, ErrAnother)
-	}
 	move, _ := r.Kind.(Move)
 	if err := r.Folder.errIfBack(s); err != nil && move.Back == nil {
 		return nil, err
+	}
+	if begun && !r.Kind.owns(s) {
+		return nil, fmt.Errorf("folder %s %w", r.Folder.Path, ErrAnother)
 	}
 	found, err := r.survey(ctx, r.Kind.providers(), s.Plan)
 	if err != nil {

@@ -152,8 +152,8 @@ func (s *State) nextOfMove(o Observation, v *view) Decision {
 			t.Asked, t.Removing = t.Begun(), t.Removing || t.Back == nil && t.Step == stepRemove
 			at = s.place(v)
 		case t.Step == was || s.Migration != nil:
+			d.Actions = slices.Concat(kept, d.Actions, v.canaries()) // whatever a file on its disk is
 			d.Waiting = append(v.waiting(), d.Waiting...)
-			d.Actions = slices.Concat(kept, d.Actions, v.canaries())
 			return d
 		}
 		if t.Step == stepDone {
