@@ -22,7 +22,8 @@ flags were is told by the files. Then, behind the same gates as on the way there
   6. etcd is counted once more
   7. it says what may be stopped or disabled
 
-Where nothing was written with the new one yet, it begins with 4, and takes seconds.
+Where nothing was written with the new one yet, it begins with 4, and --hold is not
+waited for.
 
 The new provider need not work, as that may be the reason: one that does not encrypt,
 or not decrypt, is no longer written with after 2. What is stored with it needs it to

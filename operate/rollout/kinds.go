@@ -111,6 +111,9 @@ func (k Move) drive(ctx context.Context, w *world, s rotation.State, o drive.Opt
 		return rotation.Done{}, err
 	}
 	done, err := drive.Run(ctx, w, s, o)
+	if k.Back != nil && k.newKey() { // no copy of it can be kept any more
+		done.Keys = nil
+	}
 	done.Keys = slices.DeleteFunc(done.Keys, func(key string) bool { return k.stays(key, w.found) })
 	return done, err
 }
