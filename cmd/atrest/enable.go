@@ -132,5 +132,6 @@ func newDisable(s streams) *cobra.Command {
 		},
 	}
 	r.add(command.Flags())
+	r.restart.add(command.Flags())
 	return command
 }

@@ -78,6 +78,7 @@ type rotate struct {
 	source  sourceFlags
 	walk    walkFlags
 	how     rewriteFlags
+	restart restartFlags
 
 	config, hook    string
 	plan, checked   bool
@@ -157,7 +158,7 @@ func (r *rotate) check() error {
 		return usagef("flags --hold, --max-age, --retry-after, --interval and --timeout: the first and the last may be 0, none may be negative")
 	}
 	_, err := r.files()
-	return errors.Join(err, r.how.check(), r.output.check())
+	return errors.Join(err, r.how.check(), r.restart.check(), r.output.check())
 }
 
 // fill puts what the flags say into a plan. Of one that is under way they change
@@ -289,7 +290,7 @@ func (r *rotate) rotation(from source, folder *rollout.Folder) (*rollout.Rotatio
 		return nil, nil, err
 	}
 	return &rollout.Rotation{Apiservers: r.fleet.apiservers, Files: files, Cluster: cluster, Through: through, APIs: apis, Folder: folder,
-			Times: r.fill, Checked: r.checked, Without: r.fleet.without, Replaced: replaced}, &reencrypt.Store{
+			Times: r.fill, Checked: r.checked, Without: r.fleet.without, Replaced: replaced, Restart: r.restart.hook(r.streams)}, &reencrypt.Store{
 			From: from, Walk: audit.Run, // a bar would be drawn over what is told
 			Audit:   audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list},
 			Cluster: cluster, How: r.how.options(), Checkpoints: folder.Checkpoints(),

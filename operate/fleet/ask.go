@@ -54,11 +54,13 @@ func (m *member) ask(ctx context.Context, clk clock.PassiveClock, fresh bool) (r
 	if resp.StatusCode != http.StatusNotFound {
 		return m.told(soon, resp, clk)
 	}
-	unready, err := m.unready(soon)
+	unready, follows, err := m.unready(soon)
 	if err != nil {
 		return rotation.Instance{}, err
 	}
-	return m.measured(ctx, unready, clk)
+	i, err := m.measured(ctx, unready, clk)
+	i.Fixed = err == nil && !follows
+	return i, err
 }
 
 // askFresh has an apiserver ask its plugins and tell of itself then. If it may
@@ -123,19 +125,19 @@ func (m *member) measured(ctx context.Context, unready string, clk clock.Passive
 }
 
 // unready is what a kube-apiserver says is wrong with its plugins, empty if
-// nothing is.
-func (m *member) unready(ctx context.Context) (string, error) {
+// nothing is, and whether it follows its file.
+func (m *member) unready(ctx context.Context) (said string, follows bool, err error) {
 	said, there, err := m.ready(ctx, readyPath)
 	if there || err != nil {
-		return said, err
+		return said, there, err
 	}
 	for n := range maxProviders {
 		said, there, err = m.ready(ctx, fmt.Sprint(readyOnePath, n))
 		if !there || said != "" || err != nil {
-			return said, err
+			return said, false, err
 		}
 	}
-	return "", nil
+	return "", false, nil
 }
 
 // ready is what one check says, empty if it succeeds, and whether there is such

@@ -121,7 +121,7 @@ func (f SSHFiles) run(ctx context.Context, apiserver, script string, in io.Reade
 	}
 	args = append(args, "--", host, "exec sh -c "+quoteForShell(script)+" sh "+quoteForShell(path))
 	said := limited{left: 4 << 10}
-	_, err := call(ctx, f.Timeout, args, func(c *exec.Cmd) { c.Stdin, c.Stdout, c.Stderr = in, out, &said })
+	_, err := call(ctx, limit{f.Timeout, "--hook-timeout"}, args, func(c *exec.Cmd) { c.Stdin, c.Stdout, c.Stderr = in, out, &said })
 	if err == nil {
 		return nil
 	}

@@ -97,6 +97,10 @@ func (c *cluster) WriteConfig(ctx context.Context, instance string, to rotation.
 	return c.called(ctx, "WriteConfig")
 }
 
+func (c *cluster) Restart(ctx context.Context, a rotation.Restart) error {
+	return c.called(ctx, "Restart "+a.Instance)
+}
+
 func (c *cluster) Canary(ctx context.Context, a rotation.Canary) (rotation.Shown, error) {
 	shown := rotation.Shown{KeyIDs: map[string]string{}, Resources: []string{"secrets"}, Etcds: []uint64{1}}
 	c.change(a.Instance, func(i *rotation.Instance) {
