@@ -298,8 +298,8 @@ func (r *rotate) rotation(from source, folder *rollout.Folder) (*rollout.Rotatio
 }
 
 func (r *rotate) carryOut(ctx context.Context, prepared *rollout.Prepared, store *reencrypt.Store) error {
-	teller := newTeller(r.err)
-	done, err := prepared.Drive(ctx, store, teller, drive.Options{Clock: clock.RealClock{}, Interval: r.interval, ActionTimeout: max(3*r.hookTimeout, actionTimeout), Tell: teller.turn})
+	teller := newTeller(r.streams, r.output)
+	done, err := prepared.Drive(ctx, store, teller, drive.Options{Clock: clock.RealClock{}, Interval: r.interval, ActionTimeout: max(3*r.hookTimeout, actionTimeout), Before: teller.before, Tell: teller.turn})
 	switch {
 	case ctx.Err() != nil:
 		return notFinished(ctx)
@@ -312,7 +312,7 @@ func (r *rotate) carryOut(ctx context.Context, prepared *rollout.Prepared, store
 		rotation.Done
 		Warnings []string `json:"warnings,omitempty"`
 	}{done, append(prepared.Beside(ctx), prepared.Unserved(ctx)...)}
-	err = r.output.write(r.out, view, func(to io.Writer) error {
+	err = r.output.end(r.out, "finished", view, func(to io.Writer) error {
 		_, err := fmt.Fprintln(to, doneText(done))
 		return err
 	})

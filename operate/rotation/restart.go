@@ -37,12 +37,14 @@ func (s *State) restarts(v *view, d Decision) Decision {
 		return d
 	}
 	if r := s.Restarting; r != nil {
-		until := r.until(s.Plan)
-		d.Waiting = append(d.Waiting, Waiting{Reason: inRestart, Instances: []string{r.Instance}, Details: map[string]string{r.Instance: v.away(r.Instance)}, Until: until})
-		due = slices.DeleteFunc(due, func(name string) bool { return name != r.Instance })
-		if v.now.Before(until) && !r.At.After(v.now) {
+		w := Waiting{Reason: inRestart, Instances: []string{r.Instance}, Details: map[string]string{r.Instance: v.away(r.Instance)}}
+		if until := r.until(s.Plan); v.now.Before(until) && !r.At.After(v.now) { // or else the clock was set back
+			w.Until = until
+			d.Waiting = append(d.Waiting, w)
 			return d
 		}
+		d.Waiting = append(d.Waiting, w)
+		due = slices.DeleteFunc(due, func(name string) bool { return name != r.Instance })
 	}
 	unready := Waiting{Reason: notReady, Details: map[string]string{}}
 	for _, name := range v.expected {

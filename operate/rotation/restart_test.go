@@ -198,3 +198,30 @@ func stageOf(name, hash string) int {
 	}
 	return 0
 }
+
+// What was asked for may be under way, whatever becomes of the file.
+func TestARestartIsOverWhenWhatItWasForIsInEffect(t *testing.T) {
+	d := newFixedTest(t)
+	d.wrote("a", 1)
+	require.Equal(t, restart("a", 1), d.next(1).Actions)
+	d.wrote("a", 0)
+	require.Equal(t, write(rotation.Added, map[string]string{"a": "a1"}), d.next(1).Actions)
+	d.wrote("a", 1)
+	require.Empty(t, d.next(1).Actions, "it was asked for a moment ago")
+	d.started("a", 1)
+	d.fix("a", func(i *rotation.Instance) { i.Unready = "/readyz: etcd failed" })
+	require.Contains(t, reasons(d.next(1)), "restarting", "it is not ready")
+	d.fix("a", func(i *rotation.Instance) { i.Unready = "" })
+	require.NotContains(t, reasons(d.next(1)), "restarting")
+}
+
+// An apiserver that somebody took out of the rotation meanwhile is not waited for.
+func TestOneThatIsReplacedIsNotWaitedFor(t *testing.T) {
+	d := newFixedTest(t)
+	d.wrote("a", 1)
+	require.Equal(t, restart("a", 1), d.next(1).Actions)
+	d.state.Plan.Configs = map[string][]string{"b": hashes["b"]}
+	delete(d.seen.Instances, "a")
+	d.wrote("b", 1)
+	require.Equal(t, restart("b", 1), d.next(1).Actions)
+}

@@ -171,6 +171,36 @@ func TestTwoPluginsAreExchanged(t *testing.T) {
 	})
 }
 
+// Who looks on is told of a turn before anything of it is done, and after it was stored.
+func TestNothingIsDoneBeforeItIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCluster(), twoPlugins(t)
+		o, done := options(&s), 0
+		o.Before = func(turn drive.Turn) {
+			require.Equal(t, s, turn.State, "it is stored")
+			done = c.times("WriteConfig") + c.times("Canary") + c.times("Audit")
+			for _, a := range turn.Decision.Actions {
+				if w, ok := a.(rotation.WriteConfig); ok {
+					require.NotEqual(t, w.Hashes["cp-1"], c.instances["cp-1"].ConfigHash)
+				}
+			}
+		}
+		o.Tell = func(turn drive.Turn) {
+			for _, a := range turn.Decision.Actions {
+				switch a := a.(type) {
+				case rotation.WriteConfig:
+					done += len(a.Hashes)
+				case rotation.Canary:
+					done++
+				}
+			}
+			require.GreaterOrEqual(t, done, c.times("WriteConfig")+c.times("Canary"))
+		}
+		_, err := drive.Run(t.Context(), c, s, o)
+		require.NoError(t, err)
+	})
+}
+
 // A process that ends after any of its states was stored, or just before, is
 // followed by one that is given the latest state.
 func TestARotationSurvivesACrashAtAnyState(t *testing.T) {
