@@ -81,6 +81,9 @@ leases in kube-system and for endpointslices in default, get for the namespace
 kube-system, and get, create, patch and delete for secrets and configmaps in the
 namespace --canaries.
 
+With -o json what goes on is told as objects, one in a line; the last one is what
+it came to.
+
 Exit codes:
   0  nothing is left to rewrite; with --dry-run, nothing is to be rewritten; with
      --without-etcd, some were rewritten, and then all that were listed were left

@@ -61,7 +61,10 @@ create, patch and delete on Secrets and ConfigMaps in the namespace --canaries; 
 on leases in kube-system, on endpointslices in default and on apiservices; and get
 on the namespace kube-system.
 With post on the nonResourceURL /debug/encryption/ask a new key_id is known within
-seconds; without it, within a minute or so.
+seconds; without it, within a minute or so.` + restartHelp + `
+
+With -o json what goes on is told as objects, one in a line; the last one is what
+it came to.
 
 Exit codes:
   0  finished; with --plan, it can begin or go on

@@ -27,6 +27,8 @@ const (
 	// readyOnePath is instead of readyPath where a kube-apiserver does not reload
 	// its configuration, with a number from 0.
 	readyOnePath = "/readyz/kms-provider-"
+	// followsPath is there if it follows its file, whatever providers that has.
+	followsPath = "/readyz/poststarthook/start-encryption-provider-config-automatic-reload"
 )
 
 // Bounds of what is read.
@@ -54,12 +56,13 @@ func (m *member) ask(ctx context.Context, clk clock.PassiveClock, fresh bool) (r
 	if resp.StatusCode != http.StatusNotFound {
 		return m.told(soon, resp, clk)
 	}
-	unready, follows, err := m.unready(soon)
+	unready, err := m.unready(soon)
 	if err != nil {
 		return rotation.Instance{}, err
 	}
+	_, follows, untold := m.ready(soon, followsPath)
 	i, err := m.measured(ctx, unready, clk)
-	i.Fixed = err == nil && !follows
+	i.Fixed = err == nil && untold == nil && !follows
 	return i, err
 }
 
@@ -125,19 +128,19 @@ func (m *member) measured(ctx context.Context, unready string, clk clock.Passive
 }
 
 // unready is what a kube-apiserver says is wrong with its plugins, empty if
-// nothing is, and whether it follows its file.
-func (m *member) unready(ctx context.Context) (said string, follows bool, err error) {
+// nothing is.
+func (m *member) unready(ctx context.Context) (string, error) {
 	said, there, err := m.ready(ctx, readyPath)
 	if there || err != nil {
-		return said, there, err
+		return said, err
 	}
 	for n := range maxProviders {
 		said, there, err = m.ready(ctx, fmt.Sprint(readyOnePath, n))
 		if !there || said != "" || err != nil {
-			return said, false, err
+			return said, err
 		}
 	}
-	return "", false, nil
+	return "", nil
 }
 
 // ready is what one check says, empty if it succeeds, and whether there is such

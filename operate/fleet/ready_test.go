@@ -25,11 +25,11 @@ func TestWhoIsNotReadyIsNamed(t *testing.T) {
 	require.Contains(t, unready["b"], "is it up, and can it be reached from here?")
 }
 
-// A kube-apiserver that follows its file has one check for all plugins, and else one for
-// each, or none.
+// A kube-apiserver that follows its file has a hook for that.
 func TestWhoDoesNotFollowItsFileTellsSo(t *testing.T) {
-	for path, fixed := range map[string]bool{"/readyz/kms-providers": false, "/readyz/kms-provider-0": true, "/other": true} {
-		s := newServer(t, map[string]reply{path: {200, "ok"}, "/metrics": metrics()})
-		require.Equal(t, fixed, observe(t, s).Fixed, path)
+	const hook = "/readyz/poststarthook/start-encryption-provider-config-automatic-reload"
+	for answer, fixed := range map[reply]bool{{200, "ok"}: false, {404, "404 page not found"}: true, {500, "not finished"}: false, {403, "no"}: false} {
+		s := newServer(t, map[string]reply{hook: answer, "/readyz/kms-providers": {200, "ok"}, "/metrics": metrics()})
+		require.Equal(t, fixed, observe(t, s).Fixed, answer)
 	}
 }

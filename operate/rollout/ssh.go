@@ -114,7 +114,9 @@ func (f SSHFiles) Create(ctx context.Context, apiserver string, content []byte) 
 }
 
 // At is where the file of an apiserver is, for people.
-func (f SSHFiles) At(apiserver string) string { return Fill(f.host, apiserver) + ":" + Fill(f.path, apiserver) }
+func (f SSHFiles) At(apiserver string) string {
+	return Fill(f.host, apiserver) + ":" + Fill(f.path, apiserver)
+}
 
 func exitIs(err error, code int) bool {
 	var exit *exec.ExitError
