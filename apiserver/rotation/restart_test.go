@@ -69,7 +69,7 @@ func TestApiserversThatDoNotFollowTheirFilesAreRestarted(t *testing.T) {
 	c := plan{provider: "kms", keys: newKeys(t), resources: []string{"secrets"}, programs: []string{harness.StockServer, harness.HurriedServer}, fixed: true}.start(t)
 	load := startLoad(t, c)
 	k := newKubelet(t, c, load)
-	r := c.rotate(t, "--to=aescbc", "--restart-hook", k.hook(t), "--max-age", "1m")
+	r := c.rotate(t, "--to=aescbc", "--restart-hook", k.hook(t), "--retry-after", "1m")
 	killed := false
 	until(t, "the rotation is finished", func() bool {
 		if k.work(t) == "cp-2" && !killed {

@@ -66,7 +66,8 @@ func (s *State) restarts(v *view, d Decision) Decision {
 }
 
 // due are the instances that need nothing but a start, by a decision of which no file is
-// written and that waits for nothing else. Where it is had, nobody is told to do it.
+// written and that waits for nothing else. One that does not answer may be starting. Where
+// it is had, nobody is told to do it.
 func (v *view) due(p Plan, d Decision) (due []string) {
 	for _, a := range d.Actions {
 		if _, writes := a.(WriteConfig); writes {
@@ -81,10 +82,10 @@ func (v *view) due(p Plan, d Decision) (due []string) {
 	for _, name := range d.Waiting[at].Instances {
 		switch i := v.usable[name]; {
 		case i.FileHash == i.ConfigHash || !slices.Contains(p.Configs[name], i.FileHash):
-		case i.Fixed:
-			due = append(due, name)
-		default:
+		case !i.Fixed:
 			follows = true
+		case i.Problem == "":
+			due = append(due, name)
 		}
 	}
 	if p.Restarts && !follows {

@@ -100,6 +100,9 @@ func TestARestartThatFailedIsAskedForAgainOfTheSame(t *testing.T) {
 	}
 	d.wrote("b", 1) // it is not b's turn, whoever wrote it
 	require.Equal(t, restart("a", 1), d.next(retry/10).Actions)
+	d.fix("a", func(i *rotation.Instance) { i.Problem = "no answer" })
+	require.Empty(t, d.next(retry).Actions, "a is starting")
+	d.fix("a", func(i *rotation.Instance) { i.Problem = "" })
 	d.fix("b", func(i *rotation.Instance) { i.Unready = "/readyz: etcd failed" })
 	require.Empty(t, d.next(retry).Actions, "b is not ready")
 }
