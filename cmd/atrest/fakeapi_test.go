@@ -198,7 +198,7 @@ func (a *apiserver) follow(ctx context.Context) error {
 func (a *apiserver) status() healthz.Status {
 	s := healthz.Status{ConfigFile: a.file, APIServerIDHash: hashed.ID(a.id), ConfigHash: a.inUse.Configuration().Hash(), Providers: a.inUse.Health()}
 	if !a.fixed {
-		s.Reload = &healthz.Reload{LoadedAt: time.Now().Add(-time.Hour), Outcome: healthz.Loaded}
+		s.Reload = &healthz.Reload{Outcome: healthz.Loaded}
 	}
 	if a.builds != "" {
 		s.Reload = &healthz.Reload{LoadedAt: time.Now().Add(-time.Hour), Outcome: healthz.Building, BuildingHash: a.builds}
