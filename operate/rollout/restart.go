@@ -48,7 +48,7 @@ func (w *world) Restart(ctx context.Context, a rotation.Restart) error {
 
 // readReady tells which apiservers are not ready, if one may be restarted.
 func (w *world) readReady(ctx context.Context) {
-	if w.rotation.Restart == nil {
+	if w.files == nil || w.rotation.Restart == nil { // no file is written
 		return
 	}
 	for name, why := range w.rotation.Fleet.Unready(ctx) {
