@@ -92,10 +92,7 @@ func printHints(w io.Writer, objects []lost.Lost) {
 	}
 	for _, hint := range hints {
 		first := about[hint][0]
-		name := first.Resource + " " + first.Name
-		if first.Namespace != "" {
-			name = first.Resource + " " + first.Namespace + "/" + first.Name
-		}
+		name := objectName(first)
 		if more := len(about[hint]) - 1; more > 0 {
 			name += fmt.Sprintf(" and %d more", more)
 		}

@@ -28,6 +28,8 @@ type Object struct {
 	Name      string `json:"name"`
 	audit.Form
 	Reason Reason `json:"reason"`
+
+	modRevision int64
 }
 
 // objectAt is the object of an etcd key.

@@ -42,6 +42,7 @@ type outcome struct {
 // form.
 func (l *Look) run(ctx context.Context, from audit.Source, wanted func(key string) bool, each func(o Object, came outcome)) (*audit.Report, error) {
 	var last outcome
+	var now int64
 	walk := l.walk
 	walk.Open = func(ctx context.Context, r schema.GroupResource, object audit.Object) error {
 		last = outcome{}
@@ -52,15 +53,38 @@ func (l *Look) run(ctx context.Context, from audit.Source, wanted func(key strin
 	}
 	walk.Each = func(r schema.GroupResource, key string, form audit.Form) {
 		if wanted(key) {
-			each(Object{Key: key, Resource: r.String(), Form: form}, last)
+			each(Object{Key: key, Resource: r.String(), Form: form, modRevision: now}, last)
 		}
 		last = outcome{}
 	}
-	report, err := audit.Run(ctx, from, walk)
+	report, err := audit.Run(ctx, noting{from, func(o audit.Object) { now = o.ModRevision }}, walk)
 	if err == nil {
 		err = report.NotEmpty()
 	}
 	return report, err
+}
+
+// noting is a source that tells of each object before it is looked at.
+type noting struct {
+	audit.Source
+	note func(audit.Object)
+}
+
+// Read is that of the source.
+func (n noting) Read(ctx context.Context, prefix string) (*audit.Contents, error) {
+	contents, err := n.Source.Read(ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	all := contents.Objects
+	contents.Objects = func(yield func(audit.Object, error) bool) {
+		for object, err := range all {
+			if n.note(object); !yield(object, err) {
+				return
+			}
+		}
+	}
+	return contents, nil
 }
 
 // open opens an object by all means that the configuration has. What is under a name that
@@ -91,7 +115,7 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 			f.addUnknown(o, "", why)
 		case state != "":
 			is := objectAt(f.Layout, o.Key)
-			is.Form, is.Reason = o.Form, state
+			is.Form, is.Reason, is.modRevision = o.Form, state, o.modRevision
 			f.Lost = append(f.Lost, is)
 		default:
 			there[maphash.String(seed, o.Key)] = struct{}{}
