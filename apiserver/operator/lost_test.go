@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -106,8 +107,12 @@ func (g *bereft) admin() string {
 // it from that, beside one of this project, which does not have the feature gate here.
 func TestWhatIsLostIsDeleted(t *testing.T) {
 	g := startBereft(t)
-	_, err := g.first.Kube.CoreV1().Secrets("shop").List(t.Context(), metav1.ListOptions{})
-	require.Error(t, err, "one that cannot be read is in the way of all")
+	for _, server := range []*harness.Server{g.first, g.second} {
+		_, err := server.Kube.CoreV1().Secrets("shop").Get(t.Context(), "db", metav1.GetOptions{})
+		require.True(t, apierrors.IsInternalError(err), "%v", err)
+		err = server.Kube.CoreV1().Secrets("shop").Delete(t.Context(), "db", metav1.DeleteOptions{})
+		require.Error(t, err, "nor can it be deleted as others are")
+	}
 
 	said, _ := g.remove(1, g.admin(), "--confirm", "elsewhere")
 	require.Contains(t, said, "left 3 objects in namespace shop: not confirmed")

@@ -45,8 +45,8 @@ A plugin that is away, or refuses, makes the answer unknown: of what only it cou
 open nothing is called lost. Neither is what has a form that nothing here knows.
 A backup of another cluster is refused, by the UID of the namespace kube-system.
 
-With --remove the apiservers delete what is lost, as a list or a watch of a resource
-fails for as long as one of its objects cannot be read. For each namespace its name
+With --remove the apiservers delete what is lost: one that starts can neither list nor
+watch a resource while one of its objects cannot be read. For each namespace its name
 is to be typed, or to be among those of --confirm. Nothing is deleted
   - while one object that is stored cannot be opened now, lost or not
   - while an apiserver does not find a plugin well, takes another file into use, has
