@@ -24,7 +24,7 @@ var capture = flag.String("capture", "", "folder to draw the pictures of the REA
 const width = 100
 
 // TestCapture draws status and rotate as they are on a terminal, of a run on three
-// apiservers. Nothing is left out or changed but the path of etcd's socket, which is long.
+// apiservers. Nothing is left out, and nothing changed but the folder of the plugins' sockets.
 func TestCapture(t *testing.T) {
 	if *capture == "" {
 		t.Skip("it draws the pictures of the README: name their folder with -capture")
@@ -92,8 +92,7 @@ func (at *captured) run(line string, meanwhile func(said string) bool) {
 		}
 	}
 	_ = command.Wait() // what it ends with is what it said
-	socket := strings.TrimPrefix(at.c.etcds[0].options.Endpoint(), "unix://")
-	text := fmt.Sprintf("\x1b[1m$ atrest %s\x1b[0m\n%s\n", line, strings.ReplaceAll(said.String(), socket, "/run/etcd.sock"))
+	text := fmt.Sprintf("\x1b[1m$ atrest %s\x1b[0m\n%s\n", line, strings.ReplaceAll(said.String(), at.c.sockets, "/run"))
 	t.Logf("%s", text)
 	_, err := at.screen.Write([]byte(text))
 	require.NoError(t, err)

@@ -48,7 +48,7 @@ A backup of another cluster is refused, by the UID of the namespace kube-system.
 With --remove the apiservers delete what is lost: one that starts can neither list nor
 watch a resource while one of its objects cannot be read. For each namespace its name
 is to be typed, or to be among those of --confirm. Nothing is deleted
-  - while one object that is stored cannot be opened now, lost or not
+  - while one object cannot be opened now, here or in a backup that is named
   - while an apiserver does not find a plugin well, takes another file into use, has
     another file in effect than --config, unless --separate-configs says that each has
     one of its own, or is not named by --apiservers
