@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 // unlooked is an apiserver into whose etcd nobody can look. Its Secrets are s0, s1 and so
 // on, and listed one by one. It stores one again that is not under its key.
 type unlooked struct {
+	mu      sync.Mutex
 	key     int
 	objects []struct{ key, version int }
 	patches int
@@ -31,6 +33,8 @@ type unlooked struct {
 }
 
 func (u *unlooked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	u.mu.Lock() // a request may go on after its sender was interrupted
+	defer u.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	meta := func(i int) metav1.PartialObjectMetadata {
 		return metadata(fmt.Sprint("s", i), fmt.Sprint(u.objects[i].version))
@@ -62,7 +66,16 @@ func (u *unlooked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// changes is a change that comes from somewhere else.
+func (u *unlooked) changes(change func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	change()
+}
+
 func (u *unlooked) under(key int) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	return !slices.ContainsFunc(u.objects, func(o struct{ key, version int }) bool { return o.key != key })
 }
 
@@ -128,7 +141,7 @@ func TestASweepThatGoesOnLooksAtAllOfIt(t *testing.T) {
 			if interrupted <= 7 { // at the last patch of all it may be through
 				require.ErrorIs(t, err, context.Canceled)
 			}
-			u.objects[0].key = 0 // of a backup
+			u.changes(func() { u.objects[0].key = 0 }) // of a backup
 			swept, err := s.Run(t.Context())
 			require.NoError(t, err)
 			require.Empty(t, swept.Problems)
@@ -148,7 +161,7 @@ func TestASweepThatWasInterruptedAsItLookedAgainGoesOn(t *testing.T) {
 		})
 		_, err := s.Run(ctx)
 		require.ErrorIs(t, err, context.Canceled)
-		u.lists = nil
+		u.changes(func() { u.lists = nil })
 		swept, err := s.Run(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, swept.Problems)
