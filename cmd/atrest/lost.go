@@ -28,7 +28,8 @@ changed, unless --remove says so, and no value is printed.
 
 Every object is opened, in memory, with the keys and plugins that --config has for
 its resource, and if those do not open it, with those of any other resource, and with
-those of its kind that have another name now. What does not open is listed by resource, namespace and name, in two parts:
+those of its kind that have another name now. What does not open is listed by
+resource, namespace and name, in two parts:
 
   to be restored   by somebody, from a backup or from where it came from
   made again       by itself: Events, the Leases of kubelets and of components of
