@@ -1,12 +1,16 @@
 package main
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
-const completionHelp = `Print a script that has a shell complete the commands and flags of atrest.
+const completionHelp = `Print a script that has a shell complete the commands and flags of atrest, and the
+contexts of the kubeconfig for --apiservers and --context.
 
   bash        source <(atrest completion bash)
               for good: atrest completion bash > /etc/bash_completion.d/atrest
@@ -77,13 +81,55 @@ func newHelp() *cobra.Command {
 	}
 }
 
-// completeOutputs has a shell know what --output takes.
-func completeOutputs(command *cobra.Command) {
+// completeValues has a shell know what flags take: formats, and the contexts of the kubeconfig.
+func completeValues(command *cobra.Command) {
 	if command.Flags().Lookup("output") != nil {
 		// Its only error is that there is no such flag.
 		_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	}
-	for _, below := range command.Commands() {
-		completeOutputs(below)
+	for flag, complete := range map[string]cobra.CompletionFunc{"context": oneContext, "apiservers": someContexts} {
+		if command.Flags().Lookup(flag) != nil {
+			_ = command.RegisterFlagCompletionFunc(flag, complete)
+		}
 	}
+	for _, below := range command.Commands() {
+		completeValues(below)
+	}
+}
+
+// contexts are those of the kubeconfig that the command line so far leads to; none if it
+// cannot be read, which the command itself then says.
+func contexts(command *cobra.Command) []string {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.WarnIfAllMissing = false
+	if flag := command.Flags().Lookup("kubeconfig"); flag != nil {
+		rules.ExplicitPath = flag.Value.String()
+	}
+	loaded, err := rules.Load()
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(loaded.Contexts))
+}
+
+func oneContext(command *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return contexts(command), cobra.ShellCompDirectiveNoFileComp
+}
+
+// someContexts completes the last part of those by commas, with a context that is not
+// among the others.
+func someContexts(command *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	before := typed[:strings.LastIndex(typed, ",")+1]
+	named := strings.Split(before, ",")
+	all := contexts(command)
+	if before == "" && !slices.Contains(all, everyApiserver) {
+		all = append(all, everyApiserver)
+	}
+	var offered []cobra.Completion
+	for _, name := range all {
+		if !slices.Contains(named, name) {
+			offered = append(offered, before+name)
+		}
+	}
+	return offered, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }

@@ -63,6 +63,7 @@ type apiserver struct {
 	cluster     string           // the UID of its namespace kube-system
 	main        bool             // it knows nothing of the etcd of "etcd override"
 	lame        bool             // an aggregated API of it is away
+	discards    bool             // it deletes what it cannot read
 	apart       *etcdtest.Server // has the Secrets of this one alone
 	unconverted string           // a resource whose objects no webhook converts any more
 	builds      string           // the hash of a file that waits for its plugins
@@ -75,7 +76,7 @@ type apiserver struct {
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|RESOURCE|refuses OBJECT|NAMESPACE/|builds HASH|updates
-// KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|unconverted RESOURCE|stock|fixed|unfixed|unready|ready|listed|unlisted|serves|awaits N: an apiserver, to
+// KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|discards|unconverted RESOURCE|stock|fixed|unfixed|unready|ready|listed|unlisted|serves|awaits N: an apiserver, to
 // which the context NAME of $KUBECONFIG leads. The first one is that of the current context.
 // Its address is in $URL_NAME, without http:// in $AT_NAME, and one that "serves" is an endpoint of the Service kubernetes.
 // "awaits" returns when N objects were patched since "counts".
@@ -108,6 +109,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"main":        func() { a.main = true },
 		"of":          func() { a.cluster = rest[0] },
 		"lame":        func() { a.lame = true },
+		"discards":    func() { a.discards = true },
 		"apart":       func() { a.apart = etcdtest.Start(w.t) },
 		"writes":      func() { ts.Check(a.writes(rest[0])) },
 		"unconverted": func() { a.unconverted = rest[0] },
@@ -384,10 +386,34 @@ func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []strin
 		}
 		answer(w, http.StatusOK, metadataOf(found[0]))
 	case r.Method == http.MethodDelete:
-		a.storeOf(at).Delete(at)
-		answer(w, http.StatusOK, metav1.Status{Status: "Success"})
+		a.discard(w, r, found[0])
 	default:
 		a.patch(w, r, found[0])
+	}
+}
+
+// discard deletes an object as kube-apiserver does, with and without the feature gate
+// AllowUnsafeMalformedObjectDeletion.
+func (a *apiserver) discard(w http.ResponseWriter, r *http.Request, kv *mvccpb.KeyValue) {
+	const ignoring = "ignoreStoreReadErrorWithClusterBreakingPotential"
+	var options map[string]any
+	_ = json.NewDecoder(r.Body).Decode(&options) // there may be none
+	ignores := a.discards && options[ignoring] == true
+	_, _, err := a.open(kv)
+	switch {
+	case ignores && options["preconditions"] != nil:
+		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, ignoring+": Invalid value: true: cannot be set together with .preconditions")
+	case ignores && a.forbids == "unsafe-delete-ignore-read-errors":
+		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, `not permitted to do "unsafe-delete-ignore-read-errors"`)
+	case ignores && err == nil:
+		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, ignoring+": Invalid value: true: is exclusively used to delete corrupt object(s)")
+	case !ignores && err != nil:
+		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+	case !ignores && options["preconditions"] != nil:
+		refuse(w, http.StatusConflict, metav1.StatusReasonConflict, "the UID in the precondition")
+	default:
+		a.storeOf(string(kv.Key)).Delete(string(kv.Key))
+		answer(w, http.StatusOK, metav1.Status{Status: "Success"})
 	}
 }
 

@@ -20,14 +20,16 @@ type lostCommand struct {
 	walk    walkFlags
 	config  string
 	backups []string
+	remove  removeFlags
 }
 
 const lostHelp = `List what no key of a configuration opens: what is lost when a key is. Nothing is
-changed, and no value is printed.
+changed, unless --remove says so, and no value is printed.
 
 Every object is opened, in memory, with the keys and plugins that --config has for
-its resource, and if those do not open it, with those of any other resource. What
-does not open is listed by resource, namespace and name, in two parts:
+its resource, and if those do not open it, with those of any other resource, and with
+those of its kind that have another name now. What does not open is listed by
+resource, namespace and name, in two parts:
 
   to be restored   by somebody, from a backup or from where it came from
   made again       by itself: Events, the Leases of kubelets and of components of
@@ -44,12 +46,38 @@ A plugin that is away, or refuses, makes the answer unknown: of what only it cou
 open nothing is called lost. Neither is what has a form that nothing here knows.
 A backup of another cluster is refused, by the UID of the namespace kube-system.
 
+With --remove the apiservers delete what is lost: one that starts can neither list nor
+watch a resource while one of its objects cannot be read. For each namespace its name
+is to be typed, or to be among those of --confirm. Nothing is deleted
+  - while one object cannot be opened now, here or in a backup that is named
+  - while an apiserver does not find a plugin well, takes another file into use, has
+    another file in effect than --config, unless --separate-configs says that each has
+    one of its own, or is not named by --apiservers
+  - if this etcd is not that of the apiservers, by the UID of kube-system
+and an object is left that
+  - was written since it was listed, or that opens now: just before, it is read again
+    from etcd, and each plugin is asked again
+  - an apiserver can read, or of which one of them does not say that it cannot
+  - no API serves, or that others go with: a namespace, a CustomResourceDefinition, a
+    PersistentVolume or a PersistentVolumeClaim
+Before each is deleted it is written to the new file --keep as etcd has it, and with its
+key found it is restored from there: docs/atrest.md shows how. Whatever a lost object
+owns is deleted by the garbage collector after it, which --keep does not have.
+
+It is deleted by DeleteOptions with ignoreStoreReadErrorWithClusterBreakingPotential,
+so that no finalizer is waited for, and no admission webhook asked. That takes one
+apiserver with the feature gate AllowUnsafeMalformedObjectDeletion, which is there from
+Kubernetes 1.32 on, and on by default from 1.37 on. The user needs get, delete and
+unsafe-delete-ignore-read-errors on what is deleted; get on the nonResourceURLs
+/debug/encryption, /metrics and /readyz/* and on the namespace kube-system; and list
+on leases in kube-system.
+
 Exit codes:
-  0  nothing is lost
-  1  something is: it is listed
+  0  nothing is lost, or all that was lost was deleted
+  1  something is lost: it is listed, and with --remove something of it is left
   2  unknown: something cannot be opened now, so the list may not be whole; or
      wrong flags, or FILE, etcd or a snapshot cannot be read, or nothing at all is
-     stored there`
+     stored there; with --remove nothing or nothing more was deleted, for the reason told`
 
 func newLost(s streams) *cobra.Command {
 	l := &lostCommand{streams: s}
@@ -59,7 +87,9 @@ func newLost(s streams) *cobra.Command {
 		Long:  lostHelp,
 		Example: `  atrest lost --config encryption.yaml --cacert ca.crt --cert client.crt --key client.key
   atrest lost --config encryption.yaml --from-snapshot monday.db --from-snapshot sunday.db
-  atrest lost --config encryption.yaml --snapshot backup.db -o json`,
+  atrest lost --config encryption.yaml --snapshot backup.db -o json
+  atrest lost --config encryption.yaml --remove --keep lost.jsonl --apiservers cp-1,cp-2,cp-3 --cacert ca.crt --cert client.crt --key client.key
+  atrest lost --config encryption.yaml --remove --keep lost.jsonl --apiservers cp-1,cp-2,cp-3 --confirm shop,blog`,
 		Args: arguments(0, ""),
 		RunE: func(command *cobra.Command, _ []string) error { return l.run(command.Context()) },
 	}
@@ -69,6 +99,7 @@ func newLost(s streams) *cobra.Command {
 	l.source.add(flags, "key")
 	l.walk.add(flags)
 	l.output.addFlag(flags)
+	l.remove.add(flags)
 	return command
 }
 
@@ -90,11 +121,43 @@ func (l *lostCommand) run(ctx context.Context) error {
 		return err
 	}
 	defer from.Close()
-	found, report, err := l.look(ctx, c, from, audit.Options{Layout: layout, Rate: l.walk.rate})
+	opener, err := audit.NewOpener(c)
 	if err != nil {
 		return err
 	}
-	return l.conclude(from, report, lost.Decide(found))
+	defer opener.Close()
+	on, end := progress(l.err)
+	look := lost.NewLook(opener, c, audit.Options{Layout: layout, Rate: l.walk.rate, Progress: on})
+	found, report, err := l.look(ctx, look, from)
+	end()
+	if err != nil {
+		return err
+	}
+	answer := lost.Decide(found)
+	if !l.remove.remove || answer.Verdict == lost.Nothing {
+		return l.conclude(from, report, answer)
+	}
+	return l.removeAll(ctx, c, from, look, report, answer)
+}
+
+// removeAll tells what is lost, and has it deleted.
+func (l *lostCommand) removeAll(ctx context.Context, c *config.Configuration, from source, look *lost.Look, report *audit.Report, a lost.Answer) error {
+	if l.output == "table" {
+		if err := l.show(from, report, a, nil); err != nil {
+			return err
+		}
+	}
+	r, err := l.begin(ctx, c, from, look, a)
+	if err != nil {
+		return err
+	}
+	failed := r.all(ctx, a.Objects)
+	if l.output != "table" {
+		if err := l.show(from, report, a, &r.done); err != nil {
+			return err
+		}
+	}
+	return r.conclude(failed, len(a.Objects))
 }
 
 func (l *lostCommand) check() error {
@@ -104,20 +167,14 @@ func (l *lostCommand) check() error {
 	case l.walk.list < 1:
 		return usagef("flag --list is %d: list at least 1", l.walk.list)
 	}
-	return l.output.check()
+	if err := l.output.check(); err != nil {
+		return err
+	}
+	return l.checkRemove()
 }
 
 // look opens what is stored, and then what the backups have of what is lost.
-func (l *lostCommand) look(ctx context.Context, c *config.Configuration, from source, o audit.Options) (*lost.Found, *audit.Report, error) {
-	opener, err := audit.NewOpener(c)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer opener.Close()
-	on, end := progress(l.err)
-	defer end()
-	o.Progress = on
-	look := lost.NewLook(opener, c, o)
+func (l *lostCommand) look(ctx context.Context, look *lost.Look, from source) (*lost.Found, *audit.Report, error) {
 	found, report, err := look.Cluster(ctx, from)
 	if err != nil {
 		return nil, nil, err
@@ -139,12 +196,14 @@ func (l *lostCommand) backup(ctx context.Context, look *lost.Look, found *lost.F
 	return look.Backup(ctx, found, path, file)
 }
 
-func (l *lostCommand) conclude(from source, report *audit.Report, a lost.Answer) error {
+// show prints what is lost.
+func (l *lostCommand) show(from source, report *audit.Report, a lost.Answer, done *removed) error {
 	view := struct {
 		Source   string `json:"source"`
 		Revision int64  `json:"revision"`
 		lost.Answer
-	}{from.String(), report.Revision, a}
+		*removed
+	}{from.String(), report.Revision, a, done}
 	err := l.output.write(l.out, view, func(w io.Writer) error {
 		printWalked(w, from.String(), report)
 		return printLost(w, a, l.walk.list)
@@ -154,6 +213,13 @@ func (l *lostCommand) conclude(from source, report *audit.Report, a lost.Answer)
 	}
 	for _, name := range report.Guessed {
 		l.warn("%q is no resource of Kubernetes', so its group is not known: say it with --map %s=%s.GROUP", name, name, name)
+	}
+	return nil
+}
+
+func (l *lostCommand) conclude(from source, report *audit.Report, a lost.Answer) error {
+	if err := l.show(from, report, a, nil); err != nil {
+		return err
 	}
 	told := fmt.Sprintf("lost: %s, of which somebody has to restore %d", counted(len(a.Objects), "object"), a.Restore)
 	switch a.Verdict {

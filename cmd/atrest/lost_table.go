@@ -92,10 +92,7 @@ func printHints(w io.Writer, objects []lost.Lost) {
 	}
 	for _, hint := range hints {
 		first := about[hint][0]
-		name := first.Resource + " " + first.Name
-		if first.Namespace != "" {
-			name = first.Resource + " " + first.Namespace + "/" + first.Name
-		}
+		name := objectName(first)
 		if more := len(about[hint]) - 1; more > 0 {
 			name += fmt.Sprintf(" and %d more", more)
 		}
@@ -153,6 +150,10 @@ func notesOf(a lost.Answer) []string {
 	var notes []string
 	for _, m := range a.Misplaced {
 		what := fmt.Sprintf("%s: %s stored as %s: ", m.Resource, counted(int(m.Objects), "object"), m.Form)
+		if m.As != "" {
+			notes = append(notes, what+fmt.Sprintf("not read by apiservers, but by what is called %q now: give that its name of then, too", m.As))
+			continue
+		}
 		if m.With == "" {
 			notes = append(notes, what+"not read by apiservers without identity among its providers, and no key is needed")
 			continue

@@ -30,8 +30,8 @@ const rootHelp = `See, check and change the encryption at rest of a Kubernetes c
   atrest completion SHELL    A script by which a shell completes all that.
   atrest version             Which atrest is this?
 
-No command writes to etcd: migrate and rotate have the apiserver do it, and the
-others of these only read. All but decrypt print no value of an object, and no command
+No command writes to etcd: migrate and rotate have the apiserver do it, and so has
+lost --remove; the others of these only read. All but decrypt print no value of an object, and no command
 prints a key. A key_id is shown as the SHA-256 of it, as in kube-apiserver's
 metrics.
 
@@ -163,7 +163,7 @@ func newRoot(s streams) *cobra.Command {
 	root.SetHelpCommand(newHelp())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newStatus(s), newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s), newRotate(s), newRetire(s), newLost(s), newBackups(s), newEnable(s), newDisable(s), newVersion(s), newCompletion(s), newMan(s))
-	completeOutputs(root)
+	completeValues(root)
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return usagef("no command %q: there are %s", args[0], commandsOf(root))

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -118,7 +119,9 @@ func (o *Opener) learn(provider string, dek uint64, err error) {
 }
 
 // Plaintext is what an apiserver with this configuration would read. The caller
-// must not change it: under identity it is the object's own value.
+// must not change it: under identity it is the object's own value. aescbc opens one value
+// of 256 with a key that it is not under, as nothing but its padding tells. So what it
+// opens is to be an object of Kubernetes, and is an [envelope.ErrCorrupt] if it is not.
 func (o *Opener) Plaintext(ctx context.Context, r schema.GroupResource, object Object) ([]byte, error) {
 	chain, ok := o.chains[r]
 	if !ok {
@@ -128,6 +131,9 @@ func (o *Opener) Plaintext(ctx context.Context, r schema.GroupResource, object O
 		}
 	}
 	plaintext, _, err := chain.TransformFromStorage(ctx, object.Value, value.DefaultContext(object.Key))
+	if err == nil && bytes.HasPrefix(object.Value, []byte(stored.AESCBC.Prefix)) && !isSerialized(plaintext) {
+		return nil, fmt.Errorf("%s: %w: what comes out is no object of Kubernetes", r, envelope.ErrCorrupt)
+	}
 	return plaintext, err
 }
 
@@ -171,6 +177,36 @@ func (o *Opener) Anyhow(ctx context.Context, r schema.GroupResource, object Obje
 		all = append(all, err)
 	}
 	return nil, r, errors.Join(all...)
+}
+
+// UnderAnotherName opens an object as if it were stored under another name than it is: a
+// key keeps nothing but its name in what it sealed, and a plugin not even that. It gives
+// the name of the key or provider that opens it. The error is that of all that were tried,
+// as of [Opener.Anyhow], and nil with an empty name if there were none.
+func (o *Opener) UnderAnotherName(ctx context.Context, r schema.GroupResource, object Object, known Names) (string, error) {
+	form := Inspect(object.Value, known).Form
+	i := slices.IndexFunc(stored.Formats[:], func(f stored.Format) bool { return config.Kind(f.Kind) == form.Kind })
+	if i < 0 {
+		return "", nil
+	}
+	rest, ok := bytes.CutPrefix(object.Value, []byte(stored.Formats[i].Prefix+form.Name+":"))
+	if !ok {
+		return "", nil
+	}
+	var all []error
+	for _, name := range known[form.Kind] {
+		if name == form.Name {
+			continue
+		}
+		renamed := object
+		renamed.Value = slices.Concat([]byte(stored.Formats[i].Prefix+name+":"), rest)
+		_, _, err := o.Anyhow(ctx, r, renamed)
+		if err == nil {
+			return name, nil
+		}
+		all = append(all, err)
+	}
+	return "", errors.Join(all...)
 }
 
 func encrypts(r config.Rule) bool {

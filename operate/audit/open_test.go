@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 
@@ -199,6 +200,46 @@ func TestValuesOfKubeAPIServerOpen(t *testing.T) {
 		o := opener(t, parse(t, "secrets", kmsV2(i.Form.Name, plugin.Endpoint())))
 		require.NoError(t, o.Open(t.Context(), secrets, audit.Object{Key: g.AAD, Value: g.value(t)}), g.Name)
 	}
+}
+
+// One value of 256 has padding that fits, whatever the key: to open is to be an object.
+func TestAESCBCUnderAnotherKeyOfTheNameDoesNotOpen(t *testing.T) {
+	key, block := "/registry/secrets/shop/db", bytes.Repeat([]byte("k8s:"), 4)
+	one := parse(t, "secrets", keyed("aescbc", "key"))
+	garbage := write(t, one).seal("secrets", key, string(block)) // what another key makes of an object
+	o := opener(t, one)
+	require.ErrorIs(t, o.Open(t.Context(), secrets, audit.Object{Key: key, Value: garbage}), envelope.ErrCorrupt)
+	require.ErrorIs(t, o.OpenLocal(t.Context(), secrets, audit.Object{Key: key, Value: garbage}), envelope.ErrCorrupt)
+	_, _, err := o.Recover(t.Context(), secrets, audit.Object{Key: key, Value: garbage})
+	require.ErrorIs(t, err, envelope.ErrCorrupt)
+	for _, object := range []string{"{}", "k8s\x00x", "\xd9\xd9\xf7\xa0"} {
+		require.NoError(t, o.Open(t.Context(), secrets, audit.Object{Key: key, Value: write(t, one).seal("secrets", key, object)}))
+	}
+}
+
+// A key may be given another name, and so may a plugin, and is the same key.
+func TestWhatIsUnderAnotherNameOpens(t *testing.T) {
+	plugin := faultplugin.Start(t)
+	key := "/registry/secrets/shop/db"
+	now := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()), keyed("aesgcm", "key"))
+	o := opener(t, now)
+	for want, then := range map[string]*config.Configuration{
+		"vault": parse(t, "secrets", kmsV2("before", plugin.Endpoint())), "key": parse(t, "secrets", keyed("aesgcm", "monkey")),
+	} {
+		object := audit.Object{Key: key, Value: write(t, then).seal("secrets", key, "{}")}
+		require.Error(t, o.Open(t.Context(), secrets, object))
+		name, err := o.UnderAnotherName(t.Context(), secrets, object, audit.NamesIn(now))
+		require.NoError(t, err)
+		require.Equal(t, want, name)
+	}
+	object := audit.Object{Key: key, Value: []byte("k8s:enc:secretbox:v1:gone:0123456789012345678901234567890123456789")}
+	name, err := o.UnderAnotherName(t.Context(), secrets, object, audit.NamesIn(now))
+	require.NoError(t, err)
+	require.Empty(t, name, "there is no other of its kind")
+	object.Value = write(t, parse(t, "secrets", kmsV2("before", plugin.Endpoint()))).seal("secrets", key, "{}")
+	plugin.Kill()
+	_, err = opener(t, now).UnderAnotherName(t.Context(), secrets, object, audit.NamesIn(now))
+	require.ErrorIs(t, err, envelope.ErrUnavailable, "it may have the key")
 }
 
 // Anyhow tries every rule, and asks a plugin that is away as seldom as Open does.

@@ -64,6 +64,8 @@ type Object struct {
 	// Astray names the etcd that it is in, if no apiserver looks for it there:
 	// another one holds its resource.
 	Astray string
+	// ModRevision is as in [Entry], 0 of a snapshot.
+	ModRevision int64
 
 	part   *Part // that it is in, of several
 	beside bool  // as Count.Beside

@@ -7,5 +7,7 @@
 // Nothing is called lost for a plugin that is away, and nothing is taken for made
 // again that is not known to be. [NeedsOf] tells which backup needs which key.
 //
-// No value leaves this package, and nothing is written anywhere.
+// A [Remover] has the apiservers delete what is lost, and looks at all of it again before.
+//
+// No value leaves this package but sealed, to be kept, and nothing is written to etcd.
 package lost

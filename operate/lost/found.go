@@ -28,6 +28,8 @@ type Object struct {
 	Name      string `json:"name"`
 	audit.Form
 	Reason Reason `json:"reason"`
+
+	modRevision int64
 }
 
 // objectAt is the object of an etcd key.
@@ -57,13 +59,16 @@ type Unknown struct {
 }
 
 // Misplaced are objects that apiservers cannot read, and that are not lost: the keys of
-// another resource open them, or none is needed.
+// another resource open them, or of another name, or none is needed.
 type Misplaced struct {
 	Resource string `json:"resource"`
 	audit.Form
 	Objects int64 `json:"objects"`
 	// With is the resource whose providers open them, empty for plaintext.
 	With string `json:"with,omitempty"`
+	// As is the name that the key or provider has in the configuration, if it is another
+	// than theirs.
+	As string `json:"as,omitempty"`
 }
 
 // Copy is what a backup has of an object, and opens.

@@ -34,6 +34,7 @@ func NewLook(opener *audit.Opener, c *config.Configuration, walk audit.Options) 
 type outcome struct {
 	plaintext []byte
 	with      schema.GroupResource
+	as        string // the name that it has now, of what opens it
 	err       error
 }
 
@@ -41,25 +42,63 @@ type outcome struct {
 // form.
 func (l *Look) run(ctx context.Context, from audit.Source, wanted func(key string) bool, each func(o Object, came outcome)) (*audit.Report, error) {
 	var last outcome
+	var now int64
 	walk := l.walk
 	walk.Open = func(ctx context.Context, r schema.GroupResource, object audit.Object) error {
 		last = outcome{}
 		if wanted(object.Key) {
-			last.plaintext, last.with, last.err = l.opener.Anyhow(ctx, r, object)
+			last = l.open(ctx, r, object)
 		}
 		return last.err
 	}
 	walk.Each = func(r schema.GroupResource, key string, form audit.Form) {
 		if wanted(key) {
-			each(Object{Key: key, Resource: r.String(), Form: form}, last)
+			each(Object{Key: key, Resource: r.String(), Form: form, modRevision: now}, last)
 		}
 		last = outcome{}
 	}
-	report, err := audit.Run(ctx, from, walk)
+	report, err := audit.Run(ctx, noting{from, func(o audit.Object) { now = o.ModRevision }}, walk)
 	if err == nil {
 		err = report.NotEmpty()
 	}
 	return report, err
+}
+
+// noting is a source that tells of each object before it is looked at.
+type noting struct {
+	audit.Source
+	note func(audit.Object)
+}
+
+// Read is that of the source.
+func (n noting) Read(ctx context.Context, prefix string) (*audit.Contents, error) {
+	contents, err := n.Source.Read(ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	all := contents.Objects
+	contents.Objects = func(yield func(audit.Object, error) bool) {
+		for object, err := range all {
+			if n.note(object); !yield(object, err) {
+				return
+			}
+		}
+	}
+	return contents, nil
+}
+
+// open opens an object by all means that the configuration has. What is under a name that
+// it does not have may be under a key or a plugin that was given another one.
+func (l *Look) open(ctx context.Context, r schema.GroupResource, object audit.Object) (o outcome) {
+	o.plaintext, o.with, o.err = l.opener.Anyhow(ctx, r, object)
+	if o.err == nil || l.has(audit.Inspect(object.Value, l.names).Form) {
+		return o
+	}
+	var err error
+	if o.as, err = l.opener.UnderAnotherName(ctx, r, object, l.names); errors.Is(err, envelope.ErrUnavailable) {
+		o.err = errors.Join(o.err, err)
+	}
+	return o
 }
 
 // Cluster opens every object of a cluster. It remembers what is lost, and of all else a
@@ -76,7 +115,7 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 			f.addUnknown(o, "", why)
 		case state != "":
 			is := objectAt(f.Layout, o.Key)
-			is.Form, is.Reason = o.Form, state
+			is.Form, is.Reason, is.modRevision = o.Form, state, o.modRevision
 			f.Lost = append(f.Lost, is)
 		default:
 			there[maphash.String(seed, o.Key)] = struct{}{}
@@ -101,9 +140,7 @@ func (l *Look) judge(form audit.Form, came outcome) (why string, is Reason) {
 		return "", Damaged
 	case form.Kind == audit.Plaintext:
 		return "", ""
-	case came.err == nil && audit.Inspect(came.plaintext, nil).Form.Kind != audit.Plaintext:
-		return "", Damaged // aescbc opens one value of 256 with a key that it is not under
-	case came.err == nil:
+	case came.err == nil, came.as != "":
 		return "", ""
 	case errors.Is(came.err, envelope.ErrUnavailable):
 		return came.err.Error(), isUnknown
@@ -148,7 +185,7 @@ func (l *Look) Backup(ctx context.Context, f *Found, name string, from audit.Sou
 		case state == isUnknown && lost[o.Key]:
 			f.addUnknown(o, name, why)
 		}
-		if state == "" && lost[o.Key] {
+		if state == "" && came.as == "" && lost[o.Key] {
 			copies[o.Key] = Copy{Backup: name, Facts: factsOf(came.plaintext)}
 		}
 	})
@@ -192,18 +229,19 @@ func oneLine(text string) string {
 
 // addMisplaced counts an object that opens, if its own providers do not open it.
 func (f *Found) addMisplaced(o Object, came outcome) {
-	with := ""
+	is := Misplaced{Resource: o.Resource, Form: o.Form, As: came.as}
 	switch {
 	case came.err == nil && came.with.String() == o.Resource:
 		return
 	case came.err == nil && o.Kind != audit.Plaintext:
-		with = came.with.String()
+		is.With = came.with.String()
 	}
 	for i, m := range f.Misplaced {
-		if m.Resource == o.Resource && m.Form == o.Form && m.With == with {
+		if is.Objects = m.Objects; m == is {
 			f.Misplaced[i].Objects++
 			return
 		}
 	}
-	f.Misplaced = append(f.Misplaced, Misplaced{Resource: o.Resource, Form: o.Form, Objects: 1, With: with})
+	is.Objects = 1
+	f.Misplaced = append(f.Misplaced, is)
 }

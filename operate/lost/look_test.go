@@ -23,7 +23,7 @@ func TestWhyAnObjectIsLost(t *testing.T) {
 		is   Reason
 	}{
 		"it opens":                                   {aescbc, outcome{plaintext: []byte("{}")}, ""},
-		"it opens to nothing of Kubernetes":          {aescbc, outcome{plaintext: []byte("\x12\x93")}, Damaged},
+		"it opens under another name":                {gone, outcome{err: errors.New("no provider"), as: "there"}, ""},
 		"plain, and without identity":                {audit.Form{Kind: audit.Plaintext}, outcome{err: errors.New("no provider")}, ""},
 		"the key is not there":                       {gone, outcome{err: errors.New("no provider")}, NoKey},
 		"the key is there and nobody knows":          {aescbc, outcome{err: errors.New("no provider")}, isUnknown},

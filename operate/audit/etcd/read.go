@@ -75,7 +75,7 @@ func (w *walk) objects(ctx context.Context) iter.Seq2[audit.Object, error] {
 				return
 			}
 			for _, kv := range page.Kvs {
-				if !yield(audit.Object{Key: string(kv.Key), Value: kv.Value}, nil) {
+				if !yield(audit.Object{Key: string(kv.Key), Value: kv.Value, ModRevision: kv.ModRevision}, nil) {
 					return
 				}
 			}

@@ -1,0 +1,188 @@
+package operator
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+	"github.com/kube-atrest/atrest/operate/lost"
+)
+
+// bereft are guarded apiservers, the first of which deletes what it cannot read, with
+// objects under a key that is gone.
+type bereft struct {
+	*guarded
+	records map[string]string // by etcd key
+}
+
+func startBereft(t *testing.T) *bereft {
+	g := &bereft{guarded: startGuarded(t, "--feature-gates=AllowUnsafeMalformedObjectDeletion=true"), records: map[string]string{}}
+	_, err := g.first.Kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	g.configure(true)
+	g.write(g.first, "db", "example.com/hold")
+	g.write(g.second, "web")
+	_, err = g.first.Kube.CoreV1().ConfigMaps("shop").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "page"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, key := range []string{"/registry/secrets/shop/db", "/registry/secrets/shop/web", "/registry/configmaps/shop/page"} {
+		g.records[key] = g.stored(key)
+		require.True(t, strings.HasPrefix(g.records[key], "k8s:enc:aesgcm:v1:old:"), "%.40q", g.records[key])
+	}
+	g.configure(false)
+	return g
+}
+
+// configure has both apiservers write with the key old, or not know it.
+func (g *bereft) configure(old bool) {
+	g.t.Helper()
+	providers := []string{harness.Plugin{Plugin: g.plugin}.KMS("keyfile"), harness.Identity}
+	if old {
+		providers = append([]string{"aesgcm: {keys: [{name: old, secret: MDEyMzQ1Njc4OS10aGUtb3RoZXIta2V5LTg5MDEyMzQ=}]}"}, providers...)
+	}
+	g.file.Write(harness.Entry("secrets, configmaps", providers...))
+	for _, server := range []*harness.Server{g.first, g.second} {
+		require.Eventually(g.t, func() bool {
+			g.write(server, "probe")
+			is := strings.HasPrefix(g.stored("/registry/secrets/shop/probe"), "k8s:enc:aesgcm:v1:old:")
+			_, err := g.Client().Delete(g.t.Context(), "/registry/secrets/shop/probe")
+			require.NoError(g.t, err)
+			return is == old
+		}, 2*time.Minute, 500*time.Millisecond)
+	}
+}
+
+func (g *bereft) write(server *harness.Server, name string, finalizers ...string) {
+	g.t.Helper()
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: finalizers}, Data: map[string][]byte{"is": []byte(name)}}
+	_, err := server.Kube.CoreV1().Secrets("shop").Create(g.t.Context(), s, metav1.CreateOptions{})
+	require.NoError(g.t, err)
+}
+
+func (g *bereft) stored(key string) string {
+	g.t.Helper()
+	found, err := g.Client().Get(g.t.Context(), key)
+	require.NoError(g.t, err)
+	if len(found.Kvs) == 0 {
+		return ""
+	}
+	return string(found.Kvs[0].Value)
+}
+
+// putBack puts the records into etcd again, as they were.
+func (g *bereft) putBack() {
+	g.t.Helper()
+	for key, value := range g.records {
+		_, err := g.Client().Put(g.t.Context(), key, value)
+		require.NoError(g.t, err)
+	}
+}
+
+// remove is lost --remove. The first apiserver deletes, and is asked after the other one,
+// which would delete what it can read.
+func (g *bereft) remove(want int, kubeconfig string, more ...string) (said, kept string) {
+	g.t.Helper()
+	kept = filepath.Join(g.t.TempDir(), "kept.jsonl")
+	args := append([]string{"lost", "--config", g.file.Path, "--endpoints", g.Endpoint(), "--rate", "0", "--kubeconfig", kubeconfig,
+		"--remove", "--keep", kept, "--apiservers", "second,first"}, more...)
+	stdout, stderr := g.atrest(want, args...)
+	return stdout + stderr, kept
+}
+
+func (g *bereft) admin() string {
+	return kubeconfigs(g.t, "first", map[string]*rest.Config{"first": g.first.Config, "second": g.second.Config})
+}
+
+// On a kube-apiserver of Kubernetes' own, which deletes what it cannot read whatever keeps
+// it from that, beside one of this project, which does not have the feature gate here.
+func TestWhatIsLostIsDeleted(t *testing.T) {
+	g := startBereft(t)
+	for _, server := range []*harness.Server{g.first, g.second} {
+		_, err := server.Kube.CoreV1().Secrets("shop").Get(t.Context(), "db", metav1.GetOptions{})
+		require.True(t, apierrors.IsInternalError(err), "%v", err)
+		err = server.Kube.CoreV1().Secrets("shop").Delete(t.Context(), "db", metav1.DeleteOptions{})
+		require.Error(t, err, "nor can it be deleted as others are")
+	}
+
+	said, _ := g.remove(1, g.admin(), "--confirm", "elsewhere")
+	require.Contains(t, said, "left 3 objects in namespace shop: not confirmed")
+
+	// A plugin that is merely away: under it is a Secret that is not lost.
+	g.write(g.second, "healthy")
+	require.NoError(t, g.plugin.Stop())
+	said, _ = g.remove(2, g.admin(), "--confirm", "shop")
+	require.Contains(t, said, "nothing was deleted: not all can be opened now")
+	require.NoError(t, g.plugin.Start(t.Context()))
+	for key, value := range g.records {
+		require.Equal(t, value, g.stored(key))
+	}
+	require.Eventually(t, func() bool {
+		said, _ = g.remove(-1, g.admin(), "--confirm", "elsewhere")
+		return strings.Contains(said, "not confirmed")
+	}, 2*time.Minute, time.Second, "both find the plugin well again")
+
+	g.rights()
+
+	g.putBack()
+	said, kept := g.remove(0, g.user(of("lost", published(t))), "--confirm", "shop")
+	require.Contains(t, said, "deleted secrets shop/db, through first")
+	list, err := g.second.Kube.CoreV1().Secrets("shop").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
+	require.Equal(t, "healthy", list.Items[0].Name)
+	g.comesBack(kept)
+}
+
+// comesBack has the key be found, and puts what was kept into etcd.
+func (g *bereft) comesBack(kept string) {
+	content, err := os.ReadFile(kept)
+	require.NoError(g.t, err)
+	lines := bytes.Split(bytes.TrimSpace(content), []byte("\n"))
+	require.Len(g.t, lines, 3)
+	for _, line := range lines {
+		var is lost.Record
+		require.NoError(g.t, json.Unmarshal(line, &is))
+		require.Equal(g.t, g.records[is.Key], string(is.Value))
+		require.Empty(g.t, g.stored(is.Key))
+		_, err := g.Client().Put(g.t.Context(), is.Key, string(is.Value))
+		require.NoError(g.t, err)
+	}
+	g.configure(true)
+	db, err := g.first.Kube.CoreV1().Secrets("shop").Get(g.t.Context(), "db", metav1.GetOptions{})
+	require.NoError(g.t, err)
+	require.Equal(g.t, "db", string(db.Data["is"]))
+	require.Equal(g.t, []string{"example.com/hold"}, db.Finalizers)
+}
+
+// rights takes one right after the other from the user.
+func (g *bereft) rights() {
+	all := of("lost", published(g.t))
+	for _, missing := range all {
+		if missing.role == "atrest" && !strings.Contains(missing.String(), "leases") && !strings.Contains(missing.String(), "namespaces") {
+			continue // for canaries
+		}
+		var rest []right
+		for _, r := range all {
+			if r.String() != missing.String() {
+				rest = append(rest, r)
+			}
+		}
+		g.putBack()
+		said, _ := g.remove(-1, g.user(rest), "--confirm", "shop")
+		if verb := missing.rule.Verbs[0]; strings.HasPrefix(verb, "unsafe-") {
+			require.Contains(g.t, said, "the user needs the verbs delete and "+verb+" for "+missing.rule.Resources[0])
+			continue
+		}
+		require.Regexp(g.t, missing.said(), said, "without %s", missing)
+	}
+}

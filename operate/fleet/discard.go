@@ -1,0 +1,104 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/internal/kubeapi"
+)
+
+// ErrKeepsUnreadable says that no apiserver has the feature gate by which what cannot be
+// read is deleted.
+var ErrKeepsUnreadable = errors.New("no apiserver deletes what it cannot read: start one with --feature-gates=AllowUnsafeMalformedObjectDeletion=true, which there is from Kubernetes 1.32 on")
+
+// Unreadable is an error unless every apiserver answers that it cannot read an object,
+// which it is to look for in etcd and not in its memory. An object that is gone, and an
+// answer that says nothing of the object, are errors too. The namespace is empty for an
+// object of the whole cluster.
+func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, namespace, name string) error {
+	w := Written{Resource: r.GroupResource(), Namespace: namespace, Name: name}
+	for _, m := range f.members {
+		err := m.send(ctx, kubeapi.Request{Method: http.MethodGet, Path: w.path(r), Accept: metadata}, nil)
+		switch {
+		case err == nil:
+			return fmt.Errorf("apiserver %s reads %s", m.name, w)
+		case !isUnreadable(err):
+			return fmt.Errorf("whether apiserver %s reads %s is not known: %w", m.name, w, w.remedy("get", err))
+		}
+	}
+	return nil
+}
+
+// isUnreadable reports whether an answer is that of an apiserver to which the storage gave
+// something that it cannot read. One of this project answers so to no outage.
+func isUnreadable(err error) bool {
+	var answer apierrors.APIStatus
+	return errors.As(err, &answer) && answer.Status().Code == http.StatusInternalServerError &&
+		!apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err) && !apierrors.IsTooManyRequests(err)
+}
+
+// Discard has an object deleted that no apiserver can read, by the first one that deletes
+// such objects, which it names, once before allows it. No finalizer is waited for, and no
+// admission asked. An apiserver refuses that for an object that it can read by then. The
+// error is that of before, or wraps [ErrKeepsUnreadable] if none deletes what it cannot
+// read.
+func (f *Fleet) Discard(ctx context.Context, r schema.GroupVersionResource, namespace, name string, before func() error) (by string, err error) {
+	w := Written{Resource: r.GroupResource(), Namespace: namespace, Name: name}
+	for _, m := range f.members {
+		discards, err := m.discards(ctx, w.path(r))
+		if err != nil {
+			return "", fmt.Errorf("deleting %s through apiserver %s: %w", w, m.name, w.remedy("delete", err))
+		}
+		if !discards {
+			continue
+		}
+		if err := before(); err != nil {
+			return "", err
+		}
+		if err := m.discard(ctx, w.path(r), map[string]any{}); err != nil {
+			needs := fmt.Sprintf("the user needs the verbs delete and unsafe-delete-ignore-read-errors for %s", w.Resource)
+			return "", fmt.Errorf("deleting %s through apiserver %s: %w", w, m.name, forbidden(err, needs))
+		}
+		return m.name, nil
+	}
+	return "", ErrKeepsUnreadable
+}
+
+// ignoring is the option by which what cannot be read is deleted. An apiserver without the
+// feature gate takes no notice of it, and would delete what can be read.
+const ignoring = "ignoreStoreReadErrorWithClusterBreakingPotential"
+
+// discards reports whether an apiserver knows of the option. It is sent together with
+// one that it does not go with, which is refused where it is known, and with which nothing
+// is deleted where it is not: no object has that UID, and it is a dry run besides.
+func (m *member) discards(ctx context.Context, path []string) (bool, error) {
+	err := m.discard(ctx, path, map[string]any{"dryRun": []string{metav1.DryRunAll}, "preconditions": map[string]string{"uid": "atrest-asks-and-deletes-nothing"}})
+	switch {
+	case apierrors.IsInvalid(err):
+		return strings.Contains(err.Error(), ignoring), nil
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return false, err
+	}
+	var answer apierrors.APIStatus
+	if err != nil && !errors.As(err, &answer) {
+		return false, err
+	}
+	return false, nil
+}
+
+func (m *member) discard(ctx context.Context, path []string, options map[string]any) error {
+	options["kind"], options["apiVersion"], options[ignoring] = "DeleteOptions", "v1", true
+	ctx, cancel := within(ctx, m.writes.Timeout, webhooks)
+	defer cancel()
+	if err := m.writes.Ask(ctx, kubeapi.Request{Method: http.MethodDelete, Path: path, Body: options}, nil); err != nil {
+		return m.failure(ctx, err)
+	}
+	return nil
+}

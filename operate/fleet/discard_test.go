@@ -1,0 +1,84 @@
+package fleet_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-atrest/atrest/operate/fleet"
+)
+
+func TestWhatIsUnreadable(t *testing.T) {
+	one, other := newServer(t, nil), newServer(t, nil)
+	f, _ := newFleet(t, one, other)
+	const object = "/api/v1/namespaces/shop/secrets/db"
+	one.store(object, nil)
+	other.store(object, nil)
+	unreadable := func() error { return f.Unreadable(t.Context(), secretsV1, "shop", "db") }
+	require.EqualError(t, unreadable(), "apiserver a reads secrets shop/db")
+	one.refuses, one.reason = http.StatusInternalServerError, metav1.StatusReasonInternalError
+	require.EqualError(t, unreadable(), "apiserver b reads secrets shop/db", "all have to say so")
+	other.refuses, other.reason = http.StatusInternalServerError, "StorageReadError"
+	require.NoError(t, unreadable())
+	for code, reasons := range map[int][]metav1.StatusReason{
+		http.StatusInternalServerError: {metav1.StatusReasonServerTimeout}, // etcd did not answer
+		http.StatusServiceUnavailable:  {metav1.StatusReasonServiceUnavailable},
+		http.StatusGatewayTimeout:      {metav1.StatusReasonTimeout},
+		http.StatusTooManyRequests:     {metav1.StatusReasonTooManyRequests},
+		http.StatusNotFound:            {metav1.StatusReasonNotFound},
+		http.StatusForbidden:           {metav1.StatusReasonForbidden},
+	} {
+		for _, reason := range reasons {
+			other.refuses, other.reason = code, reason
+			require.ErrorContains(t, unreadable(), "whether apiserver b reads secrets shop/db is not known: ", reason)
+		}
+	}
+	other.Close()
+	require.ErrorContains(t, unreadable(), "whether apiserver b reads secrets shop/db is not known: ")
+}
+
+// An apiserver that takes no notice of the option is sent no deletion that it could do.
+func TestOnlyOneThatKnowsTheOptionDeletes(t *testing.T) {
+	servers := map[string]*server{"a": newServer(t, nil), "b": newServer(t, nil)}
+	var sent []string
+	knows := map[string]int{"a": http.StatusConflict, "b": http.StatusUnprocessableEntity}
+	for name, s := range servers {
+		s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var options metav1.DeleteOptions
+			require.NoError(t, json.NewDecoder(r.Body).Decode(&options))
+			require.True(t, *options.IgnoreStoreReadErrorWithClusterBreakingPotential)
+			w.Header().Set("Content-Type", "application/json")
+			if options.Preconditions == nil {
+				sent = append(sent, name+" deletes "+r.URL.Path)
+				_, _ = w.Write([]byte("{}"))
+				return
+			}
+			require.Equal(t, []string{metav1.DryRunAll}, options.DryRun)
+			reason := map[int]metav1.StatusReason{http.StatusConflict: metav1.StatusReasonConflict, http.StatusUnprocessableEntity: metav1.StatusReasonInvalid}[knows[name]]
+			w.WriteHeader(knows[name])
+			_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: reason, Code: int32(knows[name]),
+				Message: "ignoreStoreReadErrorWithClusterBreakingPotential: Invalid value: true: cannot be set together with .preconditions"})
+		})
+	}
+	f, _ := newFleet(t, servers["a"], servers["b"])
+	asked := 0
+	by, err := f.Discard(t.Context(), secretsV1, "shop", "db", func() error { asked++; return nil })
+	require.NoError(t, err)
+	require.Equal(t, "b", by)
+	require.Equal(t, []string{"b deletes /api/v1/namespaces/shop/secrets/db"}, sent)
+
+	not := errors.New("not kept")
+	_, err = f.Discard(t.Context(), secretsV1, "shop", "db", func() error { return not })
+	require.ErrorIs(t, err, not)
+	for _, code := range []int{http.StatusConflict, http.StatusInternalServerError, http.StatusNotFound, http.StatusOK} {
+		knows["b"] = code
+		_, err = f.Discard(t.Context(), secretsV1, "shop", "db", func() error { asked++; return nil })
+		require.ErrorIs(t, err, fleet.ErrKeepsUnreadable, code)
+	}
+	require.Len(t, sent, 1)
+	require.Equal(t, 1, asked)
+}

@@ -1,0 +1,175 @@
+package lost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/migrate"
+	"github.com/kube-atrest/atrest/operate/proof"
+)
+
+// Apiservers are all of a cluster, as a [github.com/kube-atrest/atrest/operate/fleet.Fleet]
+// is.
+type Apiservers interface {
+	proof.Fleet
+	Unreadable(ctx context.Context, r schema.GroupVersionResource, namespace, name string) error
+	Discard(ctx context.Context, r schema.GroupVersionResource, namespace, name string, before func() error) (by string, err error)
+}
+
+// Record is what stood in etcd: put there again it is the object that it was.
+type Record struct {
+	Key string `json:"key"`
+	// ModRevision is that of the latest write, and Value what that wrote, still encrypted.
+	ModRevision int64  `json:"modRevision"`
+	Value       []byte `json:"value"`
+}
+
+// Remover has the apiservers delete what is lost. It is for one goroutine.
+type Remover struct {
+	Apiservers Apiservers
+	// Version is in which version a resource is served, as
+	// [github.com/kube-atrest/atrest/operate/migrate.Cluster.Version] has it.
+	Version func(context.Context, schema.GroupResource) (schema.GroupVersionResource, error)
+	Etcd    audit.Store
+	// Look found what is lost, with the keys and plugins of Config.
+	Look   *Look
+	Config *config.Configuration
+	// Without are the apiservers that need not be asked, by name. SeparateConfigs has
+	// their configurations not compared with Config.
+	Without         []string
+	SeparateConfigs bool
+	// Keep puts a record away before its object is deleted; nothing more is deleted after
+	// an error of it.
+	Keep func(Record) error
+}
+
+// ErrStop is that no more is to be deleted.
+var ErrStop = errors.New("nothing more is deleted")
+
+// May is why nothing may be deleted now: something cannot be opened, or nobody
+// knows whether it can be; an apiserver is not named, or not of the cluster whose etcd was
+// looked into; or one of them does not find each of its plugins well.
+func (r *Remover) May(ctx context.Context, a Answer) error {
+	if a.Verdict == NotKnown {
+		return errors.New("not all can be opened now, and what is merely away is not lost: see that each plugin works, and ask again")
+	}
+	if err := proof.Named(ctx, r.Apiservers, r.Without); err != nil {
+		return err
+	}
+	uid, err := proof.OneCluster(ctx, r.Apiservers, r.Apiservers.Names())
+	switch {
+	case err != nil:
+		return err
+	case uid == "" || r.Look.uid == "":
+		return errors.New("whether this etcd is that of the apiservers is not known: the namespace kube-system has no UID that can be read in both")
+	case uid != r.Look.uid:
+		return errors.New("this etcd is not that of the apiservers: its namespace kube-system has another UID than theirs: name the etcd that they have")
+	}
+	return r.Well(ctx)
+}
+
+// Well is why an apiserver may be unable to read what it can read at another time.
+func (r *Remover) Well(ctx context.Context) error {
+	told := r.Apiservers.Observe(ctx)
+	for _, name := range r.Apiservers.Names() {
+		i := told[name]
+		switch {
+		case i.CheckedAt.IsZero() || i.Problem != "":
+			return fmt.Errorf("apiserver %s cannot be seen, or is not well: %s", name, i.Problem)
+		case i.Pending != "":
+			return fmt.Errorf("apiserver %s has not taken its file into use as it is now: %s", name, i.Pending)
+		case i.ConfigHash != r.Config.Hash() && !r.SeparateConfigs:
+			return fmt.Errorf("apiserver %s does not tell that it has this configuration in effect: give --config the file that it has, "+
+				"or say with --separate-configs that each has one of its own", name)
+		}
+		for provider, p := range i.Providers {
+			if !p.Healthy && !p.Silent {
+				return fmt.Errorf("apiserver %s does not find the plugin of %s well: what is merely away is not lost", name, provider)
+			}
+		}
+	}
+	return nil
+}
+
+// Remove deletes an object, if it still is what it was when it was found lost, nothing
+// opens it now, and no apiserver can read it. The error says why it was left; it wraps
+// [ErrStop] if what comes next is to be left too. It tells which apiserver deleted it.
+func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
+	if slices.Contains(never, o.Resource) {
+		return "", errors.New(hintNever)
+	}
+	resource := schema.ParseGroupResource(o.Resource)
+	version, err := r.Version(ctx, resource)
+	switch {
+	case errors.Is(err, migrate.ErrNoResource):
+		return "", errors.New("no API serves it, so that none deletes it")
+	case err != nil:
+		return "", err
+	}
+	entry, err := r.again(ctx, resource, o)
+	if err != nil {
+		return "", err
+	}
+	if err := r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name); err != nil {
+		return "", err
+	}
+	keep := func() error {
+		if err := r.Keep(Record{Key: o.Key, ModRevision: entry.ModRevision, Value: entry.Value}); err != nil {
+			return fmt.Errorf("%w, as it cannot be kept: %w", ErrStop, err)
+		}
+		return nil
+	}
+	if by, err = r.Apiservers.Discard(ctx, version, o.Namespace, o.Name, keep); err != nil {
+		return "", err
+	}
+	return by, r.gone(ctx, o, by)
+}
+
+// gone is an error unless etcd no longer has an object that an apiserver says it deleted.
+func (r *Remover) gone(ctx context.Context, o Object, by string) error {
+	entry, err := r.Etcd.Find(ctx, o.Key)
+	switch {
+	case errors.Is(err, audit.ErrNotFound), err == nil && entry.ModRevision != o.modRevision:
+		return nil // or it was made anew
+	case err != nil:
+		return fmt.Errorf("apiserver %s says that it deleted it, and whether it did is not known: %w", by, err)
+	}
+	return fmt.Errorf("apiserver %s says that it deleted it, and it is still there: that apiserver has another etcd: %w", by, ErrStop)
+}
+
+// again looks at an object once more, and asks each plugin that may open it, whatever it
+// answered before.
+func (r *Remover) again(ctx context.Context, resource schema.GroupResource, o Object) (audit.Entry, error) {
+	entry, err := r.Etcd.Find(ctx, o.Key)
+	switch {
+	case errors.Is(err, audit.ErrNotFound):
+		return entry, errors.New("it is gone, or not in the etcd in which apiservers look for it")
+	case err != nil:
+		return entry, err
+	case entry.ModRevision != o.modRevision:
+		return entry, fmt.Errorf("it was written since, at revision %d", entry.ModRevision)
+	}
+	opener, err := audit.NewOpener(r.Config)
+	if err != nil {
+		return entry, err
+	}
+	defer opener.Close()
+	now := &Look{opener: opener, names: r.Look.names, walk: r.Look.walk}
+	form, came := audit.Inspect(entry.Value, now.names).Form, outcome{}
+	if form.Kind != audit.Undecodable && form.Kind != audit.Unknown {
+		came = now.open(ctx, resource, audit.Object{Key: entry.Key, Value: entry.Value})
+	}
+	switch why, is := now.judge(form, came); is {
+	case "":
+		return entry, errors.New("it opens now")
+	case isUnknown:
+		return entry, fmt.Errorf("whether it opens is not known now: %s", oneLine(why))
+	}
+	return entry, nil
+}
