@@ -16,12 +16,13 @@ import (
 )
 
 // kubelet stands in for that of a control plane node: it runs the static pods of
-// /etc/kubernetes/manifests, and restarts one whose manifest has changed. The node's root is
+// a folder, and restarts one whose manifest has changed. The node's root is
 // a folder, and a path of a manifest is one below it if it is mounted.
 type kubelet struct {
 	t    *testing.T
 	name string
 	root string
+	pods string // the folder of the static pods
 	etcd interface{ Endpoint() string }
 	// running are the manifests, by file, as they were started.
 	running map[string]string
@@ -29,9 +30,9 @@ type kubelet struct {
 	plugins map[string]*harness.Process
 }
 
-func newKubelet(t *testing.T, name, root string, etcd interface{ Endpoint() string }) *kubelet {
+func newKubelet(t *testing.T, name, root, pods string, etcd interface{ Endpoint() string }) *kubelet {
 	t.Helper()
-	k := &kubelet{t: t, name: name, root: root, etcd: etcd, running: map[string]string{}, plugins: map[string]*harness.Process{}}
+	k := &kubelet{t: t, name: name, root: root, pods: pods, etcd: etcd, running: map[string]string{}, plugins: map[string]*harness.Process{}}
 	require.NoError(t, os.MkdirAll(k.manifests(), 0o700))
 	return k
 }
@@ -39,7 +40,16 @@ func newKubelet(t *testing.T, name, root string, etcd interface{ Endpoint() stri
 // on is where a path of the node is on this machine.
 func (k *kubelet) on(path string) string { return filepath.Join(k.root, path) }
 
-func (k *kubelet) manifests() string { return k.on("/etc/kubernetes/manifests") }
+func (k *kubelet) manifests() string { return k.on(k.pods) }
+
+// copy puts a file on the node.
+func (k *kubelet) copy(from, to string) {
+	k.t.Helper()
+	content, err := os.ReadFile(from)
+	require.NoError(k.t, err)
+	require.NoError(k.t, os.MkdirAll(filepath.Dir(k.on(to)), 0o700))
+	require.NoError(k.t, os.WriteFile(k.on(to), content, 0o600))
+}
 
 // sync makes what runs that of the manifests. Those named last are started last.
 func (k *kubelet) sync(last ...string) {
