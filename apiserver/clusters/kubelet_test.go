@@ -27,6 +27,7 @@ type kubelet struct {
 	// running are the manifests, by file, as they were started.
 	running map[string]string
 	server  *harness.Server
+	flags   []string // of its kube-apiserver, where that is no static pod
 	plugins map[string]*harness.Process
 }
 
@@ -92,12 +93,20 @@ func (k *kubelet) start(file string, pod corev1.Pod) {
 		k.stop(k.plugins[file])
 		require.Equal(k.t, []string{"atrest-keyfile", "serve", "--listen", "--key-file"}, []string{args[0], args[1], args[2], args[4]})
 		k.plugins[file] = harness.Run(k.t, harness.KeyFilePlugin, args[5], args[3])
-	case k.server == nil:
-		k.server = harness.Launch(k.t, harness.Spec{Program: harness.HurriedServer, Host: k.name, Etcd: k.etcd, Now: k.serverArgs})
 	default:
-		k.stop(k.server.Process)
-		k.server.Restart()
+		k.serve(k.serverArgs)
 	}
+}
+
+// serve starts the kube-apiserver, or starts it again, with flags that are found then.
+func (k *kubelet) serve(flags func() []string) {
+	k.t.Helper()
+	if k.server == nil {
+		k.server = harness.Launch(k.t, harness.Spec{Program: harness.HurriedServer, Host: k.name, Etcd: k.etcd, Now: flags})
+		return
+	}
+	k.stop(k.server.Process)
+	k.server.Restart()
 }
 
 func (k *kubelet) stop(p *harness.Process) {
@@ -139,6 +148,8 @@ func (k *kubelet) args(pod corev1.Pod) ([]string, error) {
 			if err := os.MkdirAll(k.on(from.Path), 0o700); err != nil {
 				return nil, err
 			}
+		case *from.Type == corev1.HostPathFile:
+			return nil, fmt.Errorf("pod %s: %s is mounted by itself: no change of it is seen", pod.Name, from.Path)
 		case err != nil || !info.IsDir():
 			return nil, fmt.Errorf("pod %s: hostPath type check failed: %s is not a directory", pod.Name, from.Path)
 		}
