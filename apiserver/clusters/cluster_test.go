@@ -40,10 +40,16 @@ func newCluster(t *testing.T, recipe string) *cluster {
 	require.NoError(t, err, string(text))
 	c.options = etcd.Options{DataDir: filepath.Join(t.TempDir(), "etcd"), SocketDir: harness.SocketDir(t)}
 	c.etcd = harness.Run(t, harness.EtcdMember, c.options.DataDir, c.options.SocketDir)
-	c.keys = keyfile.At(filepath.Join(t.TempDir(), "kek.json"))
-	_, err = c.keys.Create(t.Context())
-	require.NoError(t, err)
+	c.keys = c.newKeys()
 	return c
+}
+
+func (c *cluster) newKeys() *keyfile.File {
+	c.t.Helper()
+	keys := keyfile.At(filepath.Join(c.t.TempDir(), "kek.json"))
+	_, err := keys.Create(c.t.Context())
+	require.NoError(c.t, err)
+	return keys
 }
 
 // node makes one with a folder for its static pods.

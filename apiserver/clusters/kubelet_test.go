@@ -27,6 +27,7 @@ type kubelet struct {
 	// running are the manifests, by file, as they were started.
 	running map[string]string
 	server  *harness.Server
+	prefix  string   // of its kube-apiserver in etcd, if it is not the usual one
 	flags   []string // of its kube-apiserver, where that is no static pod
 	plugins map[string]*harness.Process
 }
@@ -102,7 +103,11 @@ func (k *kubelet) start(file string, pod corev1.Pod) {
 func (k *kubelet) serve(flags func() []string) {
 	k.t.Helper()
 	if k.server == nil {
-		k.server = harness.Launch(k.t, harness.Spec{Program: harness.HurriedServer, Host: k.name, Etcd: k.etcd, Now: flags})
+		spec := harness.Spec{Program: harness.HurriedServer, Host: k.name, Etcd: k.etcd, Now: flags}
+		if k.prefix != "" {
+			spec.Flags = []string{"--etcd-prefix=" + k.prefix}
+		}
+		k.server = harness.Launch(k.t, spec)
 		return
 	}
 	k.stop(k.server.Process)
