@@ -77,7 +77,7 @@ func TestTheRecipeForOpenShift(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(c.work, "snapshot.db"), db, 0o600))
 	c.etcd.Restart()
-	text, code = c.run("--snapshot snapshot.db", "--list 1")
+	text, code = c.run("atrest check openshift-kube-apiserver.json --prefix /kubernetes.io --snapshot", "--list 1")
 	require.Zero(t, code, text)
 	for _, providers := range []string{second + "," + third + "," + identity, third + "," + second + "," + identity} {
 		c.roll(providers)

@@ -88,8 +88,8 @@ func TestAPluginThatNeedsASecretIsInTheCircle(t *testing.T) {
 	c.reads()
 }
 
-// A node without the configuration, one with a configuration of its own, and one whose plugin
-// has a key of its own: each is ready, and check says it before.
+// A node without the configuration, which serves and stores plain text, and one whose plugin
+// has a key of its own: check says it before.
 func TestANodeThatJoinsWithoutTheConfiguration(t *testing.T) {
 	c := newEncrypted(t, "reboot.md", "cp-1", "cp-2")
 	c.config = nil
@@ -99,7 +99,9 @@ func TestANodeThatJoinsWithoutTheConfiguration(t *testing.T) {
 	require.Contains(t, text, "this node has no ")
 
 	without.sync()
-	without.server.WaitFor("/readyz")
+	without.server.WaitFor("/livez")
+	status, _ := without.server.Get("/readyz")
+	require.Equal(t, 500, status)
 	_, err := without.server.Kube.CoreV1().Secrets("default").Get(t.Context(), "one", metav1.GetOptions{})
 	require.Error(t, err)
 	_, err = without.server.Kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "plain"}}, metav1.CreateOptions{})
