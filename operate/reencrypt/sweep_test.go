@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,14 +24,18 @@ import (
 // unlooked is an apiserver into whose etcd nobody can look. Its Secrets are s0, s1 and so
 // on, and listed one by one. It stores one again that is not under its key.
 type unlooked struct {
+	mu      sync.Mutex
 	key     int
 	objects []struct{ key, version int }
 	patches int
 	before  func(patch int) // what happens before a patch, the first of which is 1
+	refuses bool            // it refuses the patch
 	lists   []string        // tokens
 }
 
 func (u *unlooked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	u.mu.Lock() // a request may go on after its sender was interrupted
+	defer u.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	meta := func(i int) metav1.PartialObjectMetadata {
 		return metadata(fmt.Sprint("s", i), fmt.Sprint(u.objects[i].version))
@@ -55,6 +60,10 @@ func (u *unlooked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		i, _ := strconv.Atoi(strings.TrimPrefix(parts[5], "s"))
 		u.patches++
 		u.before(u.patches)
+		if u.refuses {
+			http.Error(w, "{}", http.StatusForbidden)
+			return
+		}
 		if o := &u.objects[i]; o.key != u.key {
 			o.key, o.version = u.key, o.version+1
 		}
@@ -62,7 +71,16 @@ func (u *unlooked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// changes is a change that comes from somewhere else.
+func (u *unlooked) changes(change func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	change()
+}
+
 func (u *unlooked) under(key int) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	return !slices.ContainsFunc(u.objects, func(o struct{ key, version int }) bool { return o.key != key })
 }
 
@@ -128,7 +146,7 @@ func TestASweepThatGoesOnLooksAtAllOfIt(t *testing.T) {
 			if interrupted <= 7 { // at the last patch of all it may be through
 				require.ErrorIs(t, err, context.Canceled)
 			}
-			u.objects[0].key = 0 // of a backup
+			u.changes(func() { u.objects[0].key = 0 }) // of a backup
 			swept, err := s.Run(t.Context())
 			require.NoError(t, err)
 			require.Empty(t, swept.Problems)
@@ -148,7 +166,7 @@ func TestASweepThatWasInterruptedAsItLookedAgainGoesOn(t *testing.T) {
 		})
 		_, err := s.Run(ctx)
 		require.ErrorIs(t, err, context.Canceled)
-		u.lists = nil
+		u.changes(func() { u.lists = nil })
 		swept, err := s.Run(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, swept.Problems)
@@ -156,4 +174,17 @@ func TestASweepThatWasInterruptedAsItLookedAgainGoesOn(t *testing.T) {
 			require.NotEmpty(t, u.lists[0], "it goes on where it was")
 		}
 	}
+}
+
+// That the apiserver refuses an object for a moment, as it looks again, takes nothing back
+// of what was stored again.
+func TestASweepThatIsRefusedAsItLooksAgainIsFinishedByTheNextRun(t *testing.T) {
+	s, u := newSweep(t, 4, func(u *unlooked, patch int) { u.refuses = patch == 6 })
+	swept, err := s.Run(t.Context())
+	require.NoError(t, err)
+	require.Len(t, swept.Problems, 1)
+	swept, err = s.Run(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, swept.Problems)
+	require.True(t, u.under(1))
 }
