@@ -52,9 +52,7 @@ func TestTheRecipeForOpenShift(t *testing.T) {
 		third    = `{"aescbc":{"keys":[{"name":"3","secret":"MjIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTI="}]}}`
 	)
 	c := &openshift{kubeadm: &kubeadm{newCluster(t, "openshift.md"), nil}}
-	for _, name := range []string{"master-0", "master-1"} {
-		c.node(name, "/etc/kubernetes/manifests").prefix = "/kubernetes.io"
-	}
+	c.node("master-0", "/etc/kubernetes/manifests").prefix = "/kubernetes.io"
 	c.roll(identity + "," + zero)
 	c.create()
 	for _, providers := range []string{identity + "," + second + "," + zero, second + "," + zero + "," + identity} {

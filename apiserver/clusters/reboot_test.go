@@ -53,7 +53,8 @@ func (k *kubelet) bound(bound *corev1.Pod) error {
 	return nil
 }
 
-func TestAPluginThatNeedsASecretIsInTheCircle(t *testing.T) {
+// A plugin that has its key in a Secret is in the circle.
+func TestAllNodesOffAndOnAndANodeThatJoins(t *testing.T) {
 	c := newEncrypted(t, "reboot.md", "cp-1", "cp-2")
 	var pod corev1.Pod
 	require.NoError(t, yaml.UnmarshalStrict([]byte(c.page.block(t, "yaml", "kms-one")), &pod))
@@ -86,12 +87,14 @@ func TestAPluginThatNeedsASecretIsInTheCircle(t *testing.T) {
 	}
 	c.ready()
 	c.reads()
+	c.joinsWithout()
 }
 
-// A node without the configuration, which serves and stores plain text, and one whose plugin
-// has a key of its own: check says it before.
-func TestANodeThatJoinsWithoutTheConfiguration(t *testing.T) {
-	c := newEncrypted(t, "reboot.md", "cp-1", "cp-2")
+// joinsWithout has a node join without the configuration, which serves and stores plain text,
+// and one whose plugin has a key of its own: check says it before.
+func (c *kubeadm) joinsWithout() {
+	t := c.t
+	t.Helper()
 	c.config = nil
 	without := c.add("cp-3")
 	text, code := c.runOn(without, "--join", separate)
