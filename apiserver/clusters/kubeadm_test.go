@@ -1,9 +1,7 @@
 package clusters
 
 import (
-	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,38 +10,22 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kube-atrest/atrest/apiserver/etcd"
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
-	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
 )
 
-// kubeadm is a cluster that kubeadm made, with its nodes as folders below /mnt.
+// kubeadm is a cluster that kubeadm made.
 type kubeadm struct {
-	t       *testing.T
-	page    page
-	work    string // where commands are run
-	mnt     string
-	bin     string
-	etcd    *harness.Process
-	options etcd.Options
-	nodes   []*kubelet
-	config  map[string]any // the ClusterConfiguration
+	*cluster
+	config map[string]any // the ClusterConfiguration
 }
 
-func newKubeadm(t *testing.T) *kubeadm {
+func newKubeadm(t *testing.T, recipe string, nodes ...string) *kubeadm {
 	t.Helper()
-	c := &kubeadm{t: t, page: readPage(t, "kubeadm.md"), work: t.TempDir(), mnt: harness.SocketDir(t), bin: t.TempDir(), config: map[string]any{}}
-	text, err := exec.CommandContext(t.Context(), "go", "build", "-o", c.bin, "github.com/kube-atrest/atrest/cmd/atrest").CombinedOutput()
-	require.NoError(t, err, string(text))
-	c.options = etcd.Options{DataDir: filepath.Join(t.TempDir(), "etcd"), SocketDir: harness.SocketDir(t)}
-	c.etcd = harness.Run(t, harness.EtcdMember, c.options.DataDir, c.options.SocketDir)
-	for _, name := range []string{"cp-1", "cp-2", "cp-3"} {
-		k := c.add(name)
-		k.sync()
+	c := &kubeadm{newCluster(t, recipe), map[string]any{}}
+	for _, name := range nodes {
+		c.add(name).sync()
 	}
 	c.ready()
 	return c
@@ -51,8 +33,7 @@ func newKubeadm(t *testing.T) *kubeadm {
 
 // add makes a node with a manifest of its kube-apiserver, which is not started yet.
 func (c *kubeadm) add(name string) *kubelet {
-	k := newKubelet(c.t, name, filepath.Join(c.mnt, name), c.options)
-	c.nodes = append(c.nodes, k)
+	k := c.node(name, "/etc/kubernetes/manifests")
 	c.phase(k)
 	return k
 }
@@ -94,108 +75,54 @@ func (c *kubeadm) flags() {
 	}
 }
 
-// ready returns once all apiservers are.
-func (c *kubeadm) ready() {
+// enable takes the first steps of the page: the configuration, the flags and the plugins.
+func (c *kubeadm) enable() {
 	c.t.Helper()
 	for _, k := range c.nodes {
-		k.server.WaitFor("/readyz")
+		require.NoError(c.t, os.MkdirAll(k.on("/etc/kubernetes/encryption"), 0o700))
 	}
-}
-
-// run runs the commands of the page in which something stands, with more flags behind, and
-// gives what they say and their exit code.
-func (c *kubeadm) run(has string, more ...string) (string, int) {
-	c.t.Helper()
-	script := strings.TrimSpace(c.page.block(c.t, "sh", has)) + " " + strings.Join(more, " ")
-	script = strings.ReplaceAll(script, "/mnt/", c.mnt+"/")
-	script = strings.ReplaceAll(script, "unix:///run/kmsplugin", "unix://"+c.mnt+"/{apiserver}/run/kmsplugin")
-	ctx, cancel := context.WithTimeout(c.t.Context(), 4*time.Minute)
-	defer cancel()
-	command := exec.CommandContext(ctx, "sh", "-c", script)
-	command.Dir = c.work
-	command.Env = append(os.Environ(), "PATH="+c.bin+":"+os.Getenv("PATH"), "KUBECONFIG="+c.kubeconfig(), "ETCDCTL_ENDPOINTS="+c.options.Endpoint())
-	text, _ := command.CombinedOutput()
-	return string(text), command.ProcessState.ExitCode()
-}
-
-func (c *kubeadm) kubeconfig() string {
-	all := clientcmdapi.NewConfig()
+	text, code := c.run("atrest enable")
+	require.Zero(c.t, code, text)
+	c.flags()
+	text, _ = c.run("atrest status")
+	require.NotContains(c.t, text, "PROBLEMS", text)
 	for _, k := range c.nodes {
-		all.Clusters[k.name] = &clientcmdapi.Cluster{Server: k.server.Config.Host, CertificateAuthorityData: k.server.Config.CAData}
-		all.AuthInfos[k.name] = &clientcmdapi.AuthInfo{Token: k.server.Config.BearerToken}
-		all.Contexts[k.name] = &clientcmdapi.Context{Cluster: k.name, AuthInfo: k.name}
+		c.plugin(k)
+		k.sync()
 	}
-	all.CurrentContext = c.nodes[0].name
-	path := filepath.Join(c.work, "kubeconfig")
-	require.NoError(c.t, clientcmd.WriteToFile(*all, path))
-	return path
 }
 
 // plugin gives a node the key and the manifest of the page.
-func (c *kubeadm) plugin(k *kubelet, keys string) {
+func (c *kubeadm) plugin(k *kubelet) {
 	c.t.Helper()
-	require.NoError(c.t, os.MkdirAll(k.on("/etc/kubernetes/kms"), 0o700))
-	content, err := os.ReadFile(keys)
-	require.NoError(c.t, err)
-	require.NoError(c.t, os.WriteFile(k.on("/etc/kubernetes/kms/kek.json"), content, 0o600))
+	k.copy(c.keys.Path(), "/etc/kubernetes/kms/kek.json")
 	require.NoError(c.t, os.WriteFile(filepath.Join(k.manifests(), "kms-one.yaml"), []byte(c.page.block(c.t, "yaml", "kms-one")), 0o600))
 }
 
-// reads requires that a Secret is read through every apiserver.
-func (c *kubeadm) reads() {
-	c.t.Helper()
-	for _, k := range c.nodes {
-		got, err := k.server.Kube.CoreV1().Secrets("default").Get(c.t.Context(), "one", metav1.GetOptions{})
-		require.NoError(c.t, err, k.name)
-		require.Equal(c.t, "sesame", string(got.Data["password"]))
-	}
-}
-
 func TestTheRecipeForKubeadm(t *testing.T) {
-	c := newKubeadm(t)
-	_, err := c.nodes[0].server.Kube.CoreV1().Secrets("default").Create(t.Context(),
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Data: map[string][]byte{"password": []byte("sesame")}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	for _, k := range c.nodes {
-		require.NoError(t, os.MkdirAll(k.on("/etc/kubernetes/encryption"), 0o700))
-	}
-	text, code := c.run("atrest enable")
-	require.Zero(t, code, text)
-	c.flags()
-	text, _ = c.run("atrest status")
-	require.NotContains(t, text, "PROBLEMS", text)
-
-	keys := keyfile.At(filepath.Join(t.TempDir(), "kek.json"))
-	_, err = keys.Create(t.Context())
-	require.NoError(t, err)
-	for _, k := range c.nodes {
-		c.plugin(k, keys.Path())
-		k.sync()
-	}
+	c := newKubeadm(t, "kubeadm.md", "cp-1", "cp-2", "cp-3")
+	c.create()
+	c.enable()
 	before := c.pids()
-	text, code = c.run("atrest rotate", "--hold 2s --interval 200ms --timeout 3m")
+	text, code := c.run("atrest rotate", quickly)
 	require.Zero(t, code, text)
 	require.Contains(t, text, "finished: ")
 	require.Equal(t, before, c.pids(), "no kube-apiserver was restarted for it")
 	c.reads()
 
 	// All nodes off and on, the plugins last.
-	for _, k := range c.nodes {
-		k.off()
-	}
-	c.etcd.Kill()
-	c.etcd.Restart()
+	c.off()
 	for _, k := range c.nodes {
 		k.sync("kms-one.yaml")
 	}
 	c.ready()
 	c.reads()
 
-	c.joins(keys.Path())
+	c.joins()
 }
 
 // joins has a node join: without the files first, which it does not start without.
-func (c *kubeadm) joins(keys string) {
+func (c *kubeadm) joins() {
 	c.t.Helper()
 	k := c.add("cp-4")
 	content, err := os.ReadFile(filepath.Join(k.manifests(), "kube-apiserver.yaml"))
@@ -204,25 +131,27 @@ func (c *kubeadm) joins(keys string) {
 	require.NoError(c.t, yaml.Unmarshal(content, &pod))
 	_, err = k.args(pod)
 	require.ErrorContains(c.t, err, "/etc/kubernetes/encryption is not a directory")
+	text, code := c.runOn(k, "--join", separate)
+	require.Equal(c.t, 1, code, text)
+	require.Contains(c.t, text, "problem: this node has no "+k.on("/etc/kubernetes/encryption/config.yaml"))
 
 	require.NoError(c.t, os.MkdirAll(k.on("/etc/kubernetes/encryption"), 0o700))
 	config, err := os.ReadFile(c.nodes[0].on("/etc/kubernetes/encryption/config.yaml"))
 	require.NoError(c.t, err)
 	config = []byte(strings.ReplaceAll(string(config), "/cp-1/", "/cp-4/"))
 	require.NoError(c.t, os.WriteFile(k.on("/etc/kubernetes/encryption/config.yaml"), config, 0o600))
-	c.plugin(k, keys)
+	text, code = c.runOn(k, "--join", separate)
+	require.Equal(c.t, 1, code, "its plugin does not run: %s", text)
+	c.plugin(k)
+	require.NoError(c.t, os.MkdirAll(k.on("/run/kmsplugin"), 0o700))
+	byHand := harness.Run(c.t, harness.KeyFilePlugin, k.on("/etc/kubernetes/kms/kek.json"), "unix://"+k.on("/run/kmsplugin/one.sock"))
+	require.Eventually(c.t, func() bool { text, code = c.runOn(k, "--join", separate); return code == 0 }, time.Minute, time.Second)
+	require.Contains(c.t, text, "may join: cp-1, cp-2, cp-3")
+	byHand.Stop()
 	k.sync("kms-one.yaml")
 	k.server.WaitFor("/readyz")
 	c.reads()
-	text, code := c.run("atrest status", "--separate-configs") // the folders that stand in for the nodes have paths of their own
+	text, code = c.run("atrest status", separate)
 	require.Equal(c.t, 2, code, "the new one is not named: %s", text)
 	require.Contains(c.t, text, "cp-4")
-}
-
-// pids are those of the kube-apiservers.
-func (c *kubeadm) pids() (all []int) {
-	for _, k := range c.nodes {
-		all = append(all, k.server.Pid())
-	}
-	return all
 }

@@ -16,22 +16,25 @@ import (
 )
 
 // kubelet stands in for that of a control plane node: it runs the static pods of
-// /etc/kubernetes/manifests, and restarts one whose manifest has changed. The node's root is
+// a folder, and restarts one whose manifest has changed. The node's root is
 // a folder, and a path of a manifest is one below it if it is mounted.
 type kubelet struct {
 	t    *testing.T
 	name string
 	root string
+	pods string // the folder of the static pods
 	etcd interface{ Endpoint() string }
 	// running are the manifests, by file, as they were started.
 	running map[string]string
 	server  *harness.Server
+	prefix  string   // of its kube-apiserver in etcd, if it is not the usual one
+	flags   []string // of its kube-apiserver, where that is no static pod
 	plugins map[string]*harness.Process
 }
 
-func newKubelet(t *testing.T, name, root string, etcd interface{ Endpoint() string }) *kubelet {
+func newKubelet(t *testing.T, name, root, pods string, etcd interface{ Endpoint() string }) *kubelet {
 	t.Helper()
-	k := &kubelet{t: t, name: name, root: root, etcd: etcd, running: map[string]string{}, plugins: map[string]*harness.Process{}}
+	k := &kubelet{t: t, name: name, root: root, pods: pods, etcd: etcd, running: map[string]string{}, plugins: map[string]*harness.Process{}}
 	require.NoError(t, os.MkdirAll(k.manifests(), 0o700))
 	return k
 }
@@ -39,7 +42,16 @@ func newKubelet(t *testing.T, name, root string, etcd interface{ Endpoint() stri
 // on is where a path of the node is on this machine.
 func (k *kubelet) on(path string) string { return filepath.Join(k.root, path) }
 
-func (k *kubelet) manifests() string { return k.on("/etc/kubernetes/manifests") }
+func (k *kubelet) manifests() string { return k.on(k.pods) }
+
+// copy puts a file on the node.
+func (k *kubelet) copy(from, to string) {
+	k.t.Helper()
+	content, err := os.ReadFile(from)
+	require.NoError(k.t, err)
+	require.NoError(k.t, os.MkdirAll(filepath.Dir(k.on(to)), 0o700))
+	require.NoError(k.t, os.WriteFile(k.on(to), content, 0o600))
+}
 
 // sync makes what runs that of the manifests. Those named last are started last.
 func (k *kubelet) sync(last ...string) {
@@ -82,12 +94,24 @@ func (k *kubelet) start(file string, pod corev1.Pod) {
 		k.stop(k.plugins[file])
 		require.Equal(k.t, []string{"atrest-keyfile", "serve", "--listen", "--key-file"}, []string{args[0], args[1], args[2], args[4]})
 		k.plugins[file] = harness.Run(k.t, harness.KeyFilePlugin, args[5], args[3])
-	case k.server == nil:
-		k.server = harness.Launch(k.t, harness.Spec{Program: harness.HurriedServer, Host: k.name, Etcd: k.etcd, Now: k.serverArgs})
 	default:
-		k.stop(k.server.Process)
-		k.server.Restart()
+		k.serve(k.serverArgs)
 	}
+}
+
+// serve starts the kube-apiserver, or starts it again, with flags that are found then.
+func (k *kubelet) serve(flags func() []string) {
+	k.t.Helper()
+	if k.server == nil {
+		spec := harness.Spec{Program: harness.HurriedServer, Host: k.name, Etcd: k.etcd, Now: flags}
+		if k.prefix != "" {
+			spec.Flags = []string{"--etcd-prefix=" + k.prefix}
+		}
+		k.server = harness.Launch(k.t, spec)
+		return
+	}
+	k.stop(k.server.Process)
+	k.server.Restart()
 }
 
 func (k *kubelet) stop(p *harness.Process) {
@@ -129,6 +153,8 @@ func (k *kubelet) args(pod corev1.Pod) ([]string, error) {
 			if err := os.MkdirAll(k.on(from.Path), 0o700); err != nil {
 				return nil, err
 			}
+		case *from.Type == corev1.HostPathFile:
+			return nil, fmt.Errorf("pod %s: %s is mounted by itself: no change of it is seen", pod.Name, from.Path)
 		case err != nil || !info.IsDir():
 			return nil, fmt.Errorf("pod %s: hostPath type check failed: %s is not a directory", pod.Name, from.Path)
 		}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,6 +25,7 @@ type checkCommand struct {
 	offline bool
 	strict  bool
 	options config.Options
+	join    joinFlags
 }
 
 const checkHelp = `Tell whether an encryption configuration will work, before an apiserver has it.
@@ -37,6 +41,12 @@ const checkHelp = `Tell whether an encryption configuration will work, before an
    apiserver with this file could read each of them. Each is opened, in memory.
    With --offline those under KMS are judged by the name of the provider alone.
 
+4. With --join: whether an apiserver with FILE may join those of --apiservers. Run it
+   on the new node, before its apiserver starts. FILE and its plugins have to be as
+   theirs: the same file, the same key_id of each plugin, the same use of it; and by
+   3, for which --etcd has to lead to their etcd, every object has to be readable.
+   An apiserver that cannot be seen, or is not named, makes the answer unknown.
+
 Warnings are about what works and is seldom meant, such as the name of a resource
 that Kubernetes does not have, by which nothing is encrypted. They go to standard error and
 change nothing, unless --strict.
@@ -44,12 +54,12 @@ change nothing, unless --strict.
 FILE may be -, standard input.
 
 Exit codes:
-  0  usable
-  1  not usable: as the last line says
+  0  usable; with --join: it may join
+  1  not usable, or may not join: as the last line says
   2  not checked: wrong flags, FILE, etcd or the snapshot cannot be read, or
      nothing at all is stored there, or nothing of a resource that
      --etcd-servers-overrides and FILE name, or nothing that is for the etcd of
-     --endpoints`
+     --endpoints; with --join: it is not known whether it may join`
 
 func newCheck(s streams) *cobra.Command {
 	c := &checkCommand{streams: s}
@@ -60,7 +70,8 @@ func newCheck(s streams) *cobra.Command {
 		Example: `  atrest check /etc/kubernetes/encryption.yaml
   atrest check --offline --strict encryption.yaml   # in CI
   atrest check new.yaml --etcd --cacert ca.crt --cert client.crt --key client.key
-  atrest check encryption.yaml --snapshot backup.db # could this backup be read?`,
+  atrest check encryption.yaml --snapshot backup.db # could this backup be read?
+  atrest check /etc/kubernetes/encryption.yaml --join --apiservers cp-1,cp-2 --etcd`,
 		Args: arguments(1, "the file"),
 		RunE: func(command *cobra.Command, args []string) error { return c.run(command.Context(), args[0]) },
 	}
@@ -72,6 +83,7 @@ func newCheck(s streams) *cobra.Command {
 	c.source.addSwitch(flags)
 	c.source.add(flags, "key")
 	c.walk.add(flags)
+	c.join.add(flags)
 	c.output.addFlag(flags)
 	return command
 }
@@ -88,6 +100,10 @@ type checked struct {
 	Objects   *audit.Report      `json:"objects,omitempty"`
 	Findings  []audit.Finding    `json:"findings,omitempty"`
 	Unjudged  int64              `json:"unjudged,omitempty"`
+	// Join are the apiservers that one with the file is to join, and Unknown what is not
+	// known of that.
+	Join    []string `json:"join,omitempty"`
+	Unknown []string `json:"unknown,omitempty"`
 }
 
 // rule is a config.Rule as it is printed.
@@ -98,7 +114,7 @@ type rule struct {
 }
 
 func (c *checkCommand) run(ctx context.Context, path string) error {
-	if err := c.output.check(); err != nil {
+	if err := cmp.Or(c.output.check(), c.checkJoin()); err != nil {
 		return err
 	}
 	layout, err := c.source.layout()
@@ -110,7 +126,10 @@ func (c *checkCommand) run(ctx context.Context, path string) error {
 	for _, problem := range problemsOf(err) {
 		found.Problems = append(found.Problems, problem.Error())
 	}
-	if err != nil && found.Problems == nil {
+	switch {
+	case c.join.wanted && errors.Is(err, fs.ErrNotExist):
+		found.Problems = []string{fmt.Sprintf("this node has no %s: copy it from a node of the cluster, and its plugins with it", found.File)}
+	case err != nil && found.Problems == nil:
 		return err
 	}
 	if file != nil {
@@ -124,6 +143,11 @@ func (c *checkCommand) run(ctx context.Context, path string) error {
 			}
 		}
 		found.judgeUntried()
+		if c.join.wanted {
+			if err := found.joins(ctx, file, &c.join); err != nil {
+				return err
+			}
+		}
 	}
 	return c.conclude(found)
 }
@@ -217,7 +241,7 @@ func (f *checked) judge(findings []audit.Finding) {
 }
 
 func (c *checkCommand) conclude(found *checked) error {
-	found.Usable = len(found.Problems) == 0 && (!c.strict || len(found.Warnings) == 0)
+	found.Usable = len(found.Problems) == 0 && len(found.Unknown) == 0 && (!c.strict || len(found.Warnings) == 0)
 	if err := c.output.write(c.out, found, found.print); err != nil {
 		return err
 	}
@@ -227,9 +251,16 @@ func (c *checkCommand) conclude(found *checked) error {
 	for _, text := range found.Problems {
 		c.problem(text)
 	}
+	for _, text := range found.Unknown {
+		fmt.Fprintf(c.err, "unknown: %s\n", printable(text))
+	}
 	switch {
 	case found.Usable:
 		return nil
+	case len(found.Problems) > 0 && c.join.wanted:
+		return badf("an apiserver with %s may not join: %s", found.File, counted(len(found.Problems), "problem"))
+	case len(found.Unknown) > 0:
+		return fmt.Errorf("whether an apiserver with %s may join is not known: %s", found.File, found.Unknown[0])
 	case len(found.Problems) == 0:
 		return badf("%s is usable, with %s that --strict makes count", found.File, counted(len(found.Warnings), "warning"))
 	}
@@ -266,5 +297,6 @@ func (f *checked) print(w io.Writer) error {
 	if f.Usable {
 		fmt.Fprintf(w, "\nusable: %s\n", f.File)
 	}
+	f.printJoin(w)
 	return nil
 }

@@ -44,25 +44,12 @@ func (j *judge) add(v Verdict, p Problem) {
 
 // look judges one apiserver alone.
 func (j *judge) look(name string) {
-	i, about := j.seen.Told[name], []string{name}
-	switch {
-	case i.CheckedAt.IsZero():
-		j.add(Unknown, Problem{Apiservers: about, What: name + " cannot be seen", Why: orElse(i.Problem, "it never answered")})
-		return
-	case !j.seen.fresh(i):
-		j.add(Unknown, Problem{Apiservers: about, What: name + " cannot be seen now",
-			Why: fmt.Sprintf("what it told is of %s: %s", utc(i.CheckedAt), orElse(i.Problem, "it did not answer since"))})
+	if !j.see(name) {
 		return
 	}
-	j.usable[name] = i
+	i, about := j.seen.Told[name], []string{name}
 	if i.Problem != "" {
 		j.add(NotWell, Problem{Apiservers: about, What: name + " says that it is not well", Why: i.Problem})
-	}
-	if i.ConfigHash == "" {
-		j.add(Unknown, Problem{Apiservers: about, What: name + " tells of no configuration in effect", Why: "has it --encryption-provider-config?"})
-	}
-	if i.Pending != "" {
-		j.add(NotWell, Problem{Apiservers: about, What: name + " has not taken its file into use as it is now", Why: i.Pending})
 	}
 	told := 0
 	for _, provider := range slices.Sorted(maps.Keys(i.Providers)) {
@@ -75,6 +62,28 @@ func (j *judge) look(name string) {
 		j.add(Unknown, Problem{Apiservers: about, What: name + " tells nothing of any plugin",
 			Why: "so nothing is known of its health: its configuration has no KMS v2 provider, or no plugin has named a key_id"})
 	}
+}
+
+// see judges whether an apiserver was seen, with the configuration that it is to have.
+func (j *judge) see(name string) bool {
+	i, about := j.seen.Told[name], []string{name}
+	switch {
+	case i.CheckedAt.IsZero():
+		j.add(Unknown, Problem{Apiservers: about, What: name + " cannot be seen", Why: orElse(i.Problem, "it never answered")})
+		return false
+	case !j.seen.fresh(i):
+		j.add(Unknown, Problem{Apiservers: about, What: name + " cannot be seen now",
+			Why: fmt.Sprintf("what it told is of %s: %s", utc(i.CheckedAt), orElse(i.Problem, "it did not answer since"))})
+		return false
+	}
+	j.usable[name] = i
+	if i.ConfigHash == "" {
+		j.add(Unknown, Problem{Apiservers: about, What: name + " tells of no configuration in effect", Why: "has it --encryption-provider-config?"})
+	}
+	if i.Pending != "" {
+		j.add(NotWell, Problem{Apiservers: about, What: name + " has not taken its file into use as it is now", Why: i.Pending})
+	}
+	return true
 }
 
 // provider judges one provider of an apiserver alone.

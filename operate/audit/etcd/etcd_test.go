@@ -388,3 +388,23 @@ func TestWaitingCanBeCancelled(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 }
+
+// kine, the etcd of k3s without one, names no cluster, counts all keys, and gives none of
+// them as of a revision if the range has no end.
+func TestAllThatKineHasIsRead(t *testing.T) {
+	server := stored(t, 120, 10)
+	server.Before(func(r *pb.RangeRequest) error {
+		if string(r.RangeEnd) == "\x00" && !r.CountOnly {
+			r.RangeEnd = r.Key
+		}
+		return nil
+	})
+	server.After(func(answer *pb.RangeResponse) { answer.Header.ClusterId = 0 })
+	keys, _, err := read(t, dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}}), "")
+	require.NoError(t, err)
+	require.Len(t, keys, 120)
+
+	server.Store("\xff", nil)
+	_, _, err = read(t, dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}}), "")
+	require.ErrorContains(t, err, "it ends early, 1 short of what it counted")
+}

@@ -1,0 +1,38 @@
+package clusters
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheRecipeForAManagedControlPlane(t *testing.T) {
+	c := newEncrypted(t, "managed.md", "cp-1", "cp-2")
+	audit := "atrest audit --strict --decrypt --resource secrets --config " + c.nodes[0].on("/etc/kubernetes/encryption/config.yaml")
+	text, code := c.shell(audit)
+	require.Zero(t, code, text)
+
+	// They change the key.
+	_, err := c.keys.Rotate(t.Context())
+	require.NoError(t, err)
+	for _, k := range c.nodes {
+		k.copy(c.keys.Path(), "/etc/kubernetes/kms/kek.json")
+		k.stop(k.plugins["kms-one.yaml"])
+		delete(k.running, "kms-one.yaml")
+		k.sync()
+	}
+	require.Eventually(t, func() bool {
+		text, code = c.shell("atrest status --separate-configs --apiservers cp-1,cp-2")
+		return code != 1
+	},
+		time.Minute, time.Second, "both plugins are there again")
+	text, code = c.shell(audit)
+	require.Equal(t, 1, code, text)
+
+	text, code = c.run("--without-etcd")
+	require.Zero(t, code, text)
+	require.Contains(t, text, c.page.block(t, "console", "nothing was proved"))
+	text, code = c.shell(audit)
+	require.Zero(t, code, "all the same it is so: %s", text)
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/utils/clock"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/overview"
+	"github.com/kube-atrest/atrest/operate/preflight"
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+// joinFlags say which apiservers one with the file is to join.
+type joinFlags struct {
+	wanted, separate bool
+	cluster          clusterFlags
+	fleet            fleetFlags
+}
+
+func (j *joinFlags) add(flags *pflag.FlagSet) {
+	flags.BoolVar(&j.wanted, "join", false, "tell whether an apiserver with FILE may join those of --apiservers")
+	flags.BoolVar(&j.separate, "separate-configs", false, "with --join: each apiserver has a configuration of its own, as for a socket of its own: do not compare them")
+	j.cluster.add(flags)
+	j.fleet.addAsked(flags)
+}
+
+func (c *checkCommand) checkJoin() error {
+	switch {
+	case !c.join.wanted && len(c.join.fleet.apiservers) > 0:
+		return usagef("flag --apiservers needs --join, which compares FILE with theirs")
+	case !c.join.wanted:
+		return nil
+	case c.offline:
+		return usagef("flags --join and --offline: whether this node reaches the plugins is what --join is about")
+	case c.source.snapshot != "":
+		return usagef("flags --join and --snapshot: what was written since is not in a file: say --etcd or --endpoints")
+	case !c.source.wanted():
+		return usagef("flag --join needs --etcd or --endpoints, to see whether FILE has every key that something is stored with")
+	}
+	return nil
+}
+
+// joins compares what an apiserver with the file would tell with what the others tell.
+func (f *checked) joins(ctx context.Context, file *config.Configuration, j *joinFlags) error {
+	all, err := j.fleet.open(ctx, &j.cluster, fleet.AskingPlugins())
+	if err != nil {
+		return err
+	}
+	seen := overview.Look(ctx, all, j.fleet.without, clock.RealClock{}, nil)
+	seen.SeparateConfigs = j.separate
+	f.Join = all.Names()
+	for _, p := range overview.Join(seen, wouldTell(file, f.Plugins)) {
+		if p.Verdict == overview.NotWell {
+			f.Problems = append(f.Problems, p.String())
+		} else {
+			f.Unknown = append(f.Unknown, p.String())
+		}
+	}
+	f.untold(file, j.separate)
+	return nil
+}
+
+// wouldTell is what an apiserver with a file tells of itself, once it runs.
+func wouldTell(file *config.Configuration, plugins []preflight.Result) rotation.Instance {
+	i := rotation.Instance{ConfigHash: file.Hash(), Providers: map[string]rotation.Provider{}}
+	for _, p := range file.Providers() {
+		name := p.KMS().Name
+		if name == "" {
+			continue
+		}
+		told := rotation.Provider{Told: rotation.Told{Role: rotation.RoleReads}}
+		if n := slices.IndexFunc(plugins, func(r preflight.Result) bool { return slices.Contains(r.Names, name) }); n >= 0 {
+			told.KeyID = plugins[n].KeyIDHash
+		}
+		if p.Writes() {
+			told.Told.Role = rotation.RoleWrites
+		}
+		for _, rule := range file.Rules() {
+			if rule.Providers[0] == p {
+				told.Told.WritesFor = append(told.Told.WritesFor, rule.Name())
+			}
+		}
+		i.Providers[name] = told
+	}
+	return i
+}
+
+// untold adds what no apiserver tells of itself and that decides whether the others read
+// what one with the file writes.
+func (f *checked) untold(file *config.Configuration, separate bool) {
+	for _, rule := range file.Rules() {
+		switch first := rule.Providers[0]; {
+		case first.Kind() == config.KMSv1:
+			f.Unknown = append(f.Unknown, fmt.Sprintf("whether the others read what is written with KMS v1 %q of %s: no plugin of KMS v1 tells which key it has",
+				first.KMS().Name, rule.Name()))
+		case separate && first.KMS().Name == "":
+			f.Unknown = append(f.Unknown, fmt.Sprintf("whether the others store %s with %s too: no apiserver tells of what is in its file alone; without --separate-configs the files are compared",
+				rule.Name(), meansOf(first)[0]))
+		}
+	}
+}
+
+func (f *checked) printJoin(w io.Writer) {
+	if f.Join == nil || !f.Usable {
+		return
+	}
+	fmt.Fprintf(w, "may join: %s\n", strings.Join(f.Join, ", "))
+}

@@ -1,0 +1,38 @@
+package overview
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+// newcomer is what an apiserver is called that has not joined yet.
+const newcomer = "this node"
+
+// Join says what is in the way of one more apiserver, or not known of it, if it told what
+// with tells: that it and the others do not agree, that one of them has not taken its file
+// into use, cannot be seen, or is not named. How well the plugins of the others are does
+// not count, and neither does what is stored.
+func Join(s Seen, with rotation.Instance) []Problem {
+	with.CheckedAt, with.Complete = s.Ended, true
+	s.Told = maps.Clone(s.Told)
+	s.Told[newcomer] = with
+	s.Apiservers = append(slices.Clone(s.Apiservers), newcomer)
+	j := judge{seen: s, usable: map[string]rotation.Instance{}}
+	for _, name := range s.Apiservers {
+		j.see(name)
+	}
+	j.compare()
+	if s.SeparateConfigs { // else their hashes have said it
+		for _, provider := range j.providers() {
+			of := subject{"writes other resources with " + provider + " than the others", "write different resources with " + provider, ""}
+			j.agree(j.names(), provider, of, func(name string) string {
+				return strings.Join(slices.Sorted(slices.Values(j.usable[name].Providers[provider].Told.WritesFor)), ", ")
+			})
+		}
+	}
+	j.others()
+	return j.problems
+}
