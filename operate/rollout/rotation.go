@@ -96,6 +96,9 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m, ok := r.Kind.(Move); ok {
+		r.Kind = m.as(found.files)
+	}
 	if begun {
 		err = r.join(&s.Plan, found)
 	} else {
