@@ -2,6 +2,7 @@ package clusters
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,12 +32,12 @@ type kubeadm struct {
 	etcd    *harness.Process
 	options etcd.Options
 	nodes   []*kubelet
-	config  map[string]any // the ClusterConfiguration
+	config  map[string]any // the ClusterConfiguration in kubeadm.yaml
 }
 
 func newKubeadm(t *testing.T) *kubeadm {
 	t.Helper()
-	c := &kubeadm{t: t, page: readPage(t, "kubeadm.md"), work: t.TempDir(), mnt: harness.SocketDir(t), bin: t.TempDir(), config: map[string]any{}}
+	c := &kubeadm{t: t, page: readPage(t, "kubeadm.md"), work: t.TempDir(), mnt: harness.SocketDir(t), bin: t.TempDir(), config: ownConfiguration()}
 	text, err := exec.CommandContext(t.Context(), "go", "build", "-o", c.bin, "github.com/kube-atrest/atrest/cmd/atrest").CombinedOutput()
 	require.NoError(t, err, string(text))
 	c.options = etcd.Options{DataDir: filepath.Join(t.TempDir(), "etcd"), SocketDir: harness.SocketDir(t)}
@@ -46,6 +47,7 @@ func newKubeadm(t *testing.T) *kubeadm {
 		k.sync()
 	}
 	c.ready()
+	c.upload()
 	return c
 }
 
@@ -63,6 +65,7 @@ func (c *kubeadm) phase(k *kubelet) {
 	pod := corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver", Namespace: "kube-system"},
 		Spec: corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: "kube-apiserver", Command: []string{"kube-apiserver"}}}}}
 	container := &pod.Spec.Containers[0]
+	container.Command = append(container.Command, fmt.Sprint("--service-cluster-ip-range=", c.config["networking"].(map[string]any)["serviceSubnet"]))
 	server, _ := c.config["apiServer"].(map[string]any)
 	args, _ := server["extraArgs"].([]any)
 	for _, arg := range args {
@@ -82,18 +85,6 @@ func (c *kubeadm) phase(k *kubelet) {
 	require.NoError(c.t, os.WriteFile(filepath.Join(k.manifests(), "kube-apiserver.yaml"), manifest, 0o600))
 }
 
-// flags takes the ClusterConfiguration of the page into use, one node after the other.
-func (c *kubeadm) flags() {
-	c.t.Helper()
-	require.Contains(c.t, c.page.block(c.t, "sh", "kubeadm"), "kubeadm init phase control-plane apiserver --config kubeadm.yaml")
-	require.NoError(c.t, yaml.Unmarshal([]byte(c.page.block(c.t, "yaml", "ClusterConfiguration")), &c.config))
-	for _, k := range c.nodes {
-		c.phase(k)
-		k.sync()
-		k.server.WaitFor("/readyz")
-	}
-}
-
 // ready returns once all apiservers are.
 func (c *kubeadm) ready() {
 	c.t.Helper()
@@ -107,6 +98,7 @@ func (c *kubeadm) ready() {
 func (c *kubeadm) run(has string, more ...string) (string, int) {
 	c.t.Helper()
 	script := strings.TrimSpace(c.page.block(c.t, "sh", has)) + " " + strings.Join(more, " ")
+	script = strings.Replace(script, etcdOfKubeadm, "", 1)
 	script = strings.ReplaceAll(script, "/mnt/", c.mnt+"/")
 	script = strings.ReplaceAll(script, "unix:///run/kmsplugin", "unix://"+c.mnt+"/{apiserver}/run/kmsplugin")
 	ctx, cancel := context.WithTimeout(c.t.Context(), 4*time.Minute)
@@ -197,9 +189,12 @@ func TestTheRecipeForKubeadm(t *testing.T) {
 // joins has a node join: without the files first, which it does not start without.
 func (c *kubeadm) joins(keys string) {
 	c.t.Helper()
+	c.config = c.uploaded()
 	k := c.add("cp-4")
 	content, err := os.ReadFile(filepath.Join(k.manifests(), "kube-apiserver.yaml"))
 	require.NoError(c.t, err)
+	require.Contains(c.t, string(content), "--audit-log-path=/var/log/audit.log", "what the cluster had is kept")
+	require.Contains(c.t, string(content), "--service-cluster-ip-range=10.32.0.0/16")
 	var pod corev1.Pod
 	require.NoError(c.t, yaml.Unmarshal(content, &pod))
 	_, err = k.args(pod)
