@@ -122,6 +122,11 @@ func (r *Rotation) join(p *rotation.Plan, found configurations) error {
 		if configs, err = r.Kind.hashes(found.files, r.Folder.copies()); err != nil {
 			return err
 		}
+		if m, ok := r.Kind.(Move); ok {
+			if err := found.readable(m.Changes); err != nil {
+				return err
+			}
+		}
 	}
 	for _, replaced := range r.Replaced {
 		_, known := p.Configs[replaced.Old]
