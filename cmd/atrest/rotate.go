@@ -30,6 +30,7 @@ prove it.
   atrest rotate two-plugins   From one KMS plugin to another: the new version of
                               the key is behind a plugin of its own.
   atrest rotate one-plugin    To the new key_id of a plugin that changed it.
+  atrest rotate abort         Back, from any step before the old one is removed.
 
 A new key for --to is made here and written into the configuration files, and
 nowhere else. Where an entry of the configuration is written as plain text and
@@ -99,7 +100,7 @@ func newRotate(s streams) *cobra.Command {
 		Example: moveExample,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("no rotation %q: there are two-plugins and one-plugin", args[0])
+				return usagef("no rotation %q: there are two-plugins, one-plugin and abort", args[0])
 			}
 			return nil
 		},
@@ -115,7 +116,7 @@ func newRotate(s streams) *cobra.Command {
 		},
 	}
 	r.addFlags(command.Flags())
-	command.AddCommand(newTwoPlugins(s), newOnePlugin(s))
+	command.AddCommand(newTwoPlugins(s), newOnePlugin(s), newAbort(s))
 	return command
 }
 
@@ -229,7 +230,7 @@ func notPrepared(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return notFinished(ctx)
-	case errors.Is(err, rollout.ErrAnother), errors.Is(err, rollout.ErrOtherApiservers), errors.Is(err, rollout.ErrAlready):
+	case errors.Is(err, rollout.ErrAnother), errors.Is(err, rollout.ErrBack), errors.Is(err, rollout.ErrOtherApiservers), errors.Is(err, rollout.ErrAlready):
 		return usagef("%w", err)
 	case errors.Is(err, rollout.ErrUndone):
 		return badf("%v", err)

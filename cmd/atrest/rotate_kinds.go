@@ -43,10 +43,9 @@ file that is put back meanwhile is written again.
 An apiserver that does not follow its configuration has to be restarted by
 somebody at 1, 2 and 5: that is waited for.
 
-To go back when 2 has begun, rotate the other way, with another folder for --state. If
-only some apiservers have made the exchange, as a new plugin does not encrypt or not
-decrypt, first stop this command and put added-NAME.yaml of --state in the place of the
-file of each of those.`
+To go back before 5, stop this command and give atrest rotate abort, also if a new plugin
+does not encrypt or not decrypt. From 5 on rotate the other way, with another folder for
+--state.`
 
 func newTwoPlugins(s streams) *cobra.Command {
 	r := &twoPlugins{rotate: rotate{streams: s}}

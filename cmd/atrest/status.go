@@ -53,8 +53,14 @@ unless --without-apiservers excuses it.
 
 With --etcd or --endpoints what etcd holds is counted too, as by atrest audit: what
 no apiserver can read, and what is plain though it is to be encrypted, is not well.
-No apiserver tells of keys in its file, nor what a wildcard leaves to another entry:
-whether what is stored so is well is unknown, and atrest check FILE --etcd tells it.
+No apiserver tells of keys in its file, of what it only reads, nor what a wildcard
+leaves to another entry, and a kube-apiserver not even what it encrypts. So this is
+unknown, and atrest check FILE --etcd tells it: whether what is under such a key is
+well; whether Secrets are to be plain, or what is plain beside encrypted objects, if
+no KMS provider is told to write them; whether what is under KMS can be read, if none
+is told to write it any more. Other plain text is taken to be meant. That it is the
+etcd of these apiservers is not shown here, as by atrest migrate and retire; but one
+without any Secret is unknown if they are to be encrypted.
 
 With --watch it looks again every --interval until Ctrl-C, and ends with the exit
 code of the last look. With -o json each look is a line then.

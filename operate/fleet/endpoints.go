@@ -68,7 +68,7 @@ func (f *Fleet) Unread(ctx context.Context) error {
 // ready. It is an error if there are none.
 func (f *Fleet) endpoints(ctx context.Context) ([]endpoint, error) {
 	var listed endpointSlices
-	_, failure := f.list(ctx, kubeapi.Request{Method: http.MethodGet, Query: url.Values{"labelSelector": {serviceLabel + "=" + serviceName}},
+	listable, failure := f.list(ctx, kubeapi.Request{Method: http.MethodGet, Query: url.Values{"labelSelector": {serviceLabel + "=" + serviceName}},
 		Path: []string{"apis", "discovery.k8s.io", "v1", "namespaces", serviceNamespace, "endpointslices"}}, &listed)
 	var found []endpoint
 	for _, s := range listed.Items {
@@ -85,7 +85,7 @@ func (f *Fleet) endpoints(ctx context.Context) ([]endpoint, error) {
 	switch {
 	case len(found) > 0:
 		return distinct(found), nil
-	case failure != nil || err != nil:
+	case !listable && (failure != nil || err != nil):
 		return nil, forbidden(errors.Join(failure, err), endpointsRights)
 	}
 	return nil, errNoEndpoints

@@ -189,3 +189,10 @@ func TestOthersAreAskedForThroughWhoeverAnswers(t *testing.T) {
 	require.Equal(t, "three", others(t, f)[0].Name)
 	require.Len(t, others(t, f), 1)
 }
+
+func TestEndpointsThatAreNoneAreNotUnread(t *testing.T) {
+	f, _ := newFleet(t, on(t, "one", map[string]reply{slicesPath: items(), endpointsPath: {403, "no"}}))
+	require.NoError(t, f.Unread(t.Context()), "who may list the slices need not read what they replace")
+	f, _ = newFleet(t, on(t, "one", map[string]reply{slicesPath: {403, "no"}, endpointsPath: {403, "no"}}))
+	require.ErrorContains(t, f.Unread(t.Context()), "the user needs the verb list for endpointslices")
+}

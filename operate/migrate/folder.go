@@ -24,7 +24,7 @@ func (f Folder) path(resource schema.GroupResource) string {
 
 // Load is where to begin: at the checkpoint of a run for the same goal that was
 // interrupted, else at the beginning. What had failures begins anew, as they
-// come before its checkpoint.
+// come before its checkpoint; that it had objects stored again is kept.
 func (f Folder) Load(resource schema.GroupVersionResource, goal string) (Checkpoint, error) {
 	if f == "" {
 		return Checkpoint{}, nil
@@ -44,8 +44,11 @@ func (f Folder) Load(resource schema.GroupVersionResource, goal string) (Checkpo
 	if c.Resource.Empty() {
 		return c, fmt.Errorf("%s is no checkpoint, and would be overwritten: name a folder of its own", path)
 	}
-	if c.Resource != resource || c.Goal != goal || c.Done || c.Counts.Failed > 0 {
+	switch again := c.Again || c.Counts.Rewritten > 0; {
+	case c.Resource != resource || c.Goal != goal:
 		return Checkpoint{}, nil
+	case c.Done || c.Counts.Failed > 0:
+		return Checkpoint{Resource: resource, Goal: goal, Again: again}, nil
 	}
 	return c, nil
 }

@@ -36,7 +36,13 @@ func TestACheckpointIsGoneOnFromOrLeft(t *testing.T) {
 		changed := begun
 		change(&changed)
 		require.NoError(t, folder.Save(changed))
-		require.Zero(t, load(ofWidgets, "new"), name)
+		require.Equal(t, Checkpoint{Resource: ofWidgets, Goal: "new"}, load(ofWidgets, "new"), name)
+		for _, stored := range []func(){func() { changed.Again = true }, func() { changed.Again, changed.Counts.Rewritten = false, 1 }} {
+			stored()
+			require.NoError(t, folder.Save(changed))
+			require.Equal(t, Checkpoint{Resource: ofWidgets, Goal: "new", Again: true}, load(ofWidgets, "new"), name)
+			require.Zero(t, load(ofWidgets, "newer"), "for something else")
+		}
 	}
 
 	require.NoError(t, os.WriteFile(folder.path(ofWidgets.GroupResource()), []byte("{"), 0o600))

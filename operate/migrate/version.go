@@ -65,7 +65,7 @@ func (c *Cluster) Newest(ctx context.Context, r schema.GroupVersionResource) (o 
 	query := url.Values{"limit": {strconv.Itoa(newestPage)}}
 	for range newestPages {
 		var list listing
-		err := c.api.Ask(ctx, kubeapi.Request{Method: http.MethodGet, Path: pathOf(r, nil), Query: query, Accept: metadataList}, &list)
+		err := c.briefly(ctx, kubeapi.Request{Method: http.MethodGet, Path: pathOf(r, nil), Query: query, Accept: metadataList}, &list)
 		if found && apierrors.IsResourceExpired(err) {
 			break
 		}
@@ -89,11 +89,17 @@ func (c *Cluster) Newest(ctx context.Context, r schema.GroupVersionResource) (o 
 	return o, revision, found, nil
 }
 
+// briefly asks an apiserver that may be busy for a moment.
+func (c *Cluster) briefly(ctx context.Context, r kubeapi.Request, out any) error {
+	p := persistence{clock: c.clock, patience: briefPatience, once: true}
+	return p.call(ctx, func(ctx context.Context) error { return c.api.Ask(ctx, r, out) })
+}
+
 // Revision is the resourceVersion of an object as etcd has it now, which the apiserver
 // has to open for that.
 func (c *Cluster) Revision(ctx context.Context, r schema.GroupVersionResource, o Object) (int64, error) {
 	var found meta
-	if err := c.api.Ask(ctx, kubeapi.Request{Method: http.MethodGet, Path: pathOf(r, &o), Accept: metadata}, &found); err != nil {
+	if err := c.briefly(ctx, kubeapi.Request{Method: http.MethodGet, Path: pathOf(r, &o), Accept: metadata}, &found); err != nil {
 		return 0, err
 	}
 	return strconv.ParseInt(found.version().resourceVersion, 10, 64)

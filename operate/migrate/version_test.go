@@ -49,3 +49,38 @@ func TestAResourceThatIsServedInAnotherVersionIsFoundThere(t *testing.T) {
 	require.Equal(t, 1, looks, "it is not asked for each time")
 	is("v2", time.Minute)
 }
+
+// One busy moment among the hundreds of questions at the end of a long run is no end of it.
+func TestWhatIsNewestIsAskedAgainOfAnApiserverThatIsBusy(t *testing.T) {
+	var answers []int
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.Header().Set("Content-Type", "application/json")
+		if len(answers) > 0 {
+			w.WriteHeader(answers[0])
+			answers = answers[1:]
+			return
+		}
+		_, _ = w.Write([]byte(`{"metadata": {"name": "x", "resourceVersion": "7"}, "items": [{"metadata": {"name": "x", "resourceVersion": "7"}}]}`))
+	}))
+	defer server.Close()
+	cluster, err := migrate.NewCluster(&rest.Config{Host: server.URL}, newClock())
+	require.NoError(t, err)
+	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	busy := []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusTooManyRequests}
+
+	answers = busy
+	o, revision, found, err := cluster.Newest(t.Context(), secrets)
+	require.NoError(t, err)
+	require.Equal(t, []any{migrate.Object{Name: "x"}, int64(7), true}, []any{o, revision, found})
+	answers = busy
+	revision, err = cluster.Revision(t.Context(), secrets, o)
+	require.NoError(t, err)
+	require.Equal(t, int64(7), revision)
+
+	asked, answers = 0, []int{http.StatusInternalServerError}
+	_, err = cluster.Revision(t.Context(), secrets, o)
+	require.Error(t, err, "as of an object that does not open, which is so the next time")
+	require.Equal(t, 1, asked)
+}

@@ -14,6 +14,8 @@ const (
 	maxBackoff = 10 * time.Second
 	// defaultPatience outlasts the restart of an apiserver.
 	defaultPatience = 2 * time.Minute
+	// briefPatience is for a question that somebody waits for the answer of.
+	briefPatience = 30 * time.Second
 	// maxRetryAfter bounds what an apiserver may ask for.
 	maxRetryAfter = time.Minute
 	// maxBroken is how often a request is tried that the apiserver fails at.
@@ -24,6 +26,8 @@ const (
 type persistence struct {
 	clock    clock.Clock
 	patience time.Duration
+	// once tells that what the apiserver fails at is not repeated.
+	once bool
 	// retried, if set, is told of every repetition: why, and for how long now.
 	retried func(err error, waited time.Duration)
 }
@@ -38,7 +42,7 @@ func (p persistence) call(ctx context.Context, request func(context.Context) err
 		case stopped:
 			return context.Cause(ctx)
 		case broken:
-			if failures++; failures == maxBroken {
+			if failures++; p.once || failures == maxBroken {
 				return err
 			}
 		case away:

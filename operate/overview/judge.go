@@ -160,6 +160,7 @@ func (j *judge) idle() {
 		tells = tells && i.Complete
 		for _, p := range i.Providers {
 			providers++
+			tells = tells && p.Told.Role != ""
 			writes = writes || p.Told.Role == rotation.RoleWrites
 			wrote = wrote || !p.Told.LastWrite.IsZero() || p.WroteKeyID != ""
 		}

@@ -291,6 +291,7 @@ func TestWhatEtcdHoldsIsJudged(t *testing.T) {
 		r := &audit.Report{Prefix: "/registry/", Objects: n, Resources: []audit.Resource{{Name: "secrets", Forms: []audit.Count{{Form: f, Objects: n}}}}}
 		return &overview.Etcd{Place: "etcd", Report: r}
 	}
+	v1 := audit.Form{Kind: config.KMSv1, Name: "vault"}
 	kms := func(name, keyID string) audit.Form {
 		return audit.Form{Kind: config.KMSv2, Name: name, KeyIDHash: keyID}
 	}
@@ -312,9 +313,13 @@ func TestWhatEtcdHoldsIsJudged(t *testing.T) {
 		"of a key, nothing told":   {stock, count(1, audit.Form{Kind: config.Secretbox, Name: "k"}), overview.Unknown, `1 object of secrets is stored with secretbox "k", of which no apiserver tells: `},
 		"plain, with a wildcard":   {writingFor("*.*"), count(2, audit.Form{Kind: audit.Plaintext}), overview.Unknown, "2 objects of secrets are in plaintext, and whether they are to be is not known: vault writes what a wildcard is for"},
 		"plain, with one of core":  {writingFor("pods", "*."), count(2, audit.Form{Kind: audit.Plaintext}), overview.Unknown, "and whether they are to be is not known: vault writes what a wildcard is for"},
-		"plain, with one of apps":  {writingFor("*.apps"), count(2, audit.Form{Kind: audit.Plaintext}), overview.Well, ""},
+		"plain, with one of apps":  {writingFor("*.apps"), count(2, audit.Form{Kind: audit.Plaintext}), overview.Unknown, "and whether they are to be is not known: no apiserver tells that KMS writes them, and of keys in the file none tells: see atrest check FILE --etcd"},
 		"plain, though encrypted":  {ours, count(2, audit.Form{Kind: audit.Plaintext}), overview.NotWell, "2 objects of secrets are in plaintext: vault is to encrypt them: "},
-		"plain, nothing is told":   {stock, count(2, audit.Form{Kind: audit.Plaintext}), overview.Well, ""},
+		"plain, nothing is told":   {stock, count(2, audit.Form{Kind: audit.Plaintext}), overview.Unknown, "2 objects of secrets are in plaintext, and whether they are to be is not known: no apiserver tells that KMS writes them, and of keys in the file none tells: see atrest check FILE --etcd"},
+		"no entry for them":        {writingFor("configmaps"), count(2, kms("vault", keyA)), overview.Unknown, "2 objects of secrets are stored with vault, and whether they can be read is not known: no KMS provider is told to write them"},
+		"of one of core":           {writingFor("*."), count(2, kms("vault", keyA)), overview.Well, ""},
+		"of KMS v1":                {ours, count(1, v1), overview.NotWell, "1 object of secrets is stored with KMS v1 vault, and what the apiservers have of that name is of KMS v2: put the provider back"},
+		"of KMS v1, untold":        {stock, count(1, v1), overview.Unknown, "1 object of secrets is stored with KMS v1 vault, and what the apiservers have of that name is of KMS v2: put the provider back"},
 		"damaged":                  {ours, count(2, audit.Form{Kind: audit.Undecodable}), overview.NotWell, "2 objects of secrets cannot be read: atrest audit lists them"},
 		"of a provider of nowhere": {ours, count(2, audit.Form{Kind: audit.Unknown}), overview.NotWell, "2 objects of secrets cannot be read: atrest audit lists them"},
 	} {
@@ -332,8 +337,13 @@ func TestWhatEtcdHoldsIsJudged(t *testing.T) {
 				require.Empty(t, all)
 				return
 			}
-			require.Len(t, all, 1)
 			require.Contains(t, all[0], c.says)
+			if all = all[1:]; !c.of().Complete {
+				require.Len(t, all, 1)
+				require.Contains(t, all[0], "which resources are to be encrypted a kube-apiserver does not tell")
+				all = nil
+			}
+			require.Empty(t, all)
 		})
 	}
 }
@@ -360,6 +370,34 @@ func TestPlaintextBesideAKeyInTheFileIsNotTakenForMeant(t *testing.T) {
 		what = append(what, p.What)
 	}
 	require.Equal(t, []string{`1 object of secrets is stored with aesgcm "k", of which no apiserver tells`, "1 object of secrets is in plaintext, and whether they are to be is not known"}, what)
+}
+
+// What was under KMS at some time is not taken for plain on purpose, and what always was is.
+func TestPlaintextBesideWhatIsUnderKMSIsNotTakenForMeant(t *testing.T) {
+	s := look(stock)
+	plain := audit.Count{Form: audit.Form{Kind: audit.Plaintext}, Objects: 2}
+	s.Etcd = &overview.Etcd{Report: &audit.Report{Objects: 5, Resources: []audit.Resource{
+		{Name: "configmaps", Forms: []audit.Count{{Form: audit.Form{Kind: config.KMSv2, Name: "vault", KeyIDHash: keyA}, Objects: 1}, plain}},
+		{Name: "pods", Forms: []audit.Count{plain}},
+	}}}
+	require.Equal(t, []string{"unknown: 2 objects of configmaps are in plaintext, and whether they are to be is not known: others are under KMS, " +
+		"and no apiserver tells that it writes them: see atrest check FILE --etcd, with FILE as an apiserver has it"}, lines(overview.Of(s)))
+}
+
+// An etcd without any Secret may be another one than theirs.
+func TestSecretsThatAreNowhereAreNotWell(t *testing.T) {
+	for _, c := range []struct {
+		of   func() rotation.Instance
+		says []string
+	}{
+		{ours, []string{"unknown: no object of secrets is stored there: vault is to encrypt them: if they have an etcd of their own, name it with --etcd-servers-overrides; " +
+			"else see whether it is the etcd of these apiservers, and whether there are any"}},
+		{writingFor("configmaps"), []string{}},
+	} {
+		s := look(c.of)
+		s.Etcd = &overview.Etcd{Report: &audit.Report{Objects: 1, Resources: []audit.Resource{{Name: "pods", Forms: []audit.Count{{Form: audit.Form{Kind: audit.Plaintext}, Objects: 1}}}}}}
+		require.Equal(t, c.says, lines(overview.Of(s)))
+	}
 }
 
 // With somebody away it is not known whether nobody has the provider.

@@ -35,6 +35,26 @@ func (j *judge) stored() {
 			j.count(resource, c)
 		}
 	}
+	j.absent(e.Report)
+	if slices.ContainsFunc(slices.Collect(maps.Values(j.usable)), func(i rotation.Instance) bool { return !i.Complete }) {
+		j.notes = append(j.notes, "which resources are to be encrypted a kube-apiserver does not tell, so whether others are stored as they are to be is not judged: "+ofEntries)
+	}
+}
+
+const (
+	secrets   = "secrets"
+	ofEntries = "see atrest check FILE --etcd, with FILE as an apiserver has it"
+)
+
+// absent judges that there are no Secrets, which nearly every cluster has.
+func (j *judge) absent(r *audit.Report) {
+	with := j.writtenWith(append(wildcards(secrets), secrets)...)
+	has := func(of audit.Resource) bool { return of.Name == secrets || of.Name == audit.Rest }
+	if len(with) == 0 || slices.ContainsFunc(r.Resources, has) {
+		return
+	}
+	j.add(Unknown, Problem{What: "no object of secrets is stored there", Why: list(with) + " is to encrypt them: if they have an etcd of their own, name it with --etcd-servers-overrides; " +
+		"else see whether it is the etcd of these apiservers, and whether there are any"})
 }
 
 // count judges objects of a resource that are stored alike.
@@ -49,7 +69,7 @@ func (j *judge) count(resource audit.Resource, c audit.Count) {
 	switch {
 	case c.Kind == audit.Unknown || c.Kind == audit.Undecodable:
 		j.add(NotWell, Problem{What: what + " cannot be read", Why: "atrest audit lists them"})
-	case c.Kind.IsKMS() && !j.readable(stored, c.Form):
+	case c.Kind.IsKMS() && !j.readable(resource.Name, stored, c.Form):
 	case c.Kind == audit.Plaintext:
 		j.plain(resource, what+is(c.Objects)+"in plaintext", encrypted)
 	case !c.Kind.IsKMS():
@@ -60,19 +80,31 @@ func (j *judge) count(resource audit.Resource, c audit.Count) {
 	}
 }
 
-// plain judges what is in plaintext.
+// plain judges what is in plaintext. Of Secrets, and of what was encrypted at some time,
+// that is meant only if somebody says so.
 func (j *judge) plain(resource audit.Resource, what string, encrypted []string) {
+	if len(encrypted) > 0 {
+		j.add(NotWell, Problem{What: what, Why: list(encrypted) + " is to encrypt them: have them rewritten, with atrest migrate"})
+		return
+	}
+	among := func(is func(audit.Form) bool) bool {
+		return slices.ContainsFunc(resource.Forms, func(c audit.Count) bool { return is(c.Form) })
+	}
+	why := ""
 	wild := j.writtenWith(wildcards(resource.Name)...)
 	switch {
-	case len(encrypted) > 0:
-		j.add(NotWell, Problem{What: what, Why: list(encrypted) + " is to encrypt them: have them rewritten, with atrest migrate"})
 	case len(wild) > 0:
-		j.add(Unknown, Problem{What: what + ", and whether they are to be is not known",
-			Why: list(wild) + " writes what a wildcard is for, and whether another entry is for them is not told: see atrest check FILE --etcd, with FILE as an apiserver has it"})
-	case slices.ContainsFunc(resource.Forms, func(f audit.Count) bool { return isKey(f.Form) }):
-		j.add(Unknown, Problem{What: what + ", and whether they are to be is not known",
-			Why: "others are under a key in the file, of which no apiserver tells: see atrest check FILE --etcd, with FILE as an apiserver has it"})
+		why = list(wild) + " writes what a wildcard is for, and whether another entry is for them is not told"
+	case among(isKey):
+		why = "others are under a key in the file, of which no apiserver tells"
+	case among(func(f audit.Form) bool { return f.Kind.IsKMS() }):
+		why = "others are under KMS, and no apiserver tells that it writes them"
+	case resource.Name == secrets:
+		why = "no apiserver tells that KMS writes them, and of keys in the file none tells"
+	default:
+		return
 	}
+	j.add(Unknown, Problem{What: what + ", and whether they are to be is not known", Why: why + ": " + ofEntries})
 }
 
 // isKey reports whether a form is that of a key in the file.
@@ -87,7 +119,7 @@ func wildcards(resource string) []string {
 }
 
 // readable judges whether what is stored with KMS can be read, and notes if it lags.
-func (j *judge) readable(stored string, form audit.Form) bool {
+func (j *judge) readable(resource, stored string, form audit.Form) bool {
 	keyIDs, told, complete := map[string]bool{}, false, len(j.usable) == len(j.seen.Apiservers)
 	for _, i := range j.usable {
 		complete = complete && i.Complete
@@ -96,13 +128,21 @@ func (j *judge) readable(stored string, form audit.Form) bool {
 			keyIDs[p.KeyID], keyIDs[p.WroteKeyID] = true, true
 		}
 	}
+	lost := map[bool]Verdict{true: NotWell, false: Unknown}[complete]
 	about := Problem{Provider: form.Name, Why: "put the provider back, to read with, and have them rewritten, with atrest migrate"}
 	switch {
 	case !told && complete:
 		about.What = fmt.Sprintf("%swith %s, which no apiserver has", stored, form.Name)
-		j.add(NotWell, about)
+		j.add(lost, about)
 	case !told:
 		about.What = fmt.Sprintf("%swith %s, of which no apiserver tells", stored, form.Name)
+		j.add(lost, about)
+	case form.KeyIDHash == "" && !j.mayBeV1(form.Name): // v1 stores none
+		about.What = fmt.Sprintf("%swith KMS v1 %s, and what the apiservers have of that name is of KMS v2", stored, form.Name)
+		j.add(lost, about)
+	case j.leftOver(resource):
+		about.What = fmt.Sprintf("%swith %s, and whether they can be read is not known", stored, form.Name)
+		about.Why = "no KMS provider is told to write them, so there may be no entry for them any more: " + ofEntries
 		j.add(Unknown, about)
 	case form.KeyIDHash != "" && !keyIDs[form.KeyIDHash]:
 		j.notes = append(j.notes, fmt.Sprintf("%sunder an earlier key_id of %s, %s: atrest migrate rewrites what lags", stored, form.Name, hashed.Short(form.KeyIDHash)))
@@ -112,18 +152,42 @@ func (j *judge) readable(stored string, form audit.Form) bool {
 	return false
 }
 
+// mayBeV1 reports whether a provider of some apiserver may be of KMS v1, which names no
+// key_id.
+func (j *judge) mayBeV1(provider string) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(j.usable)), func(i rotation.Instance) bool {
+		p, has := i.Providers[provider]
+		return has && !p.Silent && p.KeyID == ""
+	})
+}
+
+// leftOver reports whether an apiserver that tells which resources it writes with KMS
+// does not name one.
+func (j *judge) leftOver(resource string) bool {
+	names := append(wildcards(resource), resource)
+	return slices.ContainsFunc(slices.Collect(maps.Values(j.usable)), func(i rotation.Instance) bool { return i.Complete && len(writers(i, names)) == 0 })
+}
+
 // writtenWith are the providers that one of the names of a file is written with, as far
 // as apiservers tell.
 func (j *judge) writtenWith(names ...string) []string {
-	all := map[string]bool{}
+	var all []string
 	for _, i := range j.usable {
-		for name, p := range i.Providers {
-			if p.Told.Role == rotation.RoleWrites && slices.ContainsFunc(names, func(n string) bool { return slices.Contains(p.Told.WritesFor, n) }) {
-				all[name] = true
-			}
+		all = append(all, writers(i, names)...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// writers are those of one apiserver.
+func writers(i rotation.Instance, names []string) []string {
+	var all []string
+	for name, p := range i.Providers {
+		if p.Told.Role == rotation.RoleWrites && slices.ContainsFunc(names, func(n string) bool { return slices.Contains(p.Told.WritesFor, n) }) {
+			all = append(all, name)
 		}
 	}
-	return slices.Sorted(maps.Keys(all))
+	return all
 }
 
 func objects(n int64) string {

@@ -66,11 +66,14 @@ func (p *Prover) present(ctx context.Context, apiserver string, r schema.GroupRe
 		return fmt.Errorf("apiserver %s: %w", apiserver, err)
 	}
 	newest, revision, found, err := api.Newest(ctx, version)
+	var outage *migrate.OutageError
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("apiserver %s does not serve %s any more, or in another version than %s: it is asked for that anew in a minute", apiserver, r, version.Version)
 	case err == nil && !found, met[seen{newest, revision}]:
 		return nil
+	case errors.As(err, &outage):
+		return fmt.Errorf("whether apiserver %s has objects of %s is not known: it is away or busy: %w", apiserver, r, outage.Err)
 	case err != nil && p.known(ctx, api, version): // one that does not open is enough for that
 		return nil
 	case unconverted(err) && p.has(ctx, r):

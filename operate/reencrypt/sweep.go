@@ -71,13 +71,23 @@ func (s *Sweep) Run(ctx context.Context) (*Swept, error) {
 			swept.Problems = append(swept.Problems, problem)
 		}
 	}
+	if len(swept.Problems) > 0 {
+		return swept, nil
+	}
+	for _, version := range versions { // another run is to see for itself
+		if err := s.Checkpoints.Save(migrate.Checkpoint{Resource: version, Goal: s.goal(), Done: true}); err != nil {
+			return nil, fmt.Errorf("checkpoint cannot be saved: %w", err)
+		}
+	}
 	return swept, nil
 }
+
+func (s *Sweep) goal() string { return "without etcd: " + s.Goal }
 
 // sweep rewrites one resource, and gives what was done by each pass. What fails for single
 // objects is the problem of the last one, and the others go on.
 func (s *Sweep) sweep(ctx context.Context, version schema.GroupVersionResource) ([]Rewritten, error) {
-	resource, goal := version.GroupResource().String(), "without etcd: "+s.Goal
+	resource, goal := version.GroupResource().String(), s.goal()
 	from, err := s.Checkpoints.Load(version, goal)
 	if err != nil {
 		return nil, err

@@ -29,6 +29,7 @@ type unlooked struct {
 	objects []struct{ key, version int }
 	patches int
 	before  func(patch int) // what happens before a patch, the first of which is 1
+	refuses bool            // it refuses the patch
 	lists   []string        // tokens
 }
 
@@ -59,6 +60,10 @@ func (u *unlooked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		i, _ := strconv.Atoi(strings.TrimPrefix(parts[5], "s"))
 		u.patches++
 		u.before(u.patches)
+		if u.refuses {
+			http.Error(w, "{}", http.StatusForbidden)
+			return
+		}
 		if o := &u.objects[i]; o.key != u.key {
 			o.key, o.version = u.key, o.version+1
 		}
@@ -169,4 +174,17 @@ func TestASweepThatWasInterruptedAsItLookedAgainGoesOn(t *testing.T) {
 			require.NotEmpty(t, u.lists[0], "it goes on where it was")
 		}
 	}
+}
+
+// That the apiserver refuses an object for a moment, as it looks again, takes nothing back
+// of what was stored again.
+func TestASweepThatIsRefusedAsItLooksAgainIsFinishedByTheNextRun(t *testing.T) {
+	s, u := newSweep(t, 4, func(u *unlooked, patch int) { u.refuses = patch == 6 })
+	swept, err := s.Run(t.Context())
+	require.NoError(t, err)
+	require.Len(t, swept.Problems, 1)
+	swept, err = s.Run(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, swept.Problems)
+	require.True(t, u.under(1))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
@@ -91,12 +92,23 @@ func (e Evidence) written(r Subject, known []Reason) []Reason {
 	}
 	before, after := rotation.Identities(e.Apiservers[0]), rotation.Identities(e.Apiservers[1])
 	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if now, asked := after[name]; asked && now != before[name] {
+		if now, asked := after[name]; asked && (now != before[name] || e.loadedAgain(name)) {
 			reasons = append(reasons, Reason{Kind: "no answer", Where: "apiserver " + name,
 				Message: "was started anew or took another configuration into use while the objects were counted: ask again"})
 		}
 	}
 	return reasons
+}
+
+// clockSlack is by how much a moment may seem to differ from one look to the next: the
+// clock of an apiserver is known by its Date, in whole seconds.
+const clockSlack = 5 * time.Second
+
+// loadedAgain reports whether an apiserver has its configuration since another time than
+// before the count: it had another one between.
+func (e Evidence) loadedAgain(apiserver string) bool {
+	before, after := e.Apiservers[0][apiserver].ConfigSince, e.Apiservers[1][apiserver].ConfigSince
+	return after.Sub(before).Abs() > clockSlack
 }
 
 // apiservers are those that were asked, at either time.

@@ -55,8 +55,14 @@ func (c copies) keep(stage rotation.Stage, apiserver string, file []byte) error 
 // latest says where the file of the latest stage is, of a rotation whose files
 // have these hashes; nothing if there is none. The first one cannot read what is written
 // from the swap on.
-func (c copies) latest(apiserver string, hashes []string, swapped bool) string {
-	for i, stage := range slices.Backward(rotation.Stages[:]) {
+// On the way back it is the earliest.
+func (c copies) latest(apiserver string, hashes []string, swapped, back bool) string {
+	order := []int{3, 2, 1, 0}
+	if back {
+		order = []int{0, 1, 2}
+	}
+	for _, i := range order {
+		stage := rotation.Stages[i]
 		if i < len(hashes) && (i > 0 || !swapped) && hashed.Name(c.read(stage, apiserver)) == hashes[i] {
 			return ": it is in " + c.path(stage, apiserver)
 		}

@@ -89,7 +89,7 @@ func (m *Move) astray(apiserver string, files map[string][]byte, s rotation.Stat
 
 // found are the stages of a move that has begun, and the files as they are.
 func (m *Move) found(files map[string][]byte, s rotation.State, folder *Folder) *stages {
-	r := &stages{hashes: s.Plan.Configs, copies: folder.copies(), local: m.newKey(), seen: map[string]onDisk{}}
+	r := &stages{hashes: s.Plan.Configs, copies: folder.copies(), local: m.newKey(), back: m.Back != nil, seen: map[string]onDisk{}}
 	for apiserver, file := range files {
 		r.seen[apiserver] = onDisk{hash: hashed.Name(file)}
 	}

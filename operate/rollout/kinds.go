@@ -52,6 +52,8 @@ type Move struct {
 	Fresh bool
 	// Changes are what becomes of the file of an apiserver.
 	Changes func(apiserver string) []edit.Replacement
+	// Back is that it goes back; see the function [Back].
+	Back *rotation.Back
 }
 
 func (k Move) begin(_ context.Context, p rotation.Plan, _ observer) (rotation.State, error) {
@@ -117,11 +119,14 @@ func (k Move) suits(found configurations, s rotation.State) error {
 }
 
 func (k Move) drive(ctx context.Context, w *world, s rotation.State, o drive.Options) (rotation.Done, error) {
-	w.stages.changes, w.stages.local = k.Changes, k.newKey()
+	w.stages.changes, w.stages.local, w.stages.back = k.Changes, k.newKey(), k.Back != nil
 	if err := w.stillSo(ctx, s); err != nil {
 		return rotation.Done{}, err
 	}
 	done, err := drive.Run(ctx, w, s, o)
+	if k.Back != nil && k.newKey() { // no copy of it can be kept any more
+		done.Keys = nil
+	}
 	done.Keys = slices.DeleteFunc(done.Keys, func(key string) bool { return k.stays(key, w.found) })
 	return done, err
 }

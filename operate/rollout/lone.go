@@ -32,7 +32,7 @@ func (r *Rotation) decrypts(ctx context.Context, found configurations) error {
 	if r.Checked {
 		return nil
 	}
-	if m, ok := r.Kind.(Move); ok && m.Keyless && !m.Local && len(r.Apiservers) > 1 {
+	if m, ok := r.Kind.(Move); ok && m.Keyless && !m.Local && m.Back == nil && len(r.Apiservers) > 1 {
 		return fmt.Errorf("no apiserver asks a plugin of KMS v1 before it writes with it: see that the one of %s is up and decrypts, with atrest check of a file with it on the machine of each apiserver, and say --plugin-checked", quoted(m.To))
 	}
 	if len(r.Apiservers) != 1 {
@@ -57,10 +57,14 @@ func (r *Rotation) decrypts(ctx context.Context, found configurations) error {
 // last is the configuration at the end, and the providers that it is written with.
 func (k Move) last(apiserver string, found configurations) (*config.Configuration, []string, error) {
 	file, c := found.files[apiserver], found.parsed[apiserver]
-	if isLast(file, k.Changes(apiserver)) {
+	if k.Back == nil && isLast(file, k.Changes(apiserver)) {
 		return c, k.To, nil
 	}
 	before, err := beforeOf(file, k.Changes(apiserver))
+	if k.Back != nil { // the file is that before where nothing leads there
+		c, err = config.Parse(before, config.Options{KMSv1: true, Reload: true})
+		return c, k.Back.With, err
+	}
 	if err != nil {
 		return nil, nil, err
 	}

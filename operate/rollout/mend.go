@@ -13,7 +13,7 @@ import (
 // mend is what to do about the file of an apiserver that is none of this rotation's. What
 // could not read what may be written, as swapped has it, is not to be put in its place.
 func (r *stages) mend(apiserver string, swapped bool) string {
-	where, like := r.copies.latest(apiserver, r.hashes[apiserver], swapped), r.like(apiserver)
+	where, like := r.copies.latest(apiserver, r.hashes[apiserver], swapped, r.back), r.like(apiserver)
 	switch {
 	case where != "":
 		return "put it back as it was" + where

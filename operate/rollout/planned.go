@@ -82,6 +82,9 @@ func courseOf(file []byte, changes []edit.Replacement) ([]string, error) {
 		}
 		hashes[i] = hashed.Name(later)
 	}
+	if at == rotation.Added && edit.Same(before, file) { // what is to be added was read with before
+		hashes[0] = hashed.Name(file)
+	}
 	return hashes, nil
 }
 

@@ -89,6 +89,10 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if m, ok := r.Kind.(Move); ok && m.Fresh {
 		s, begun = rotation.State{}, false
 	}
+	move, _ := r.Kind.(Move)
+	if err := r.Folder.errIfBack(s); err != nil && move.Back == nil {
+		return nil, err
+	}
 	if begun && !r.Kind.owns(s) {
 		return nil, fmt.Errorf("folder %s %w", r.Folder.Path, ErrAnother)
 	}
@@ -103,6 +107,9 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 		err = r.join(&s.Plan, found)
 	} else {
 		s, err = r.begin(ctx, found)
+	}
+	if err == nil && move.Back != nil {
+		s, err = s.Abort(move.Back.With, move.Back.Keyless)
 	}
 	if err != nil {
 		return nil, err
@@ -254,6 +261,9 @@ func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store, clk clo
 	running := rotation.Identities(seen)
 	for _, apiserver := range p.rotation.Apiservers {
 		providers := p.writing(apiserver, seen[apiserver].ConfigHash)
+		if len(providers) == 0 {
+			continue
+		}
 		began := clk.Now()
 		shown, err := w.Canary(ctx, rotation.Canary{Instance: apiserver, Providers: providers})
 		for _, provider := range providers {
@@ -284,8 +294,12 @@ func (p *Prepared) writing(apiserver, effect string) []string {
 	switch at := slices.Index(p.State.Plan.Configs[apiserver], effect); {
 	case !moves || at < 0:
 		return p.found.writing(apiserver, p.rotation.Kind.providers())
+	case at < slices.Index(rotation.Stages[:], rotation.Swapped) && m.Back != nil:
+		return m.Back.With
 	case at < slices.Index(rotation.Stages[:], rotation.Swapped):
 		return m.From
+	case m.Back != nil: // which may be why it goes back, and need not be shown
+		return nil
 	default:
 		return m.To
 	}

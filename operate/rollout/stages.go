@@ -23,6 +23,8 @@ type stages struct {
 	// local is that a new key is in the files, which is in no copy. swapped is that the new
 	// one may have been written with.
 	local, swapped bool
+	// back is that they go back to the first.
+	back bool
 	// seen is what was last read of the files, by apiserver.
 	seen map[string]onDisk
 	// begun are the files whose write began and did not end, as no copy has them.
@@ -38,27 +40,28 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 	if err != nil {
 		return err
 	}
-	known := r.hashes[apiserver]
+	known, is := r.hashes[apiserver], file
 	at, wanted := slices.Index(known, hashed.Name(file)), slices.Index(rotation.Stages[:], to)
 	if at >= 0 { // whatever was begun has ended
 		if err := r.end(apiserver); err != nil {
 			return err
 		}
+	} else if whole := r.whole(apiserver, file); whole != nil {
+		file, at = whole, slices.Index(known, hashed.Name(whole))
 	}
 	switch {
 	case at < 0:
-		if whole := r.whole(apiserver, file); whole != nil && hashed.Name(whole) == hash {
-			return r.write(ctx, apiserver, to, file, whole)
-		}
-		return r.foreign(apiserver, to, file)
-	case at == wanted:
+		return r.foreign(apiserver, to, is)
+	case hashed.Name(file) == hash && bytes.Equal(is, file):
 		return nil
+	case hashed.Name(file) == hash:
+		return r.write(ctx, apiserver, to, is, file)
 	case at > wanted: // it is to read what it reads no longer, or not to write with what it would
 		next, err := r.earlier(ctx, apiserver, to, hash)
 		if err != nil {
 			return err
 		}
-		return r.exchange(ctx, apiserver, to, file, next)
+		return r.exchange(ctx, apiserver, to, is, next)
 	}
 	next, err := edit.Advance(file, rotation.Stages[at], to, r.changes(apiserver)...)
 	if err != nil {
@@ -70,13 +73,13 @@ func (r *stages) bring(ctx context.Context, apiserver string, to rotation.Stage,
 	if err := r.keep(rotation.Stages[at], apiserver, file); err != nil {
 		return err
 	}
-	return r.exchange(ctx, apiserver, to, file, next)
+	return r.exchange(ctx, apiserver, to, is, next)
 }
 
 // foreign is the error for a file that is none of the rotation's.
 func (r *stages) foreign(apiserver string, to rotation.Stage, file []byte) error {
 	return fmt.Errorf("the file has hash %s, which is none of this rotation's, and stays as it is: somebody changed it, "+
-		"so %s", hashed.Name(file), r.mend(apiserver, r.swapped || to != rotation.Added))
+		"so %s", hashed.Name(file), r.mend(apiserver, r.swapped || to != rotation.Added && !r.back))
 }
 
 // exchange keeps a copy of the next file, and writes it.
@@ -101,8 +104,10 @@ func (r *stages) keep(stage rotation.Stage, apiserver string, file []byte) error
 // earlier is the file of a stage before the present one: a copy tells it, or a file that
 // still has the old provider.
 func (r *stages) earlier(ctx context.Context, apiserver string, to rotation.Stage, hash string) ([]byte, error) {
-	if kept := r.copies.read(to, apiserver); hashed.Name(kept) == hash {
-		return kept, nil
+	for _, stage := range rotation.Stages { // the files of two may be one
+		if kept := r.copies.read(stage, apiserver); hashed.Name(kept) == hash {
+			return kept, nil
+		}
 	}
 	first := r.copies.read(rotation.Before, apiserver)
 	if next, err := edit.Advance(first, rotation.Before, to, r.changes(apiserver)...); err == nil && hashed.Name(next) == hash {
@@ -122,8 +127,10 @@ func (r *stages) earlier(ctx context.Context, apiserver string, to rotation.Stag
 			return next, nil
 		}
 	}
+	mend := map[rotation.Stage]string{rotation.Swapped: "put the old provider back, behind the new one", rotation.Added: "put the old provider back, in front of the new one",
+		rotation.Before: "take the new provider out"}
 	return nil, fmt.Errorf("the file has to be that of stage %q once more, and neither a copy in the folder --state "+
-		"nor the file of another apiserver tells how it was: put the old provider back, %s the new one", to, map[rotation.Stage]string{rotation.Swapped: "behind", rotation.Added: "in front of"}[to])
+		"nor the file of another apiserver tells how it was: %s", to, mend[to])
 }
 
 // lookAfter is for how long a file is looked at when the write was cut off.

@@ -45,19 +45,12 @@ func (t Target) Move(ctx context.Context, files Files, apiservers []string, fold
 	if begun && s.Move == nil {
 		return Move{}, fmt.Errorf("folder %s %w", folder.Path, ErrAnother)
 	}
-	found := map[string][]byte{}
-	for _, apiserver := range apiservers {
-		file, err := files.Read(ctx, apiserver)
-		if err != nil {
-			return Move{}, fmt.Errorf("configuration of %s: %w", apiserver, err)
-		}
-		if whole := folder.copies().whole(apiserver, s.Plan.Configs[apiserver], file); whole != nil {
-			file = whole
-		}
-		if _, err := config.Parse(file, config.Options{KMSv1: true, Reload: true, File: "configuration of " + apiserver}); err != nil {
-			return Move{}, err
-		}
-		found[apiserver] = file
+	if err := folder.errIfBack(s); err != nil {
+		return Move{}, err
+	}
+	found, err := filesOf(ctx, files, apiservers, s.Plan, folder)
+	if err != nil {
+		return Move{}, err
 	}
 	if begun {
 		if m, ok, err := t.goOn(found, s, folder); ok || err != nil {
@@ -65,6 +58,25 @@ func (t Target) Move(ctx context.Context, files Files, apiservers []string, fold
 		}
 	}
 	return t.begin(found)
+}
+
+// filesOf are the files of apiservers, also one whose write was cut off as it was to be.
+func filesOf(ctx context.Context, files Files, apiservers []string, p rotation.Plan, folder *Folder) (map[string][]byte, error) {
+	found := map[string][]byte{}
+	for _, apiserver := range apiservers {
+		file, err := files.Read(ctx, apiserver)
+		if err != nil {
+			return nil, fmt.Errorf("configuration of %s: %w", apiserver, err)
+		}
+		if whole := folder.copies().whole(apiserver, p.Configs[apiserver], file); whole != nil {
+			file = whole
+		}
+		if _, err := config.Parse(file, config.Options{KMSv1: true, Reload: true, File: "configuration of " + apiserver}); err != nil {
+			return nil, err
+		}
+		found[apiserver] = file
+	}
+	return found, nil
 }
 
 // begin plans a move that has not begun.

@@ -134,7 +134,11 @@ func (w *world) stillSo(ctx context.Context, s rotation.State) error {
 	seen := w.Observe(ctx)
 	for _, name := range slices.Sorted(maps.Keys(s.Plan.Configs)) {
 		hashes := s.Plan.Configs[name]
-		switch want := hashes[len(hashes)-1]; {
+		want := hashes[len(hashes)-1]
+		if s.Move != nil && s.Move.Back != nil {
+			want = hashes[0]
+		}
+		switch {
 		case seen[name].ConfigHash != "" && seen[name].ConfigHash != want:
 			return fmt.Errorf("%w: apiserver %s has %s, not %s: put that one back, or name a new folder to rotate again", ErrUndone, name, seen[name].ConfigHash, want)
 		case seen[name].FileHash != "" && seen[name].FileHash != want:
@@ -183,7 +187,7 @@ func (w *world) WriteConfig(ctx context.Context, apiserver string, to rotation.S
 func (w *world) shared(apiserver string, to rotation.Stage) error {
 	local, ok := w.stages.files.(LocalFiles)
 	swapped := slices.Index(rotation.Stages[:], rotation.Swapped)
-	if !ok || slices.Index(rotation.Stages[:], to) >= swapped {
+	if !ok || w.stages.back || slices.Index(rotation.Stages[:], to) >= swapped {
 		return nil
 	}
 	for _, other := range w.rotation.Apiservers {
@@ -206,16 +210,12 @@ func (w *world) Migrate(ctx context.Context, goal rotation.Goal, providers []str
 
 // outside reports of a form whether it has to be rewritten for a goal.
 func outside(goal rotation.Goal, providers []string) func(audit.Form) bool {
-	keyID := goal.KeyID
-	if goal.Keyless {
-		keyID = ""
-	}
 	return func(f audit.Form) bool {
 		switch f.Kind {
 		case audit.Unknown, audit.Undecodable:
 			return false // no apiserver can read it, so none can write it again
 		}
-		return !slices.Contains(providers, nameOf(f)) || f.KeyIDHash != keyID
+		return !slices.Contains(providers, nameOf(f)) || !goal.Keyless && f.KeyIDHash != goal.KeyID
 	}
 }
 

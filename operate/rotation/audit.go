@@ -44,7 +44,7 @@ func (s *State) untold(v *view) {
 
 // late is until when a write may last that is under way now.
 func (s *State) late(now time.Time, without lax) time.Time {
-	if without.late {
+	if without.late || s.Move != nil && s.Move.unused() {
 		return now
 	}
 	return now.Add(time.Duration(s.Plan.Hold))
@@ -89,7 +89,7 @@ func (s *State) counted(o Observation, v *view) (*Audit, Decision) {
 // pending notes the instances that are about to take another file into use, and reports
 // whether there is one: what it writes next no count has.
 func (v *view) pending(p Plan) (found bool) {
-	files := v.files(p)
+	files := v.files(p, lastIndex)
 	for _, name := range v.expected {
 		i, reason := v.usable[name], ForeignConfig
 		if i.Pending == "" {
@@ -223,8 +223,9 @@ func (v *view) done(a *Audit, o Observation, keyID string, providers, former, go
 	}
 	needed := []string{d.KeyID}
 	for _, c := range a.Counts {
-		if c.KeyID == d.KeyID && slices.Contains(providers, c.Provider) {
+		if (v.keyless || c.KeyID == d.KeyID) && slices.Contains(providers, c.Provider) {
 			d.Objects += c.Objects - c.Canaries
+			needed = append(needed, c.KeyID)
 			continue
 		}
 		d.Otherwise += c.Objects - c.Canaries

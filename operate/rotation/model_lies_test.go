@@ -29,6 +29,8 @@ type liar struct {
 	done       bool // it was said once
 	state      int32
 	brokenLate bool // a plugin broke after the count began
+	back       bool // it goes back, and unused from what nothing was written with
+	unused     bool
 }
 
 // lyingServer is an apiserver: the stage in effect there, and the one it told of
@@ -77,6 +79,8 @@ type lie struct {
 	// of the old provider that cannot be seen; ends is one from which an end can be
 	// reached whatever happened.
 	strict, ends bool
+	// abort is that somebody may have it go back.
+	abort bool
 }
 
 // memory is of all states of rotations, which are too large to compare.
@@ -147,7 +151,7 @@ func (w liar) observation(k lie, s rotation.State) rotation.Observation {
 	o := rotation.Observation{Instances: map[string]rotation.Instance{}, Shown: map[string]rotation.Shown{}}
 	for i, server := range w.servers {
 		name := string(rune('0' + i))
-		o.Instances[name] = server.instance(k, name)
+		o.Instances[name] = server.instance(k, name, w.back)
 		if server.shown {
 			o.Shown[name] = server.showing(k)
 		}
@@ -168,20 +172,16 @@ func (w liar) observation(k lie, s rotation.State) rotation.Observation {
 	return o
 }
 
-func (s lyingServer) instance(k lie, name string) rotation.Instance {
+func (s lyingServer) instance(k lie, name string, back bool) rotation.Instance {
 	i := rotation.Instance{CheckedAt: ago(s.reportAge), Process: process(s.toldBorn), ConfigHash: hashOf(name)[s.told], FileHash: hashOf(name)[s.told], Providers: map[string]rotation.Provider{}}
 	if s.unseen {
 		i.Problem = "connection refused"
 	}
 	if s.told < 3 {
-		i.Providers["old"] = rotation.Provider{Healthy: true, KeyID: keyA}
+		i.Providers["old"] = modelProvider(keyA, back && s.wrote)
 	}
 	if s.told > 0 {
-		p := rotation.Provider{Healthy: true, KeyID: k.newKey()}
-		if s.wrote {
-			p.WroteKeyID, p.WroteAt = p.KeyID, modelNow
-		}
-		i.Providers["new"] = p
+		i.Providers["new"] = modelProvider(k.newKey(), !back && s.wrote)
 	}
 	if k.second == underOther {
 		i.Providers["other"] = rotation.Provider{Healthy: true, KeyID: keyA}
@@ -227,7 +227,11 @@ func (w liar) audit(k lie) *rotation.Audit {
 	case k.wrongEtcd, k.otherCount:
 		a.Etcds, a.Counts = []rotation.Etcd{{Cluster: 2}}, []rotation.Count{countOf("secrets", underNew)}
 	default:
-		a.Counts = []rotation.Count{countOf("secrets", underNew), countOf("secrets", w.saw[0])}
+		goesTo := underNew
+		if w.back {
+			goesTo = underOld
+		}
+		a.Counts = []rotation.Count{countOf("secrets", goesTo), countOf("secrets", w.saw[0])}
 		if w.saw[1] != absent && !k.secondPrefix {
 			a.Counts = append(a.Counts, countOf("configmaps", w.saw[1]))
 		}
@@ -274,7 +278,7 @@ func (p player) think(w liar) (to liar, wrong string) {
 				to.counted, to.countAge, to.saw, to.brokenLate = true, 0, w.objects, false
 			}
 		case rotation.Migrate:
-			if to.migrating = true; p.breaks && p.restart && (w.servers[0].broken || w.servers[1].broken) || p.brokenPlugin {
+			if to.migrating = true; !w.back && (p.breaks && p.restart && (w.servers[0].broken || w.servers[1].broken) || p.brokenPlugin) {
 				wrong += "objects are rewritten that another apiserver cannot read"
 			}
 		case rotation.Done:
@@ -294,9 +298,9 @@ func (w liar) change(k lie, to rotation.Stage) string {
 		return "a file is changed, and nobody knows whose etcd it is"
 	case k.sameKey && to == rotation.Swapped:
 		return "nothing is rotated"
-	case to == rotation.Removed && k.strict && w.objects[0] == underOld:
+	case !w.back && to == rotation.Removed && k.strict && w.objects[0] == underOld, w.back && to == rotation.Before && k.strict && w.objects[0] == underNew:
 		return "the object needs the provider that is removed"
-	case to == rotation.Removed && k.breaks && broken && !w.brokenLate:
+	case !w.back && to == rotation.Removed && k.breaks && broken && !w.brokenLate:
 		return "a provider is removed though one could not read before the count what the others write"
 	}
 	return ""
@@ -308,7 +312,7 @@ func (w *liar) canary(k lie, i int) {
 	if s.unseen || k.wrongEtcd {
 		return
 	}
-	s.wrote = s.wrote || s.told >= 2
+	s.wrote = s.wrote || w.goesTo(s.told)
 	if s.nothing = k.nothingThere || k.nothingShown && i == 1; !s.nothing && (w.servers[other].unseen || !w.reads(other, w.writes(i))) {
 		return
 	}
@@ -323,11 +327,15 @@ func (w liar) needs(k lie, done rotation.Done) string {
 	if slices.Contains(done.KeyIDs, keyA) && w.objects[1] > underNew {
 		return "an object of another provider needs the key that may go"
 	}
-	if w.objects[0] == underOld || w.objects[1] == underOld {
+	left, last := underOld, int8(3)
+	if w.back {
+		left, last = underNew, 0
+	}
+	if w.objects[0] == left || w.objects[1] == left {
 		return "an object needs the plugin that may be stopped"
 	}
 	for _, s := range w.servers {
-		if s.effect < 3 || s.late == underOld {
+		if s.effect != last || s.late == left {
 			return "an apiserver needs the plugin that may be stopped"
 		}
 	}
@@ -362,6 +370,16 @@ func (p player) moves(w liar) []move[liar] {
 		to.migrated = true
 		add("the migration misses it", to, "")
 	}
+	if p.abort && !w.back {
+		if s, err := p.states[w.state].Abort([]string{"old"}, false); err == nil {
+			to := w.restarted(p, p.resume(s, modelNow))
+			to.back, to.unused = true, !s.Move.Asked
+			for i := range to.servers {
+				to.servers[i].wrote = false
+			}
+			add("somebody has it go back", to, "")
+		}
+	}
 	if p.unnamed {
 		to := w
 		to.objects[0] = underOld
@@ -369,7 +387,7 @@ func (p player) moves(w liar) []move[liar] {
 	}
 	if p.restores && w.lies > 0 && slices.Contains([]rotation.Step{"prove", "remove"}, p.states[w.state].Move.Step) {
 		to := w
-		to.lies, to.objects[0] = w.lies-1, underOld
+		to.lies, to.objects[0] = w.lies-1, w.former()
 		add("the object comes back as it was", to, "")
 	}
 	if p.crash {
@@ -380,6 +398,24 @@ func (p player) moves(w liar) []move[liar] {
 	}
 	return all
 }
+
+// former is what an object was stored under before, and formerStage a file that was there.
+func (w liar) former() form {
+	if w.back && !w.unused {
+		return underNew
+	}
+	return underOld
+}
+
+func (w liar) formerStage() int8 {
+	if w.former() == underNew {
+		return 2
+	}
+	return 0
+}
+
+// goesTo reports whether an apiserver of a stage writes with what the rotation goes to.
+func (w liar) goesTo(stage int8) bool { return w.back != (stage >= 2) }
 
 type happening struct {
 	name string
@@ -393,14 +429,14 @@ func (p player) happenings(w liar, i int) []happening {
 	if !p.quiet || s.unseen {
 		all = append(all, happening{"writes", func(w *liar, i int) {
 			if w.objects[0] = w.writes(i); !w.servers[i].unseen {
-				w.servers[i].wrote = w.servers[i].told >= 2
+				w.servers[i].wrote = w.goesTo(w.servers[i].told)
 			}
 		}})
 	}
 	if !s.unseen {
 		all = append(all, happening{"migrates", func(w *liar, i int) {
 			if w.migrating && !w.migrated {
-				w.objects[0], w.servers[i].wrote, w.migrated = w.writes(i), w.servers[i].effect >= 2, true
+				w.objects[0], w.servers[i].wrote, w.migrated = w.writes(i), w.goesTo(w.servers[i].effect), true
 			}
 		}})
 	}
@@ -428,7 +464,7 @@ func (p player) told(w liar, i int) (all []happening) {
 		told("is cut off", func(w *liar, i int) { w.servers[i].unseen = true })
 	case s.unseen:
 		all = append(all, happening{"has its first file again", func(w *liar, i int) {
-			w.servers[i].effect = 0
+			w.servers[i].effect = w.formerStage()
 			if !p.asleep {
 				w.servers[i].born = 1
 			}
@@ -447,7 +483,7 @@ func (p player) told(w liar, i int) (all []happening) {
 		})
 	case p.restart:
 		told("starts anew, and writes as before on its way", func(w *liar, i int) {
-			w.servers[i].born, w.servers[i].toldBorn, w.servers[i].wrote, w.objects[0] = 1, 1, false, underOld
+			w.servers[i].born, w.servers[i].toldBorn, w.servers[i].wrote, w.objects[0] = 1, 1, false, w.former()
 		})
 	case p.breaks:
 		told("has a plugin that decrypts no more", func(w *liar, i int) { w.servers[i].broken, w.brokenLate = true, w.counted })
@@ -528,13 +564,24 @@ var lies = map[string]lie{
 	"another provider with the same key":              {second: underOther, ends: true},
 	"a provider that does not tell its key":           {second: underV1, ends: true},
 	"a new plugin with the key of the old one":        {sameKey: true},
+
+	"none of them, and it goes back":                                {abort: true, crash: true, ends: true},
+	"a plugin that encrypts and does not decrypt, and it goes back": {abort: true, brokenPlugin: true, ends: true},
+	"a plugin that decrypts no more, and it goes back":              {abort: true, breaks: true, lies: 1},
+	"an apiserver that lags, and it goes back":                      {abort: true, lags: true},
+	"an etcd of another cluster, and it goes back":                  {abort: true, wrongEtcd: true},
+	"an apiserver that nobody named, and it goes back":              {abort: true, unnamed: true},
+	"a start on which it writes as before, and it goes back":        {abort: true, restart: true, lies: 1, strict: true, ends: true},
+	"an object that comes back, and it goes back":                   {abort: true, restores: true, lies: 1, ends: true},
+	"another provider with the same key, and it goes back":          {abort: true, second: underOther, ends: true},
 }
 
 // worse are more of them at once, or in a world that does not keep quiet.
 var worse = map[string]lie{
-	"an apiserver that is unseen in a busy world":   {unseen: true, lies: 1, ends: true},
-	"a finished state that is put back, and unseen": {putBack: true, lies: 1, unseen: true},
-	"an object that comes back, twice, and a crash": {restores: true, lies: 2, crash: true, ends: true},
+	"an apiserver that is unseen in a busy world":                 {unseen: true, lies: 1, ends: true},
+	"a finished state that is put back, and unseen":               {putBack: true, lies: 1, unseen: true},
+	"an apiserver that is unseen and writes on, and it goes back": {abort: true, unseen: true, lies: 1, ends: true, quiet: true},
+	"an object that comes back, twice, and a crash":               {restores: true, lies: 2, crash: true, ends: true},
 }
 
 var long = flag.Bool("long", false, "also search what takes minutes")

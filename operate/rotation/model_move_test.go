@@ -15,10 +15,12 @@ type two struct {
 	servers [2]twoServer
 	// object tells that the object is under new.
 	object bool
-	// asked are the stages whose files the driver has been told to write.
+	// asked are the stages, from 1, whose files the driver has been told to write.
 	asked [2]int8
-	// meddled is that somebody put a file back.
-	meddled   bool
+	// meddled is that somebody put a file back, as nobody does where it is calm.
+	meddled, calm bool
+	// mayAbort is that somebody may have it go back.
+	mayAbort  bool
 	migrating rotation.Phase
 	audited   bool
 	auditSaw  bool
@@ -28,7 +30,8 @@ type two struct {
 // twoServer is an apiserver: the stage of its file, and the one in effect. A
 // late write was encrypted and is not in etcd yet.
 type twoServer struct {
-	up, wroteNew       bool
+	up                 bool
+	wrote              bool // with what the rotation goes to
 	disk, effect       int8
 	late, lateNew      bool
 	lateAge, reportAge int8
@@ -38,7 +41,8 @@ type twoServer struct {
 type twoState struct {
 	step                           int8
 	agreed, ended, failed          bool
-	finished                       bool
+	finished, asked, removing      bool
+	back                           bool
 	agreedAge, auditAge, failedAge int8
 }
 
@@ -47,20 +51,24 @@ var twoSteps = []rotation.Step{"add", "swap", "migrate", "prove", "remove", "con
 func (r twoState) state() rotation.State {
 	plan := oneState{}.state().Plan
 	plan.Configs = map[string][]string{"0": hashOf("0"), "1": hashOf("1")}
-	t := &rotation.Move{Old: []string{"old"}, New: []string{"new"}, Step: twoSteps[r.step], Since: ago(9), Finished: r.finished}
+	t := &rotation.Move{Old: []string{"old"}, New: []string{"new"}, Step: twoSteps[r.step], Since: ago(9), Finished: r.finished, Asked: r.asked, Removing: r.removing}
 	s := rotation.State{Version: 1, Plan: plan, Move: t, Round: 1, AuditAfter: ago(r.auditAge).Add(-2)}
+	keyID := keyB
+	if r.back {
+		t.Back, keyID = &rotation.Back{With: []string{"old"}}, keyA
+	}
 	if r.agreed {
-		t.KeyID, t.AgreedAt = keyB, ago(r.agreedAge)
+		t.KeyID, t.AgreedAt = keyID, ago(r.agreedAge)
 	}
 	if t.Step == "migrate" {
-		s.Migration = modelMigration(keyB, r.ended, r.failed, r.failedAge)
+		s.Migration = modelMigration(keyID, r.ended, r.failed, r.failedAge)
 	}
 	return s
 }
 
 func twoStateOf(s rotation.State) twoState {
 	t := s.Move
-	r := twoState{step: int8(slices.Index(twoSteps, t.Step)), agreed: t.KeyID != "", finished: t.Finished}
+	r := twoState{step: int8(slices.Index(twoSteps, t.Step)), agreed: t.KeyID != "", finished: t.Finished, asked: t.Asked, removing: t.Removing, back: t.Back != nil}
 	if r.step >= 2 {
 		r.auditAge = auditAge(s)
 	}
@@ -82,22 +90,18 @@ func (w two) observation() rotation.Observation {
 		name := string(rune('0' + i))
 		providers := map[string]rotation.Provider{}
 		if s.effect < 3 {
-			providers["old"] = rotation.Provider{Healthy: true, KeyID: keyA}
+			providers["old"] = modelProvider(keyA, w.rotation.back && s.wrote)
 		}
 		if s.effect > 0 {
-			p := rotation.Provider{Healthy: true, KeyID: keyB}
-			if s.wroteNew {
-				p.WroteKeyID, p.WroteAt = keyB, modelNow
-			}
-			providers["new"] = p
+			providers["new"] = modelProvider(keyB, !w.rotation.back && s.wrote)
 		}
 		o.Instances[name] = rotation.Instance{CheckedAt: ago(s.reportAge), ConfigHash: hashOf(name)[s.effect], FileHash: hashOf(name)[s.disk], Providers: providers}
 	}
 	for i, s := range w.servers {
 		switch name := string(rune('0' + i)); {
-		case s.effect < 2:
+		case s.effect < 2 && (!w.rotation.back || s.wrote):
 			o.Shown[name] = shownToBe(o.Instances, "old", keyA)
-		case s.wroteNew:
+		case s.effect > 1 && (w.rotation.back || s.wrote):
 			o.Shown[name] = shownToBe(o.Instances, "new", keyB)
 		}
 	}
@@ -108,6 +112,18 @@ func (w two) observation() rotation.Observation {
 	o.Migrations, o.Audit = driverKnows(w.migrating, w.audited, w.rotation.state(), saw)
 	return o
 }
+
+func modelProvider(keyID string, wrote bool) rotation.Provider {
+	p := rotation.Provider{Healthy: true, KeyID: keyID}
+	if wrote {
+		p.WroteKeyID, p.WroteAt = keyID, modelNow
+	}
+	return p
+}
+
+// goesTo reports whether an apiserver with a stage in effect writes with what the
+// rotation goes to.
+func (w two) goesTo(stage int8) bool { return w.rotation.back != (stage > 1) }
 
 func (w two) think(m machine) (to two, wrong string) {
 	before := w.rotation.state()
@@ -127,7 +143,7 @@ func (w two) think(m machine) (to two, wrong string) {
 		case rotation.WriteConfig:
 			for i := range to.asked {
 				if _, ok := a.Hashes[string(rune('0'+i))]; ok {
-					to.asked[i] = int8(slices.Index(rotation.Stages[:], a.Stage))
+					to.asked[i] = 1 + int8(slices.Index(rotation.Stages[:], a.Stage))
 				}
 			}
 		case rotation.Done:
@@ -137,14 +153,14 @@ func (w two) think(m machine) (to two, wrong string) {
 	return to, wrong
 }
 
-// needs says who still needs the old plugin.
+// needs says who still needs the plugin that may be stopped.
 func (w two) needs() string {
-	if !w.object {
-		return "I3: the object needs the old plugin"
+	if w.object == w.rotation.back {
+		return "I3: the object needs the plugin that may be stopped"
 	}
 	for _, s := range w.servers {
-		if s.disk < 3 || s.late && !s.lateNew {
-			return "I3: an apiserver needs the old plugin"
+		if !w.rotation.back && s.disk < 3 || w.rotation.back && s.disk > 0 || s.late && s.lateNew == w.rotation.back {
+			return "I3: an apiserver needs the plugin that may be stopped"
 		}
 	}
 	return ""
@@ -165,8 +181,8 @@ func (w two) unreadable() string {
 }
 
 // unkept says what would be so once an apiserver is started anew, which is not so
-// now: it is looked for while the driver is at rest, and the files are its own. What was written with old while
-// nobody looked a count finds.
+// now: it is looked for while the driver is at rest, and the files are its own. What was
+// written with what is left while nobody looked a count finds.
 func (w two) unkept() string {
 	reads := func(stage int8, isNew bool) bool { return isNew && stage > 0 || !isNew && stage < 3 }
 	for i, s := range w.servers {
@@ -174,7 +190,7 @@ func (w two) unkept() string {
 		switch {
 		case w.rotation.finished || w.asked != [2]int8{} || !s.up || !other.up || s.reportAge > 0 || other.reportAge > 0:
 			return ""
-		case w.object && s.disk == 0, !reads(s.disk, other.disk > 1), !reads(s.disk, other.effect > 1):
+		case !w.rotation.back && w.object && s.disk == 0, w.rotation.back && !w.object && s.disk == 3, !reads(s.disk, other.disk > 1), !reads(s.disk, other.effect > 1):
 			return "I1, I3: it could not read what there is after its next start"
 		case !reads(s.effect, other.disk > 1) && reads(s.effect, other.effect > 1):
 			return "I1: it could not read what the other writes after its next start"
@@ -199,6 +215,9 @@ func (w two) moves(m machine) []move[two] {
 	add("the migration fails", w.fail(), "")
 	add("the driver audits", w.audit(), "")
 	add("the driver crashes", w.crash(), "")
+	if w.mayAbort {
+		add("somebody has it go back", w.abort(), "")
+	}
 	add("a minute goes by", w.tick(), "")
 	for i, name := range []string{"the first ", "the second "} {
 		for _, h := range twoHappenings {
@@ -210,11 +229,11 @@ func (w two) moves(m machine) []move[two] {
 		}
 		to := w
 		if w.asked[i] > 0 {
-			to.servers[i].disk, to.asked[i] = w.asked[i], 0
+			to.servers[i].disk, to.asked[i] = w.asked[i]-1, 0
 			add("the driver writes the file of "+name, to, "")
 		}
 		for stage := range w.servers[i].disk {
-			if to := w; !w.meddled {
+			if to := w; !w.meddled && !w.calm {
 				to.servers[i].disk, to.meddled = stage, true
 				add("somebody puts back an earlier file of "+name, to, "")
 			}
@@ -229,7 +248,7 @@ var twoHappenings = []struct {
 	happen func(*twoServer, *two, int)
 }{
 	{"reloads", false, func(s *twoServer, _ *two, _ int) { s.effect = s.disk }},
-	{"writes", false, func(s *twoServer, w *two, _ int) { w.object, s.wroteNew = s.effect > 1, s.effect > 1 }},
+	{"writes", false, func(s *twoServer, w *two, _ int) { w.object, s.wrote = s.effect > 1, w.goesTo(s.effect) }},
 	{"begins a write", false, func(s *twoServer, w *two, _ int) {
 		if !w.servers[0].late && !w.servers[1].late {
 			s.late, s.lateNew = true, s.effect > 1
@@ -242,7 +261,7 @@ var twoHappenings = []struct {
 	}},
 	{"migrates", false, func(s *twoServer, w *two, _ int) {
 		if w.migrating == rotation.Running {
-			w.object, s.wroteNew, w.migrating = s.effect > 1, s.effect > 1, rotation.Succeeded
+			w.object, s.wrote, w.migrating = s.effect > 1, w.goesTo(s.effect), rotation.Succeeded
 		}
 	}},
 	{"migrates and misses it", false, func(_ *twoServer, w *two, _ int) {
@@ -273,6 +292,20 @@ func (w two) audit() two {
 func (w two) crash() two {
 	w.migrating, w.audited, w.auditSaw, w.asked = "", false, false, [2]int8{}
 	w.rotation = twoStateOf(rotation.Resume(w.rotation.state(), modelNow))
+	return w
+}
+
+// abort is a crash, and a driver that goes back, if it may.
+func (w two) abort() two {
+	s, err := w.rotation.state().Abort([]string{"old"}, false)
+	if err != nil || w.rotation.back {
+		return w
+	}
+	w = w.crash()
+	w.rotation, w.mayAbort = twoStateOf(rotation.Resume(s, modelNow)), false
+	for i := range w.servers {
+		w.servers[i].wrote = false // with what it goes to now, as far as is known
+	}
 	return w
 }
 
@@ -309,6 +342,18 @@ func TestTwoApiserversAndTwoPluginsAreSearchedCompletely(t *testing.T) {
 	found := explore(twoStart(), func(w two) []move[two] { return w.moves(rotation.Next) })
 	requireSound(t, found, func(w two) bool {
 		return twoSteps[w.rotation.step] == "done" || w.rotation.finished && w.meddled // who did that has to undo it
+	})
+}
+
+// An abort at any point leads back, or is refused. That somebody puts files back besides is
+// for the long search.
+func TestGoingBackFromAnyPointIsSearchedCompletely(t *testing.T) {
+	searched(t)
+	began := twoStart()
+	began.mayAbort, began.calm = true, !*long
+	found := explore(began, func(w two) []move[two] { return w.moves(rotation.Next) })
+	requireSound(t, found, func(w two) bool {
+		return twoSteps[w.rotation.step] == "done" && w.rotation.back || w.rotation.finished || w.rotation.removing
 	})
 }
 

@@ -54,6 +54,12 @@ type Move struct {
 	// Finished tells that it was said once that the old plugin may be stopped. No
 	// configuration is changed after that.
 	Finished bool `json:"finished,omitempty"`
+	// Removing is that an apiserver was asked to be without the old one, or was: there is
+	// no way back from then on.
+	Removing bool `json:"removing,omitempty"`
+	// Back is that it goes back to what wrote before. Old and New, and the order of the
+	// files in the plan, stay as they are; the steps are those of the way back.
+	Back *Back `json:"back,omitempty"`
 }
 
 // Step is a step of [Move].
@@ -82,17 +88,21 @@ var steps = []Step{stepAdd, stepSwap, stepMigrate, stepProve, stepRemove, stepCo
 
 // NewMove begins a rotation from the providers old to the providers new.
 func NewMove(p Plan, old, new []string) (State, error) {
-	keyless := !slices.ContainsFunc(new, func(name string) bool { return !isLocal(name) })
 	s := State{Version: version, Plan: p.withDefaults(),
-		Move: &Move{Old: slices.Clone(old), New: slices.Clone(new), Keyless: keyless, Step: stepAdd}}
+		Move: &Move{Old: slices.Clone(old), New: slices.Clone(new), Keyless: keyless(new), Step: stepAdd}}
 	return s, s.Validate()
+}
+
+// keyless reports whether none of the providers is a KMS.
+func keyless(providers []string) bool {
+	return !slices.ContainsFunc(providers, func(name string) bool { return !isLocal(name) })
 }
 
 func (t *Move) validate(migrating bool) error {
 	if !slices.Contains(steps, t.Step) {
 		return fmt.Errorf("step %q is not known", t.Step)
 	}
-	if t.KeyID == "" && slices.Index(steps, t.Step) > slices.Index(steps, stepSwap) {
+	if t.KeyID == "" && t.Back == nil && slices.Index(steps, t.Step) > slices.Index(steps, stepSwap) {
 		return fmt.Errorf("step %q needs the key_id that all write under", t.Step)
 	}
 	if migrating != (t.Step == stepMigrate) {
@@ -101,11 +111,11 @@ func (t *Move) validate(migrating bool) error {
 	if slices.ContainsFunc(t.New, func(name string) bool { return slices.Contains(t.Old, name) }) {
 		return errors.New("the new provider has the name of the old one: stored values name their provider, give it another")
 	}
-	return errors.Join(namesOf("old provider", t.Old), namesOf("new provider", t.New))
+	return errors.Join(namesOf("old provider", t.Old), namesOf("new provider", t.New), t.Back.validate(t.Old))
 }
 
 // Begun reports whether the new one may have been written with.
-func (t *Move) Begun() bool { return t.Asked || t.Step != stepAdd }
+func (t *Move) Begun() bool { return t.Asked || t.Back == nil && t.Step != stepAdd }
 
 // reopen has a rotation that is done prove itself again.
 func (t *Move) reopen(now time.Time) {
@@ -115,7 +125,7 @@ func (t *Move) reopen(now time.Time) {
 func (s *State) nextOfMove(o Observation, v *view) Decision {
 	t := s.Move
 	v.keyless = t.Keyless
-	at := place{v.stages(s.Plan), v.files(s.Plan)}
+	at := s.place(v)
 	if t.Step == stepDone {
 		t.reopen(v.now)
 	}
@@ -123,7 +133,7 @@ func (s *State) nextOfMove(o Observation, v *view) Decision {
 		t.Former = remember(t.Former, v.keyIDs(t.Old)...)
 		t.Former = remember(t.Former, o.Audit.keyIDs(t.Old)...)
 	}
-	t.Asked = t.Begun() || at.highest() >= Swapped.index()
+	t.Asked, t.Removing = t.Begun() || at.swapped(), t.Removing || t.Back == nil && at.highest() == Removed.index()
 	v.unfit(at)
 	s.fallBack(v, at)
 	var kept []Action
@@ -138,10 +148,12 @@ func (s *State) nextOfMove(o Observation, v *view) Decision {
 		d, over := s.step(o, v, at)
 		switch {
 		case over:
-			t.Step, t.Since, t.Asked = steps[slices.Index(steps, was)+1], v.now, true
+			t.Step, t.Since = steps[slices.Index(steps, was)+1], v.now
+			t.Asked, t.Removing = t.Begun(), t.Removing || t.Back == nil && t.Step == stepRemove
+			at = s.place(v)
 		case t.Step == was || s.Migration != nil:
+			d.Actions = slices.Concat(kept, d.Actions, v.canaries()) // whatever a file on its disk is
 			d.Waiting = append(v.waiting(), d.Waiting...)
-			d.Actions = slices.Concat(kept, d.Actions, v.canaries())
 			return d
 		}
 		if t.Step == stepDone {
@@ -156,7 +168,7 @@ func (s *State) back(to Step, now time.Time) {
 	t := s.Move
 	t.Step, t.Since, s.Migration = to, now, nil
 	if slices.Index(steps, to) <= slices.Index(steps, stepSwap) {
-		t.AgreedAt, t.KeyID = time.Time{}, ""
+		t.AgreedAt, t.KeyID, t.Asked = time.Time{}, "", true
 	}
 }
 
@@ -243,12 +255,12 @@ func (s *State) pushable(v *view, at map[string]int, to Stage) bool {
 	for name, stage := range at {
 		switch {
 		case stage < Swapped.index() && highest < Removed.index():
-			v.show(name, t.Old, time.Time{}, v.lax.identity)
+			v.show(name, t.Old, time.Time{}, v.lax.identity || t.Back != nil)
 		case stage >= Swapped.index() && lowest > Before.index():
 			v.show(name, t.New, time.Time{}, v.lax.identity)
 		}
 		for _, provider := range t.New {
-			if keyID := v.usable[name].Providers[provider].KeyID; keyID != "" && slices.Contains(old, keyID) && !v.lax.same {
+			if keyID := v.usable[name].Providers[provider].KeyID; keyID != "" && slices.Contains(old, keyID) && !v.lax.same && t.Back == nil {
 				v.note(sameKey, name, "provider "+provider+" names key_id "+keyID+", which is that of "+list(t.Old)+": nothing would be rotated")
 				v.found[sameKey].Remedy = "give the new plugin a key of its own"
 			}
@@ -281,14 +293,14 @@ func (s *State) hold(v *view) (d Decision, over bool) {
 }
 
 // stages finds out which configuration of the plan is in effect where.
-func (v *view) stages(p Plan) map[string]int {
+func (v *view) stages(p Plan, index func(hashes []string, hash string) int) map[string]int {
 	at := map[string]int{}
 	for _, name := range v.expected {
 		i, usable := v.usable[name]
 		if !usable {
 			continue
 		}
-		stage := lastIndex(p.Configs[name], i.ConfigHash)
+		stage := index(p.Configs[name], i.ConfigHash)
 		switch {
 		case i.ConfigHash == "":
 			v.note(missing, name, "tells no hash of its configuration")

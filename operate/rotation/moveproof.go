@@ -23,7 +23,7 @@ func (s *State) proveGone(o Observation, v *view, at place) (d Decision, over bo
 		return d, false
 	}
 	v.reshow(t.New, a)
-	return d, len(v.found)+len(v.disk) == 0
+	return d, len(v.found) == 0 && (len(v.disk) == 0 || t.unused()) // as a file may be half of one that was begun
 }
 
 // countOld counts what is stored with the old provider, while all write with the

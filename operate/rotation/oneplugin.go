@@ -62,7 +62,7 @@ func (p *OnePlugin) validate(m *Migration) error {
 
 func (s *State) nextOfOne(o Observation, v *view) Decision {
 	p := s.OnePlugin
-	v.stages(s.Plan) // a configuration that changes meanwhile changes what is written with
+	v.stages(s.Plan, lastIndex) // a configuration that changes meanwhile changes what is written with
 	if w := v.found[ForeignConfig]; w != nil {
 		w.Remedy = "put the file back as it was, or begin anew with it in a new folder"
 	}

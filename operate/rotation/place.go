@@ -9,7 +9,19 @@ import (
 // place is where the instances are, by name: the stage that is in effect there, and the
 // one of the file, which an instance has after its next start. What is not known, or is
 // no stage of the plan, is missing.
-type place struct{ effect, file map[string]int }
+type place struct {
+	effect, file map[string]int
+	back         bool // the stages are those of the way back
+}
+
+// place finds out where the instances are.
+func (s *State) place(v *view) place {
+	index := lastIndex
+	if back := s.Move.Back != nil; back && slices.Index(steps, s.Move.Step) < slices.Index(steps, stepRemove) {
+		index = slices.Index[[]string] // as what was read with already is not taken away
+	}
+	return place{v.stages(s.Plan, index), v.files(s.Plan, index), s.Move.Back != nil}
+}
 
 // highest is the latest stage that is in effect or in a file anywhere.
 func (p place) highest() int {
@@ -22,11 +34,27 @@ func (p place) highest() int {
 	return highest
 }
 
+// swapped reports whether what the move is to, or on the way back what it goes back from,
+// writes anywhere or is to.
+func (p place) swapped() bool {
+	if !p.back {
+		return p.highest() >= Swapped.index()
+	}
+	for _, stages := range []map[string]int{p.effect, p.file} {
+		for _, stage := range stages {
+			if stage < Swapped.index() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // files finds out of which stages the files are.
-func (v *view) files(p Plan) map[string]int {
+func (v *view) files(p Plan, index func(hashes []string, hash string) int) map[string]int {
 	all := map[string]int{}
 	for _, name := range v.expected {
-		if stage := lastIndex(p.Configs[name], v.all[name].FileHash); stage >= 0 {
+		if stage := index(p.Configs[name], v.all[name].FileHash); stage >= 0 {
 			all[name] = stage
 		}
 	}
@@ -93,14 +121,17 @@ func (p place) of(name string) string {
 	file, known := p.file[name]
 	switch {
 	case !running:
-		return "its file is that of stage " + string(Stages[file])
+		return "its file is that of stage " + p.stage(file)
 	case known && file < effect:
-		return "has the one of stage " + string(Stages[effect]) + "; its file is that of stage " + string(Stages[file]) + ", and it will have it at its next start"
+		return "has the one of stage " + p.stage(effect) + "; its file is that of stage " + p.stage(file) + ", and it will have it at its next start"
 	case known && file > effect:
-		return "has the one of stage " + string(Stages[effect]) + "; its file is that of stage " + string(Stages[file]) + " already"
+		return "has the one of stage " + p.stage(effect) + "; its file is that of stage " + p.stage(file) + " already"
 	}
-	return "has the one of stage " + string(Stages[effect])
+	return "has the one of stage " + p.stage(effect)
 }
+
+// stage is what a stage of the plan is called.
+func (p place) stage(at int) string { return string(mirrored(Stages[at], p.back)) }
 
 // lags notes an instance that has not a stage both in effect and in its file, and reports
 // whether its file is to be written.

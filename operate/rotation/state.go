@@ -253,16 +253,18 @@ func next(s State, o Observation, now time.Time, without lax) (State, Decision) 
 	if s.Validate() != nil {
 		return s, Decision{}
 	}
-	s = s.clone()
+	there := s
+	s = s.clone().mirrored()
 	v := look(s.Plan.instances(), time.Duration(s.Plan.MaxAge), o, now, without)
 	switch {
 	case !s.isOf(v):
-		return s, Decision{Waiting: v.waiting()}
+		return s.restored(there), Decision{Waiting: v.waiting()}
 	}
 	s.untold(v)
 	switch {
 	case s.Move != nil:
-		return s, s.nextOfMove(o, v)
+		d := s.nextOfMove(o, v)
+		return s.restored(there), d.mirrored(s.Move.Back != nil)
 	}
 	return s, s.nextOfOne(o, v)
 }

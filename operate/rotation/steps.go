@@ -26,6 +26,7 @@ func (s State) Steps() []Planned {
 	if s.Validate() != nil {
 		return nil
 	}
+	s = s.mirrored()
 	planned := s.stepsOfOne
 	if s.Move != nil {
 		planned = s.stepsOfMove
@@ -44,14 +45,16 @@ func (s State) stepsOfMove() (all []Planned, now int) {
 	switch {
 	case slices.Equal(t.Old, []string{Plain}):
 		last = Planned{What: "destroy the backups of etcd that have it as plain text", Gate: "they are gone"}
-	case !slices.ContainsFunc(t.Old, func(name string) bool { return !isLocal(name) }):
+	case t.Back != nil && t.Asked && keyless(t.Old):
+		last = Planned{What: "destroy the backups of etcd that were made while " + from + " was written with, or keep a copy of it for them from before it is removed", Gate: "they are gone"}
+	case keyless(t.Old):
 		last = Planned{What: "destroy every copy of " + from + " when no backup of etcd needs it", Gate: "the backups are gone"}
 	}
 	gate := everywhere + " has that configuration in effect and one key_id from a healthy plugin"
 	if t.Keyless {
 		gate = everywhere + " has that configuration in effect"
 	}
-	return []Planned{
+	all = []Planned{
 		{What: fmt.Sprintf("add %s to the configuration as a provider that is read with", to),
 			Gate: gate},
 		{What: fmt.Sprintf("put %s in the place of %s: from now on it writes", to, from),
@@ -61,7 +64,14 @@ func (s State) stepsOfMove() (all []Planned, now int) {
 		{What: "remove " + from + " from the configuration", Gate: everywhere + " has that configuration in effect"},
 		{What: "count what is stored once more", Gate: "nothing is stored under " + from + ", or it comes back"},
 		last,
-	}, slices.Index(steps, t.Step)
+	}
+	if t.Back != nil {
+		all[0].What = fmt.Sprintf("see that %s is a provider that is read with", to)
+		for i := range all[:len(all)-1] {
+			all[i].What = "go back: " + all[i].What
+		}
+	}
+	return all, slices.Index(steps, t.Step)
 }
 
 func (s State) stepsOfOne() (all []Planned, now int) {
