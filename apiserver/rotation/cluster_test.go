@@ -50,6 +50,8 @@ type plan struct {
 	apart []string
 	// flags are further ones of the apiservers.
 	flags []string
+	// fixed has them not follow their files.
+	fixed bool
 }
 
 // member is an etcd, which holds these resources of the core group, or all others if there
@@ -123,6 +125,9 @@ func (p plan) start(t *testing.T) *cluster {
 		c.startPlugin(t, n, p.provider, p.keys)
 		n.config = harness.NewConfigFileAt(t, filepath.Join(c.configs, name+".yaml"), c.entry(n, p.provider))
 		flags := slices.Concat(n.config.Flags(), c.overrides(), p.flags)
+		if p.fixed {
+			flags = append(flags, "--encryption-provider-config-automatic-reload=false")
+		}
 		n.Server = harness.Launch(t, harness.Spec{Program: p.programs[min(i, len(p.programs)-1)], Host: name, Etcd: c.etcds[0].options, Flags: flags})
 	}
 	t.Cleanup(c.kill)    // nobody needs their orderly end

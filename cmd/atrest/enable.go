@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +24,8 @@ key or a plugin while the cluster serves, and back. A file that is there stays, 
 in the way unless it is the very same.
 
 The file is the same on every node. Without --apiservers one is written, at --config;
-with them one for each, where ` + rollout.Placeholder + ` in --config is the name of each.
+with them one for each, where ` + rollout.Placeholder + ` in --config is the name of each. It is
+a path here, or ssh://[USER@]HOST[:PORT]/PATH, where ssh makes it in a folder that is there.
 
 Then each kube-apiserver gets the flags that are printed, one after the other. What
 runs as a static pod sees the file only if its folder is mounted; the folder, as a file
@@ -38,6 +40,7 @@ type enableCommand struct {
 	config     string
 	resources  []string
 	apiservers []string
+	timeout    time.Duration
 }
 
 func newEnable(s streams) *cobra.Command {
@@ -47,14 +50,16 @@ func newEnable(s streams) *cobra.Command {
 		Short: "Begin to encrypt: write the first configuration of a cluster",
 		Long:  enableHelp,
 		Example: `  atrest enable --config /etc/kubernetes/encryption/config.yaml
-  atrest enable --resources secrets,configmaps --apiservers cp-1,cp-2,cp-3 --config '/mnt/{apiserver}/config.yaml'`,
+  atrest enable --resources secrets,configmaps --apiservers cp-1,cp-2,cp-3 --config '/mnt/{apiserver}/config.yaml'
+  atrest enable --apiservers cp-1,cp-2,cp-3 --config 'ssh://root@{apiserver}/etc/kubernetes/encryption/config.yaml'`,
 		Args: arguments(0, ""),
 		RunE: func(command *cobra.Command, _ []string) error { return e.run(command.Context()) },
 	}
 	flags := command.Flags()
-	flags.StringVar(&e.config, "config", "", "where the file is written; "+rollout.Placeholder+" in it stands for the name of each of --apiservers")
+	flags.StringVar(&e.config, "config", "", "where the file is written: a path here, or ssh://[USER@]HOST[:PORT]/PATH; "+rollout.Placeholder+" in it stands for the name of each of --apiservers")
 	flags.StringSliceVar(&e.resources, "resources", []string{"secrets"}, "what is to be encrypted, as in secrets,configmaps or *.*")
 	flags.StringSliceVar(&e.apiservers, "apiservers", nil, "names of the apiservers, if each is to have a file of its own")
+	flags.DurationVar(&e.timeout, "hook-timeout", rollout.DefaultHookTimeout, "how long one call of ssh may take")
 	return command
 }
 
@@ -63,8 +68,8 @@ func (e *enableCommand) run(ctx context.Context) error {
 	switch {
 	case e.config == "":
 		return usagef("flag --config is missing: name the file to be written")
-	case strings.HasPrefix(e.config, rollout.SSHScheme):
-		return usagef("flag --config is reached by ssh: let it be a path here, and copy the file to every node")
+	case e.timeout <= 0:
+		return usagef("flag --hook-timeout is %s: it has to be over 0", e.timeout)
 	case len(e.apiservers) == 0 && placed:
 		return usagef("flag --config has %s in it: name the --apiservers", rollout.Placeholder)
 	case len(e.apiservers) > 1 && !placed:
@@ -78,10 +83,13 @@ func (e *enableCommand) run(ctx context.Context) error {
 	if len(names) == 0 {
 		names = []string{""}
 	}
-	files := rollout.LocalFiles{Path: e.config}
+	files, err := e.files()
+	if err != nil {
+		return err
+	}
 	for _, name := range names {
 		done := "written"
-		if err := files.Create(name, content); err != nil {
+		if err := files.Create(ctx, name, content); err != nil {
 			if is, _ := files.Read(ctx, name); !errors.Is(err, fs.ErrExist) || !bytes.Equal(is, content) {
 				return err
 			}
@@ -91,6 +99,20 @@ func (e *enableCommand) run(ctx context.Context) error {
 	}
 	_, err = io.WriteString(e.out, nextSteps)
 	return err
+}
+
+// created are files that can be made.
+type created interface {
+	Create(ctx context.Context, apiserver string, content []byte) error
+	Read(ctx context.Context, apiserver string) ([]byte, error)
+	At(apiserver string) string
+}
+
+func (e *enableCommand) files() (created, error) {
+	if strings.HasPrefix(e.config, rollout.SSHScheme) {
+		return sshFiles(e.config, e.timeout)
+	}
+	return rollout.LocalFiles{Path: e.config}, nil
 }
 
 const nextSteps = `next:
@@ -132,5 +154,6 @@ func newDisable(s streams) *cobra.Command {
 		},
 	}
 	r.add(command.Flags())
+	r.restart.add(command.Flags())
 	return command
 }

@@ -66,6 +66,8 @@ type apiserver struct {
 	apart       *etcdtest.Server // has the Secrets of this one alone
 	unconverted string           // a resource whose objects no webhook converts any more
 	builds      string           // the hash of a file that waits for its plugins
+	fixed       bool             // it does not follow: who makes FILE.start has it start anew
+	unready     bool             // /readyz says so
 	stock       bool             // it is a kube-apiserver that is not of this project
 	migrator    string           // what becomes of StorageVersionMigrations; "" if they are not served
 	migration   map[string]map[string]any
@@ -73,7 +75,7 @@ type apiserver struct {
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|RESOURCE|refuses OBJECT|NAMESPACE/|builds HASH|updates
-// KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|unconverted RESOURCE|stock|listed|unlisted|serves|awaits N: an apiserver, to
+// KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|unconverted RESOURCE|stock|fixed|unfixed|unready|ready|listed|unlisted|serves|awaits N: an apiserver, to
 // which the context NAME of $KUBECONFIG leads. The first one is that of the current context.
 // Its address is in $URL_NAME, without http:// in $AT_NAME, and one that "serves" is an endpoint of the Service kubernetes.
 // "awaits" returns when N objects were patched since "counts".
@@ -111,6 +113,10 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"unconverted": func() { a.unconverted = rest[0] },
 		"stock":       func() { a.stock = true },
 		"builds":      func() { a.builds = rest[0] },
+		"fixed":       func() { a.fixed = true },
+		"unfixed":     func() { a.fixed = false },
+		"unready":     func() { a.unready = true },
+		"ready":       func() { a.unready = false },
 		"away":        func() { go a.Close() },
 		"listed":      func() { w.list(a.id, true) },
 		"unlisted":    func() { w.list(a.id, false) },
@@ -169,7 +175,7 @@ func (a *apiserver) follow(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(a.w.plugins)) {
 		a.w.plugins[name].Set(func(b *faultplugin.Behaviour) { stamp += fmt.Sprintf("%s %+v", name, *b) })
 	}
-	if stamp == a.stamp || a.holds {
+	if stamp == a.stamp || a.holds || a.fixed && os.Remove(a.file+".start") != nil {
 		return nil
 	}
 	c, err := config.Parse(data, config.Options{KMSv1: true, File: a.file})
@@ -191,6 +197,9 @@ func (a *apiserver) follow(ctx context.Context) error {
 
 func (a *apiserver) status() healthz.Status {
 	s := healthz.Status{ConfigFile: a.file, APIServerIDHash: hashed.ID(a.id), ConfigHash: a.inUse.Configuration().Hash(), Providers: a.inUse.Health()}
+	if !a.fixed {
+		s.Reload = &healthz.Reload{Outcome: healthz.Loaded}
+	}
 	if a.builds != "" {
 		s.Reload = &healthz.Reload{LoadedAt: time.Now().Add(-time.Hour), Outcome: healthz.Building, BuildingHash: a.builds}
 	}
@@ -214,6 +223,9 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.measured(w, r)
 	case !a.stock && (r.URL.Path == healthz.Path || ask):
 		answer(w, http.StatusOK, a.status())
+	case r.URL.Path == "/readyz" && a.unready:
+		http.Error(w, "[+]ping ok\n[-]poststarthook/rbac failed: reason withheld\nreadyz check failed", http.StatusInternalServerError)
+	case r.URL.Path == "/readyz":
 	case path[0] == "apis" && len(path) > 1 && path[1] == "storagemigration.k8s.io":
 		a.migrations(w, r, path[2:])
 	case r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases":

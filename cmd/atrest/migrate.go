@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -81,6 +80,9 @@ list and get through each apiserver, get for the nonResourceURLs /debug/encrypti
 leases in kube-system and for endpointslices in default, get for the namespace
 kube-system, and get, create, patch and delete for secrets and configmaps in the
 namespace --canaries.
+
+With -o json what goes on is told as objects, one in a line; the last one is what
+it came to.
 
 Exit codes:
   0  nothing is left to rewrite; with --dry-run, nothing is to be rewritten; with
@@ -162,7 +164,7 @@ func (m *migrateCommand) run(ctx context.Context) error {
 	}
 	defer from.Close()
 	run := &reencrypt.Migration{Config: c, File: nameOf(m.config), Fleet: apiservers, APIs: apis, Without: m.fleet.without, Checked: m.checked, Resources: m.parsedResources(),
-		Delegate: m.delegate, TakeUp: m.takeUp, Clock: clock.RealClock{}, Watcher: watcher{m.streams},
+		Delegate: m.delegate, TakeUp: m.takeUp, Clock: clock.RealClock{}, Watcher: m.watcher(),
 		Store: &reencrypt.Store{
 			From: from, Walk: m.streams.walk, Cluster: cluster, How: m.how.options(), Checkpoints: migrate.Folder(m.how.state),
 			Audit: audit.Options{Layout: layout, Names: audit.NamesIn(c), Rate: m.walk.rate, MaxListed: m.walk.list},
@@ -205,10 +207,8 @@ func (m *migrateCommand) do(ctx context.Context, run *reencrypt.Migration) error
 	if found.DryRun = m.dryRun; m.dryRun {
 		return m.concludePlan(found)
 	}
-	if m.output == "table" { // else the result is one document
-		if err := printPlan(m.out, found); err != nil {
-			return err
-		}
+	if err := m.tellPlan(found); err != nil {
+		return err
 	}
 	if err := run.Carry(ctx, found); err != nil {
 		return err
@@ -271,24 +271,3 @@ func (m *migrateCommand) all(ctx context.Context) (*fleet.Fleet, map[string]proo
 	cluster, err := migrate.NewCluster(through.Config, clock.RealClock{})
 	return all, apis, cluster, err
 }
-
-// watcher tells on standard error how a migration goes.
-type watcher struct{ streams }
-
-func (w watcher) Rewriting(resource string) (show func(migrate.Progress), end func()) {
-	return rewriting(w.err, resource)
-}
-
-func (w watcher) Left(resource, to string) {
-	fmt.Fprintf(w.err, "%s: left to storageversionmigration %s\n", resource, to)
-}
-
-func (w watcher) Waiting(resource, to string, waited time.Duration, running bool) {
-	what := "is not taken up yet"
-	if running {
-		what = "is running"
-	}
-	fmt.Fprintf(w.err, "%s: storageversionmigration %s %s, after %s\n", resource, to, what, waited.Round(time.Second))
-}
-
-func (w watcher) Failed(problem string) { w.warn("%s", printable(problem)) }

@@ -64,7 +64,7 @@ func (m *migrateCommand) sweep(ctx context.Context, flags *pflag.FlagSet) error 
 		return err
 	}
 	sweep := &reencrypt.Sweep{Resources: resources, Cluster: cluster, How: m.how.options(), Checkpoints: migrate.Folder(m.how.state),
-		Goal: m.goal, Clock: clock.RealClock{}, Watcher: watcher{m.streams}}
+		Goal: m.goal, Clock: clock.RealClock{}, Watcher: m.watcher()}
 	swept, err := sweep.Run(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil && m.how.state == "":
@@ -79,7 +79,7 @@ func (m *migrateCommand) sweep(ctx context.Context, flags *pflag.FlagSet) error 
 
 // concludeSweep tells what was asked of the apiserver, and that no more is known.
 func (m *migrateCommand) concludeSweep(swept *reencrypt.Swept) error {
-	err := m.output.write(m.out, swept, func(w io.Writer) error {
+	err := m.output.end(m.out, "finished", swept, func(w io.Writer) error {
 		if err := printRewritten(w, swept.Rewritten); err != nil {
 			return err
 		}

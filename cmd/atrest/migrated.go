@@ -55,7 +55,7 @@ func (m *migrateCommand) concludePlan(f *reencrypt.Result) error {
 
 // conclude is the end of a run.
 func (m *migrateCommand) conclude(f *reencrypt.Result) error {
-	err := m.output.write(m.out, f, func(w io.Writer) error {
+	err := m.output.end(m.out, "finished", f, func(w io.Writer) error {
 		if err := printRewritten(w, f.Rewritten); err != nil {
 			return err
 		}

@@ -64,12 +64,12 @@ func rewriting(to io.Writer, resource string) (show func(migrate.Progress), end 
 		}
 		switch {
 		case began:
-			fmt.Fprintf(to, "%s: waiting for the apiserver %s\n", resource, printable(p.Waiting))
+			fmt.Fprintf(to, "%s %s: waiting for the apiserver %s\n", now(), resource, printable(p.Waiting))
 		case terminal:
 			fmt.Fprint(to, "\r\x1b[K"+resource+" "+rewritingBar(p))
 		case p.Elapsed-drawn >= lineEvery:
 			drawn = p.Elapsed
-			fmt.Fprintf(to, "%s: %s\n", resource, rewritingText(p))
+			fmt.Fprintf(to, "%s %s: %s\n", now(), resource, rewritingText(p))
 		}
 	}
 	return show, func() {
@@ -78,8 +78,8 @@ func rewriting(to io.Writer, resource string) (show func(migrate.Progress), end 
 		}
 		if last.Elapsed > 0 {
 			c := last.Counts
-			fmt.Fprintf(to, "%s: %d rewritten, %d unchanged, %d gone, %d failed, in %s\n",
-				resource, c.Rewritten, c.Unchanged, c.Gone, c.Failed, last.Elapsed.Round(time.Second))
+			fmt.Fprintf(to, "%s %s: %d rewritten, %d unchanged, %d gone, %d failed, in %s\n",
+				now(), resource, c.Rewritten, c.Unchanged, c.Gone, c.Failed, last.Elapsed.Round(time.Second))
 		}
 	}
 }

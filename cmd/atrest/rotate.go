@@ -62,7 +62,10 @@ create, patch and delete on Secrets and ConfigMaps in the namespace --canaries; 
 on leases in kube-system, on endpointslices in default and on apiservices; and get
 on the namespace kube-system.
 With post on the nonResourceURL /debug/encryption/ask a new key_id is known within
-seconds; without it, within a minute or so.
+seconds; without it, within a minute or so.` + restartHelp + `
+
+With -o json what goes on is told as objects, one in a line; the last one is what
+it came to.
 
 Exit codes:
   0  finished; with --plan, it can begin or go on
@@ -79,6 +82,7 @@ type rotate struct {
 	source  sourceFlags
 	walk    walkFlags
 	how     rewriteFlags
+	restart restartFlags
 
 	config, hook    string
 	plan, checked   bool
@@ -158,7 +162,7 @@ func (r *rotate) check() error {
 		return usagef("flags --hold, --max-age, --retry-after, --interval and --timeout: the first and the last may be 0, none may be negative")
 	}
 	_, err := r.files()
-	return errors.Join(err, r.how.check(), r.output.check())
+	return errors.Join(err, r.how.check(), r.restart.check(), r.output.check())
 }
 
 // fill puts what the flags say into a plan. Of one that is under way they change
@@ -290,7 +294,7 @@ func (r *rotate) rotation(from source, folder *rollout.Folder) (*rollout.Rotatio
 		return nil, nil, err
 	}
 	return &rollout.Rotation{Apiservers: r.fleet.apiservers, Files: files, Cluster: cluster, Through: through, APIs: apis, Folder: folder,
-			Times: r.fill, Checked: r.checked, Without: r.fleet.without, Replaced: replaced}, &reencrypt.Store{
+			Times: r.fill, Checked: r.checked, Without: r.fleet.without, Replaced: replaced, Restart: r.restart.hook(r.streams)}, &reencrypt.Store{
 			From: from, Walk: audit.Run, // a bar would be drawn over what is told
 			Audit:   audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list},
 			Cluster: cluster, How: r.how.options(), Checkpoints: folder.Checkpoints(),
@@ -298,8 +302,8 @@ func (r *rotate) rotation(from source, folder *rollout.Folder) (*rollout.Rotatio
 }
 
 func (r *rotate) carryOut(ctx context.Context, prepared *rollout.Prepared, store *reencrypt.Store) error {
-	teller := newTeller(r.err)
-	done, err := prepared.Drive(ctx, store, teller, drive.Options{Clock: clock.RealClock{}, Interval: r.interval, ActionTimeout: max(3*r.hookTimeout, actionTimeout), Tell: teller.turn})
+	teller := newTeller(r.streams, r.output)
+	done, err := prepared.Drive(ctx, store, teller, drive.Options{Clock: clock.RealClock{}, Interval: r.interval, ActionTimeout: max(3*r.hookTimeout, actionTimeout), Before: teller.before, Tell: teller.turn})
 	switch {
 	case ctx.Err() != nil:
 		return notFinished(ctx)
@@ -312,7 +316,7 @@ func (r *rotate) carryOut(ctx context.Context, prepared *rollout.Prepared, store
 		rotation.Done
 		Warnings []string `json:"warnings,omitempty"`
 	}{done, append(prepared.Beside(ctx), prepared.Unserved(ctx)...)}
-	err = r.output.write(r.out, view, func(to io.Writer) error {
+	err = r.output.end(r.out, "finished", view, func(to io.Writer) error {
 		_, err := fmt.Fprintln(to, doneText(done))
 		return err
 	})

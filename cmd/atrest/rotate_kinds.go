@@ -40,12 +40,9 @@ that one is seen to be well: by a canary, after 2. A new plugin that does not en
 or not decrypt, is found out there: atrest check on each node finds it before 1. A
 file that is put back meanwhile is written again.
 
-An apiserver that does not follow its configuration has to be restarted by
-somebody at 1, 2 and 5: that is waited for.
-
 To go back before 5, stop this command and give atrest rotate abort, also if a new plugin
 does not encrypt or not decrypt. From 5 on rotate the other way, with another folder for
---state.`
+--state.` + restartHelp
 
 func newTwoPlugins(s streams) *cobra.Command {
 	r := &twoPlugins{rotate: rotate{streams: s}}
@@ -66,6 +63,7 @@ func newTwoPlugins(s streams) *cobra.Command {
 	}
 	flags := command.Flags()
 	r.add(flags)
+	r.restart.add(flags)
 	flags.StringSliceVar(&r.from, "from", nil, "name of the provider to leave; several, by commas, where each resource has its own")
 	flags.StringSliceVar(&r.to, "to", nil, "name of the new provider, which was never used before; as many as --from")
 	flags.StringSliceVar(&r.endpoints, "endpoint", nil, "socket of the new plugin, as in unix:///run/kms.sock; as many as --to; "+rollout.Placeholder+" in it stands for the name of each apiserver")

@@ -26,49 +26,89 @@ const tellEvery = 5 * time.Second
 // for concurrent use.
 type teller struct {
 	to io.Writer
+	// events is where objects are told instead of lines, or nil.
+	events io.Writer
 
-	mu    sync.Mutex
-	step  int
-	lines []string // of the latest turn
-	told  map[string]time.Time
-	done  string
+	mu       sync.Mutex
+	step     int
+	lines    []string // of the latest turn
+	problems []string
+	told     map[string]time.Time
+	done     string
 }
 
-func newTeller(to io.Writer) *teller {
-	return &teller{to: to, step: -1, told: map[string]time.Time{}}
+func newTeller(s streams, o output) *teller {
+	t := &teller{to: s.err, step: -1, told: map[string]time.Time{}}
+	if o.events() {
+		t.events = s.out
+	}
+	return t
 }
 
-// turn tells what a turn has that the one before had not.
-func (t *teller) turn(turn drive.Turn) {
+// before tells what a turn is about to do that the one before was not, and what it waits
+// for.
+func (t *teller) before(turn drive.Turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	steps := turn.State.Steps()
 	if now := slices.IndexFunc(steps, func(p rotation.Planned) bool { return p.Now }); now != t.step && now >= 0 {
 		t.step, t.lines = now, nil
-		t.line("step %d of %d: %s", now+1, len(steps), steps[now].What)
-		t.line("  until: %s", steps[now].Gate)
-	}
-	lines := linesOf(turn)
-	for _, line := range lines {
-		if !slices.Contains(t.lines, line) {
-			t.line("  %s", line)
+		if !t.event("step", stepEvent{now + 1, len(steps), steps[now].What, steps[now].Gate}) {
+			t.line("step %d of %d: %s", now+1, len(steps), steps[now].What)
+			t.line("  until: %s", steps[now].Gate)
 		}
 	}
+	d := turn.Decision
+	d.Actions = slices.DeleteFunc(slices.Clone(d.Actions), func(a rotation.Action) bool { _, done := a.(rotation.Done); return done })
+	lines := linesOf(d)
+	if !slices.Equal(lines, t.lines) && len(lines) > 0 && t.event("turn", d) {
+		t.lines = lines
+		return
+	}
+	t.news(lines, t.lines)
 	t.lines = lines
 }
 
-func linesOf(turn drive.Turn) []string {
-	var lines []string
-	for _, a := range turn.Decision.Actions {
-		if _, done := a.(rotation.Done); !done {
-			lines = append(lines, "now: "+a.String())
+// turn tells what went wrong in a turn.
+func (t *teller) turn(turn drive.Turn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var problems []string
+	for _, problem := range turn.Problems {
+		problems = append(problems, "problem: "+problem.Error())
+		if !slices.Contains(t.problems, problems[len(problems)-1]) {
+			t.event("problem", problemEvent{problem.Error()})
 		}
 	}
-	for _, w := range turn.Decision.Waiting {
-		lines = append(lines, "waiting: "+w.String())
+	t.news(problems, t.problems)
+	t.problems = problems
+}
+
+// news are lines that were not there before.
+func (t *teller) news(lines, before []string) {
+	for _, line := range lines {
+		if t.events == nil && !slices.Contains(before, line) {
+			t.line("  %s", line)
+		}
 	}
-	for _, problem := range turn.Problems {
-		lines = append(lines, "problem: "+problem.Error())
+}
+
+// event tells something as one, and reports whether that is how it is told.
+func (t *teller) event(name string, v any) bool {
+	if t.events == nil {
+		return false
+	}
+	_ = writeEvent(t.events, name, v) // nobody reads it any more
+	return true
+}
+
+func linesOf(d rotation.Decision) []string {
+	var lines []string
+	for _, a := range d.Actions {
+		lines = append(lines, "now: "+a.String())
+	}
+	for _, w := range d.Waiting {
+		lines = append(lines, "waiting: "+w.String())
 	}
 	return lines
 }
@@ -162,8 +202,10 @@ func doneText(done rotation.Done) string {
 func (t *teller) Rewriting(resource string, p migrate.Progress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if now := time.Now(); now.Sub(t.told[resource]) >= tellEvery {
-		t.told[resource] = now
+	if at := time.Now(); at.Sub(t.told[resource]) >= tellEvery {
+		if t.told[resource] = at; t.event("rewriting", rewritingOf(resource, p)) {
+			return
+		}
 		t.line("  %s: %s", resource, strings.TrimSpace(rewritingText(p)+" "+p.Waiting))
 	}
 }
@@ -172,6 +214,9 @@ func (t *teller) Rewriting(resource string, p migrate.Progress) {
 func (t *teller) Rewrote(resource string, c migrate.Counts) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.event("rewritten", rewrittenEvent{resource, c}) {
+		return
+	}
 	t.line("  %s: %d rewritten, %d unchanged, %d gone, %d failed", resource, c.Rewritten, c.Unchanged, c.Gone, c.Failed)
 }
 
@@ -180,12 +225,13 @@ func (t *teller) Finished(done rotation.Done) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if text := done.String(); text != t.done {
-		t.done = text
-		t.line("%s", text)
+		if t.done = text; !t.event("finished", done) {
+			t.line("%s", text)
+		}
 	}
 }
 
 func (t *teller) line(format string, args ...any) {
 	text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ")
-	fmt.Fprintf(t.to, "%s %s\n", time.Now().UTC().Format(time.TimeOnly), printable(text))
+	fmt.Fprintf(t.to, "%s %s\n", now(), printable(text))
 }

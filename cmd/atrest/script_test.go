@@ -94,7 +94,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"plugin": plugin, "etcd": etcdCommand, "render": render, "seal": seal, "nokeys": nokeys,
-			"fails": fails, "newline": newline, "api": api, "waits": waits, "pack": pack,
+			"fails": fails, "newline": newline, "api": api, "waits": waits, "pack": pack, "events": events,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,

@@ -96,7 +96,7 @@ func TestARewriteDrawsABarOnATerminal(t *testing.T) {
 	end()
 	drawn := text()
 	require.Contains(t, drawn, "secrets [===============               ]  50%  5 of 10 objects, 5 rewritten, 1/s, 5s left")
-	require.Regexp(t, `\x1b\[Ksecrets: 5 rewritten, 0 unchanged, 0 gone, 0 failed, in 5s\r\n$`, drawn)
+	require.Regexp(t, `\x1b\[K20[0-9-]{8}T[0-9:]{8}Z secrets: 5 rewritten, 0 unchanged, 0 gone, 0 failed, in 5s\r\n$`, drawn)
 }
 
 // telling is an apiserver that is well until it was asked times, and then is not. It

@@ -27,6 +27,8 @@ const (
 	// readyOnePath is instead of readyPath where a kube-apiserver does not reload
 	// its configuration, with a number from 0.
 	readyOnePath = "/readyz/kms-provider-"
+	// followsPath is there if it follows its file, whatever providers that has.
+	followsPath = "/readyz/poststarthook/start-encryption-provider-config-automatic-reload"
 )
 
 // Bounds of what is read.
@@ -58,7 +60,10 @@ func (m *member) ask(ctx context.Context, clk clock.PassiveClock, fresh bool) (r
 	if err != nil {
 		return rotation.Instance{}, err
 	}
-	return m.measured(ctx, unready, clk)
+	_, follows, untold := m.ready(soon, followsPath)
+	i, err := m.measured(ctx, unready, clk)
+	i.Fixed = err == nil && untold == nil && !follows
+	return i, err
 }
 
 // askFresh has an apiserver ask its plugins and tell of itself then. If it may

@@ -144,9 +144,9 @@ func TestApiserversOfBothKindsAreAsked(t *testing.T) {
 	f, _ := newFleet(t, ours, any)
 	deks := 0
 	require.Equal(t, map[string]rotation.Instance{
-		"a": {CheckedAt: start, ConfigHash: "sha256:1", Complete: true, Providers: map[string]rotation.Provider{
+		"a": {CheckedAt: start, ConfigHash: "sha256:1", Complete: true, Fixed: true, Providers: map[string]rotation.Provider{
 			"kms": {Healthy: true, KeyID: keyA, WroteKeyID: keyA, WroteAt: start, Told: rotation.Told{Role: rotation.RoleWrites, DEKs: &deks}}}},
-		"b": {CheckedAt: start, Server: "sha256:9", ConfigHash: "sha256:1", Providers: map[string]rotation.Provider{
+		"b": {CheckedAt: start, Fixed: true, Server: "sha256:9", ConfigHash: "sha256:1", Providers: map[string]rotation.Provider{
 			"kms": {Healthy: true, KeyID: keyA}}},
 	}, f.Observe(t.Context()))
 	require.Equal(t, []string{"GET /debug/encryption"}, ours.asked)

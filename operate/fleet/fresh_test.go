@@ -67,7 +67,7 @@ func TestThatOneCannotBeHadToAskItsPluginsIsKnownOfThatOneAlone(t *testing.T) {
 func TestAnyKubeAPIServerIsHadToAskItsPluginsOnce(t *testing.T) {
 	s := newServer(t, map[string]reply{"/readyz/kms-providers": {200, "ok"}, "/metrics": metrics()})
 	f := asking(t, s)
-	look := []string{getQuestion, "GET /readyz/kms-providers", "GET /metrics"}
+	look := []string{getQuestion, "GET /readyz/kms-providers", followsPath, "GET /metrics"}
 	for range 2 {
 		i := f.Observe(t.Context())["a"]
 		require.Empty(t, i.Problem)
@@ -112,3 +112,6 @@ func TestOneThatWaitsForItsPluginsForTooLongTellsWhatItKnows(t *testing.T) {
 	require.Empty(t, i.Problem)
 	require.Equal(t, keyA, i.Providers["kms"].KeyID)
 }
+
+// followsPath is where a kube-apiserver tells whether it follows its file.
+const followsPath = "GET /readyz/poststarthook/start-encryption-provider-config-automatic-reload"

@@ -102,7 +102,7 @@ func TestMetricsHaveATimeOfTheirOwn(t *testing.T) {
 
 	close(release)
 	f, _ = newFleet(t, s)
-	require.Equal(t, rotation.Instance{CheckedAt: start, Server: "sha256:7", ConfigHash: "sha256:1", Providers: map[string]rotation.Provider{}}, f.Observe(t.Context())["a"])
+	require.Equal(t, rotation.Instance{CheckedAt: start, Server: "sha256:7", ConfigHash: "sha256:1", Fixed: true, Providers: map[string]rotation.Provider{}}, f.Observe(t.Context())["a"])
 }
 
 func TestWhatElseIsAskedHasTheShorterTime(t *testing.T) {

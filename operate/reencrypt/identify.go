@@ -25,6 +25,7 @@ func (m *Migration) identify(ctx context.Context) error {
 		return err
 	}
 	prover := m.prover()
+	m.Watcher.Writing(m.Fleet.Names())
 	for _, apiserver := range m.Fleet.Names() {
 		if err := m.shows(ctx, prover, apiserver); err != nil {
 			return err

@@ -51,6 +51,9 @@ type Migration struct {
 // Watcher is told how a migration goes, by the goroutine of it unless it says
 // otherwise.
 type Watcher interface {
+	// Writing tells that each apiserver is about to write an object, which shows what it
+	// stores and where.
+	Writing(apiservers []string)
 	// Rewriting gives what to call as the rewriting of a resource goes on, which
 	// is as [migrate.Options] says, and at its end.
 	Rewriting(resource string) (show func(migrate.Progress), end func())

@@ -239,6 +239,7 @@ func (e *ears) Rewriting(resource string) (show func(migrate.Progress), end func
 	return func(migrate.Progress) {}, func() {}
 }
 func (e *ears) Left(string, string) {}
+func (e *ears) Writing([]string)    {}
 func (e *ears) Waiting(_, to string, waited time.Duration, running bool) {
 	e.waiting = append(e.waiting, fmt.Sprint(to, " ", waited.Round(10*time.Second), " ", running))
 }

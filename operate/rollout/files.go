@@ -92,12 +92,17 @@ func (f LocalFiles) read(apiserver string) <-chan localFile {
 
 // Create makes the file of an apiserver that has none, which only its owner reads. If
 // there is one, it stays, and the error wraps [fs.ErrExist].
-func (f LocalFiles) Create(apiserver string, content []byte) error {
+func (f LocalFiles) Create(_ context.Context, apiserver string, content []byte) error {
 	err := wholefile.Create(f.At(apiserver), content)
 	if errors.Is(err, fs.ErrExist) {
-		err = fmt.Errorf("%s is there already: atrest rotate --to goes on from it: %w", f.At(apiserver), fs.ErrExist)
+		err = isThere(f.At(apiserver))
 	}
 	return err
+}
+
+// isThere is the error where a file is to be made and one is there.
+func isThere(path string) error {
+	return fmt.Errorf("%s is there already: atrest rotate --to goes on from it: %w", path, fs.ErrExist)
 }
 
 // At is where the file of an apiserver is.

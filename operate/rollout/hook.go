@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -62,27 +63,36 @@ func hash(file []byte) string { return strings.TrimPrefix(hashed.Name(file), "sh
 const hookGrace = 3 * time.Second
 
 func (h HookedFiles) run(ctx context.Context, what, apiserver string, prepare func(*exec.Cmd)) error {
-	late, err := call(ctx, h.Timeout, []string{h.Program, what, apiserver}, func(c *exec.Cmd) {
+	late, err := call(ctx, limit{h.Timeout, "--hook-timeout"}, []string{h.Program, what, apiserver}, func(c *exec.Cmd) {
 		c.Stderr = h.Err
 		prepare(c)
 	})
+	return ofHook(h.Program, what, apiserver, late, err)
+}
+
+// ofHook says which call of a program an error is of.
+func ofHook(program, what, apiserver string, late bool, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case late:
-		return fmt.Errorf("%s %s %s: %w", h.Program, what, apiserver, err)
+		return fmt.Errorf("%s %s %s: %w", program, what, apiserver, err)
 	default:
-		return fmt.Errorf("%s %s %s: %w: see what it says above", h.Program, what, apiserver, err)
+		return fmt.Errorf("%s %s %s: %w: see what it says above", program, what, apiserver, err)
 	}
 }
 
-// call runs a program that reaches files, for [DefaultHookTimeout] if no time is given.
-// late is that it was ended before it was done.
-func call(ctx context.Context, timeout time.Duration, program []string, prepare func(*exec.Cmd)) (late bool, err error) {
-	if timeout == 0 {
-		timeout = DefaultHookTimeout
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it took longer than %s: give it more by --hook-timeout", timeout))
+// limit is how long a program may take, and the flag that says so.
+type limit struct {
+	time time.Duration
+	flag string
+}
+
+// call runs a program, for [DefaultHookTimeout] if no time is given. late is that it was
+// ended before it was done.
+func call(ctx context.Context, l limit, program []string, prepare func(*exec.Cmd)) (late bool, err error) {
+	l.time = cmp.Or(l.time, DefaultHookTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, l.time, fmt.Errorf("it took longer than %s: give it more by %s", l.time, l.flag))
 	defer cancel()
 	command := exec.CommandContext(ctx, program[0], program[1:]...)
 	prepare(command)

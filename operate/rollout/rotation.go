@@ -45,6 +45,8 @@ type Rotation struct {
 	// Replaced are apiservers that are there no more, each with the one that came
 	// instead, either of which may be empty.
 	Replaced []Replaced
+	// Restart has an apiserver start anew that does not follow its file; nil if people do.
+	Restart *RestartHook
 	// Times sets those of a plan, which may have begun already.
 	Times func(p *rotation.Plan, begun bool)
 }
@@ -118,6 +120,7 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 		return nil, err
 	}
 	r.Times(&s.Plan, begun)
+	s.Plan.Restarts = r.Restart != nil
 	return &Prepared{State: s, rotation: r, found: found}, s.Validate()
 }
 
@@ -247,7 +250,7 @@ func needsOf(r schema.GroupResource, verbs ...string) []fleet.Need {
 func (p *Prepared) Drive(ctx context.Context, store *reencrypt.Store, w Watcher, o drive.Options) (rotation.Done, error) {
 	r := p.rotation
 	world := p.world(store, w)
-	o.Save, o.Tell = world.save(r.Folder.save), world.stages.telling(o.Tell)
+	o.Save, o.Before, o.Tell = world.save(r.Folder.save), world.stages.telling(o.Before), world.stages.telling(o.Tell)
 	return r.Kind.drive(ctx, world, p.State, o)
 }
 

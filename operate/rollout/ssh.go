@@ -86,6 +86,43 @@ sync -- "$(dirname -- "$f")" 2>/dev/null || sync
 `
 )
 
+// create makes a file at $1 if there is none, in one step.
+const create = `set -eu
+umask 077
+f=$1
+d=$(dirname -- "$f")
+[ -d "$d" ] || { echo "there is no folder $d: make it first" >&2; exit 1; }
+n=$d/.$(basename -- "$f").atrest-$$
+trap 'rm -f -- "$n"' EXIT
+trap 'exit 1' HUP INT TERM
+read -r want
+cat > "$n"
+[ "$(sha256sum < "$n" | cut -d ' ' -f 1)" = "$want" ] || { echo "what came is not all of it, and $f is not made" >&2; exit 1; }
+sync -- "$n" 2>/dev/null || sync
+if [ -e "$f" ] || [ -L "$f" ]; then exit 8; fi
+ln -- "$n" "$f" || { [ ! -e "$f" ] || exit 8; exit 1; }
+sync -- "$d" 2>/dev/null || sync
+`
+
+// Create is as that of [LocalFiles]. Its owner is the user of ssh.
+func (f SSHFiles) Create(ctx context.Context, apiserver string, content []byte) error {
+	err := f.run(ctx, apiserver, create, io.MultiReader(strings.NewReader(hash(content)+"\n"), bytes.NewReader(content)), io.Discard)
+	if exitIs(err, 8) {
+		err = isThere(f.At(apiserver))
+	}
+	return err
+}
+
+// At is where the file of an apiserver is, for people.
+func (f SSHFiles) At(apiserver string) string {
+	return Fill(f.host, apiserver) + ":" + Fill(f.path, apiserver)
+}
+
+func exitIs(err error, code int) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && exit.ExitCode() == code
+}
+
 // Check makes and removes a copy beside the file.
 func (f SSHFiles) Check(ctx context.Context, apiserver string) error {
 	return f.run(ctx, apiserver, beside, nil, io.Discard)
@@ -102,8 +139,7 @@ func (f SSHFiles) Read(ctx context.Context, apiserver string) ([]byte, error) {
 func (f SSHFiles) Write(ctx context.Context, apiserver string, was, content []byte) error {
 	head := strings.NewReader(hash(content) + "\n" + hash(was) + "\n")
 	err := f.run(ctx, apiserver, writeBeside, io.MultiReader(head, bytes.NewReader(content)), io.Discard)
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 9 {
+	if exitIs(err, 9) {
 		err = fmt.Errorf("%w: %w", wholefile.ErrChanged, err)
 	}
 	return err
@@ -121,7 +157,7 @@ func (f SSHFiles) run(ctx context.Context, apiserver, script string, in io.Reade
 	}
 	args = append(args, "--", host, "exec sh -c "+quoteForShell(script)+" sh "+quoteForShell(path))
 	said := limited{left: 4 << 10}
-	_, err := call(ctx, f.Timeout, args, func(c *exec.Cmd) { c.Stdin, c.Stdout, c.Stderr = in, out, &said })
+	_, err := call(ctx, limit{f.Timeout, "--hook-timeout"}, args, func(c *exec.Cmd) { c.Stdin, c.Stdout, c.Stderr = in, out, &said })
 	if err == nil {
 		return nil
 	}
@@ -129,8 +165,7 @@ func (f SSHFiles) run(ctx context.Context, apiserver, script string, in io.Reade
 	if text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
 	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 255 { // of ssh itself
+	if exitIs(err, 255) { // of ssh itself
 		err = fmt.Errorf("%w: it is asked nothing: see that ssh -o BatchMode=yes %s true works", err, host)
 	}
 	return fmt.Errorf("ssh to %s for %s: %w", host, path, err)

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -127,6 +128,41 @@ func TestFilesOfAMachineAreReadAndExchangedBySSH(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(arguments), "BatchMode=yes")
 	require.NotContains(t, string(arguments), "a new key")
+}
+
+func TestAFirstFileIsMadeBySSH(t *testing.T) {
+	n := newNode(t)
+	folder := n.in("it's here")
+	files := n.files(t, filepath.Join(folder, "config.yaml"))
+	require.ErrorContains(t, files.Create(t.Context(), aServer, []byte("first")), "there is no folder "+folder+": make it first")
+	require.NoError(t, os.Mkdir(folder, 0o755))
+	require.NoError(t, files.Create(t.Context(), aServer, []byte("first\n\n")))
+	content, err := files.Read(t.Context(), aServer)
+	require.NoError(t, err)
+	require.Equal(t, "first\n\n", string(content))
+	require.EqualValues(t, 0o600, statOf(t, filepath.Join(folder, "config.yaml")).Mode&0o777)
+
+	err = files.Create(t.Context(), aServer, []byte("other"))
+	require.ErrorIs(t, err, fs.ErrExist)
+	require.ErrorContains(t, err, "127.0.0.1:"+filepath.Join(folder, "config.yaml")+" is there already: atrest rotate --to goes on from it")
+	require.NoError(t, os.Symlink("nowhere", filepath.Join(folder, "link")))
+	require.ErrorIs(t, n.files(t, filepath.Join(folder, "link")).Create(t.Context(), aServer, []byte("other")), fs.ErrExist)
+	require.NoError(t, os.Mkdir(filepath.Join(folder, "folder"), 0o755))
+	require.ErrorIs(t, n.files(t, filepath.Join(folder, "folder")).Create(t.Context(), aServer, []byte("other")), fs.ErrExist)
+	content, err = files.Read(t.Context(), aServer)
+	require.NoError(t, err)
+	require.Equal(t, "first\n\n", string(content))
+	left, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	require.Len(t, left, 3)
+	inside, err := os.ReadDir(filepath.Join(folder, "folder"))
+	require.NoError(t, err)
+	require.Empty(t, inside)
+
+	shell := exec.Command("sh", "-c", create, "sh", filepath.Join(folder, "half"))
+	shell.Stdin = strings.NewReader(strings.Repeat("0", 64) + "\nhalf of i")
+	require.Error(t, shell.Run(), "the connection was cut off")
+	require.NoFileExists(t, filepath.Join(folder, "half"))
 }
 
 // A file that a link leads to is exchanged, and the link stays.

@@ -59,6 +59,7 @@ func (w *world) Observe(ctx context.Context) map[string]rotation.Instance {
 		w.seen[other.Name] = rotation.Instance{Problem: other.Why}
 	}
 	w.readFiles(ctx)
+	w.readReady(ctx)
 	return w.seen
 }
 

@@ -41,7 +41,7 @@ func (d Decision) Done() (Done, bool) {
 	return Done{}, false
 }
 
-// Action is one of [WriteConfig], [Canary], [Migrate], [RunAudit] and [Done].
+// Action is one of [WriteConfig], [Restart], [Canary], [Migrate], [RunAudit] and [Done].
 // It stands for a state of the world: carrying it out twice must change nothing.
 type Action interface {
 	// String is one line for people.
@@ -218,6 +218,10 @@ const (
 	// unshown: what an instance writes was not found in etcd under the key_id that it
 	// tells of, nor read through all others.
 	unshown Reason = "unshown"
+	// inRestart: the start of an instance was asked for, and it is not back.
+	inRestart Reason = "restarting"
+	// notReady: an instance is to be started anew, and another one is not ready.
+	notReady Reason = "not_ready"
 	// notRotated: all instances still have the key_id that is to be left.
 	notRotated Reason = "not_rotated"
 	// holding: everything is as it should be, and has to stay so until then.

@@ -46,6 +46,10 @@ type Instance struct {
 	FileHash string `json:"fileHash,omitempty"`
 	// FileProblem is why it could not.
 	FileProblem string `json:"fileProblem,omitempty"`
+	// Fixed is that it does not follow its file, as it tells: nothing but its next start
+	// has the file in effect. Unready is why it is not ready, if it was asked.
+	Fixed   bool   `json:"fixed,omitempty"`
+	Unready string `json:"unready,omitempty"`
 	// ConfigSince is since when it is in effect, if that is told, for people. Pending is
 	// why the file as it is now is not: nothing is at its end before it is.
 	ConfigSince time.Time `json:"configSince,omitzero"`

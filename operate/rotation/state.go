@@ -52,6 +52,8 @@ type State struct {
 	// clusters may have one id. It is empty if they tell none, or if the rotation began
 	// with a program that did not ask. It is for who stores the state.
 	Cluster string `json:"cluster,omitempty"`
+	// Restarting is the instance whose start was asked for last, until it is back.
+	Restarting *restarting `json:"restarting,omitempty"`
 }
 
 // Plan is what both kinds of rotation have to be told.
@@ -71,6 +73,8 @@ type Plan struct {
 	// long after a failed or incomplete migration the next one begins.
 	MaxAge     Duration `json:"maxAge"`
 	RetryAfter Duration `json:"retryAfter"`
+	// Restarts is that an instance which does not follow its file can be started anew.
+	Restarts bool `json:"restarts,omitempty"`
 }
 
 // Duration is a time.Duration whose JSON is text, as in 5m0s.
@@ -264,6 +268,7 @@ func next(s State, o Observation, now time.Time, without lax) (State, Decision) 
 	switch {
 	case s.Move != nil:
 		d := s.nextOfMove(o, v)
+		d = s.restarts(v, d)
 		return s.restored(there), d.mirrored(s.Move.Back != nil)
 	}
 	return s, s.nextOfOne(o, v)

@@ -50,18 +50,22 @@ func (s State) stepsOfMove() (all []Planned, now int) {
 	case keyless(t.Old):
 		last = Planned{What: "destroy every copy of " + from + " when no backup of etcd needs it", Gate: "the backups are gone"}
 	}
+	anew := ""
+	if s.Plan.Restarts {
+		anew = ", and restart each that does not follow it, one after the other"
+	}
 	gate := everywhere + " has that configuration in effect and one key_id from a healthy plugin"
 	if t.Keyless {
 		gate = everywhere + " has that configuration in effect"
 	}
 	all = []Planned{
-		{What: fmt.Sprintf("add %s to the configuration as a provider that is read with", to),
+		{What: fmt.Sprintf("add %s to the configuration as a provider that is read with", to) + anew,
 			Gate: gate},
-		{What: fmt.Sprintf("put %s in the place of %s: from now on it writes", to, from),
+		{What: fmt.Sprintf("put %s in the place of %s: from now on it writes", to, from) + anew,
 			Gate: fmt.Sprintf("%s has that configuration in effect and was seen writing with it, for %s without a break", everywhere, time.Duration(s.Plan.Hold))},
 		{What: "rewrite the objects of " + list(s.Plan.Resources), Gate: "every one was rewritten, or is stored that way already"},
 		{What: "count what is stored", Gate: "nothing is stored under " + from},
-		{What: "remove " + from + " from the configuration", Gate: everywhere + " has that configuration in effect"},
+		{What: "remove " + from + " from the configuration" + anew, Gate: everywhere + " has that configuration in effect"},
 		{What: "count what is stored once more", Gate: "nothing is stored under " + from + ", or it comes back"},
 		last,
 	}

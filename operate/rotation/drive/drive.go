@@ -29,6 +29,9 @@ type World interface {
 	// WriteConfig has the configuration file of an instance become that of a
 	// stage, which has to have this hash.
 	WriteConfig(ctx context.Context, instance string, to rotation.Stage, hash string) error
+	// Restart has an instance that does not follow its file start anew, and may take
+	// long. That it is back is observed.
+	Restart(ctx context.Context, a rotation.Restart) error
 	// Canary makes a write with each of the providers, and tells what it showed. It
 	// returns an error, which names the apiserver and the etcd, if one of them could
 	// not be read through another apiserver, or was not found in etcd.
@@ -46,8 +49,9 @@ type Options struct {
 	// Save stores a state, and is called before anything is done that the state
 	// tells of. An error of it ends the rotation.
 	Save func(rotation.State) error
-	// Tell is told of every turn, at its end. It must return soon.
-	Tell func(Turn)
+	// Before is told of every turn before anything of it is done, and Tell at its end.
+	// Both must return soon.
+	Before, Tell func(Turn)
 	// Interval is the time between two looks at the apiservers; 5 seconds if it
 	// is 0.
 	Interval time.Duration
@@ -157,6 +161,9 @@ func (d *driver) turn(ctx context.Context) (Turn, error) {
 	if err := d.save(state); err != nil {
 		return Turn{}, err
 	}
+	if d.options.Before != nil {
+		d.options.Before(Turn{State: d.state, Decision: decision})
+	}
 	d.abandon()
 	for _, a := range decision.Actions {
 		if d.overdue() { // what is left is asked for again
@@ -204,6 +211,10 @@ func (d *driver) act(ctx context.Context, a rotation.Action) []error {
 	switch a := a.(type) {
 	case rotation.WriteConfig:
 		return d.writeConfigs(ctx, a)
+	case rotation.Restart:
+		if err := d.world.Restart(ctx, a); err != nil {
+			return []error{fmt.Errorf("restart of %s: %w", a.Instance, err)}
+		}
 	case rotation.Canary:
 		if err := d.show(ctx, a); err != nil {
 			return []error{fmt.Errorf("write through %s: %w", a.Instance, err)}

@@ -97,6 +97,10 @@ func (c *cluster) WriteConfig(ctx context.Context, instance string, to rotation.
 	return c.called(ctx, "WriteConfig")
 }
 
+func (c *cluster) Restart(ctx context.Context, a rotation.Restart) error {
+	return c.called(ctx, "Restart "+a.Instance)
+}
+
 func (c *cluster) Canary(ctx context.Context, a rotation.Canary) (rotation.Shown, error) {
 	shown := rotation.Shown{KeyIDs: map[string]string{}, Resources: []string{"secrets"}, Etcds: []uint64{1}}
 	c.change(a.Instance, func(i *rotation.Instance) {
@@ -164,6 +168,36 @@ func TestTwoPluginsAreExchanged(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(began), time.Duration(rotation.DefaultHold))
 		require.Equal(t, map[string]int{"WriteConfig": 6, "Canary": 20, "Migrate secrets": 1, "Migrate configmaps": 1, "Audit": 2}, c.calls)
 		require.EqualValues(t, "done", s.Move.Step)
+	})
+}
+
+// Who looks on is told of a turn before anything of it is done, and after it was stored.
+func TestNothingIsDoneBeforeItIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCluster(), twoPlugins(t)
+		o, done := options(&s), 0
+		o.Before = func(turn drive.Turn) {
+			require.Equal(t, s, turn.State, "it is stored")
+			done = c.times("WriteConfig") + c.times("Canary") + c.times("Audit")
+			for _, a := range turn.Decision.Actions {
+				if w, ok := a.(rotation.WriteConfig); ok {
+					require.NotEqual(t, w.Hashes["cp-1"], c.instances["cp-1"].ConfigHash)
+				}
+			}
+		}
+		o.Tell = func(turn drive.Turn) {
+			for _, a := range turn.Decision.Actions {
+				switch a := a.(type) {
+				case rotation.WriteConfig:
+					done += len(a.Hashes)
+				case rotation.Canary:
+					done++
+				}
+			}
+			require.GreaterOrEqual(t, done, c.times("WriteConfig")+c.times("Canary"))
+		}
+		_, err := drive.Run(t.Context(), c, s, o)
+		require.NoError(t, err)
 	})
 }
 

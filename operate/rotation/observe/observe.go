@@ -58,7 +58,7 @@ func Status(data []byte, m Moment) (rotation.Instance, error) {
 	if s.Ended {
 		i.Problem = s.Line()
 	}
-	i.Complete = s.Providers != nil
+	i.Complete, i.Fixed = s.Providers != nil, s.Reload == nil
 	if s.Reload != nil {
 		i.ConfigSince, i.Pending = m.local(s.Reload.LoadedAt), pending(s.Reload)
 	}
