@@ -91,6 +91,7 @@ func (c *cluster) runOn(k *kubelet, has string, more ...string) (string, int) {
 
 func (c *cluster) shell(script string) (string, int) {
 	c.t.Helper()
+	script = strings.Replace(script, etcdOfKubeadm, "", 1)
 	script = strings.ReplaceAll(script, "/mnt/", c.mnt+"/")
 	script = strings.ReplaceAll(script, "unix:///run/kmsplugin", "unix://"+c.mnt+"/{apiserver}/run/kmsplugin")
 	ctx, cancel := context.WithTimeout(c.t.Context(), 4*time.Minute)

@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,16 +19,17 @@ import (
 // kubeadm is a cluster that kubeadm made.
 type kubeadm struct {
 	*cluster
-	config map[string]any // the ClusterConfiguration
+	config map[string]any // the ClusterConfiguration in kubeadm.yaml
 }
 
 func newKubeadm(t *testing.T, recipe string, nodes ...string) *kubeadm {
 	t.Helper()
-	c := &kubeadm{newCluster(t, recipe), map[string]any{}}
+	c := &kubeadm{newCluster(t, recipe), ownConfiguration()}
 	for _, name := range nodes {
 		c.add(name).sync()
 	}
 	c.ready()
+	c.upload()
 	return c
 }
 
@@ -44,6 +46,7 @@ func (c *kubeadm) phase(k *kubelet) {
 	pod := corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver", Namespace: "kube-system"},
 		Spec: corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: "kube-apiserver", Command: []string{"kube-apiserver"}}}}}
 	container := &pod.Spec.Containers[0]
+	container.Command = append(container.Command, fmt.Sprint("--service-cluster-ip-range=", c.config["networking"].(map[string]any)["serviceSubnet"]))
 	server, _ := c.config["apiServer"].(map[string]any)
 	args, _ := server["extraArgs"].([]any)
 	for _, arg := range args {
@@ -61,18 +64,6 @@ func (c *kubeadm) phase(k *kubelet) {
 	manifest, err := yaml.Marshal(pod)
 	require.NoError(c.t, err)
 	require.NoError(c.t, os.WriteFile(filepath.Join(k.manifests(), "kube-apiserver.yaml"), manifest, 0o600))
-}
-
-// flags takes the ClusterConfiguration of the page into use, one node after the other.
-func (c *kubeadm) flags() {
-	c.t.Helper()
-	require.Contains(c.t, c.page.block(c.t, "sh", "kubeadm"), "kubeadm init phase control-plane apiserver --config kubeadm.yaml")
-	require.NoError(c.t, yaml.Unmarshal([]byte(c.page.block(c.t, "yaml", "ClusterConfiguration")), &c.config))
-	for _, k := range c.nodes {
-		c.phase(k)
-		k.sync()
-		k.server.WaitFor("/readyz")
-	}
 }
 
 // enable takes the first steps of the page: the configuration, the flags and the plugins.
@@ -124,9 +115,12 @@ func TestTheRecipeForKubeadm(t *testing.T) {
 // joins has a node join: without the files first, which it does not start without.
 func (c *kubeadm) joins() {
 	c.t.Helper()
+	c.config = c.uploaded()
 	k := c.add("cp-4")
 	content, err := os.ReadFile(filepath.Join(k.manifests(), "kube-apiserver.yaml"))
 	require.NoError(c.t, err)
+	require.Contains(c.t, string(content), "--audit-log-path=/var/log/audit.log", "what the cluster had is kept")
+	require.Contains(c.t, string(content), "--service-cluster-ip-range=10.32.0.0/16")
 	var pod corev1.Pod
 	require.NoError(c.t, yaml.Unmarshal(content, &pod))
 	_, err = k.args(pod)

@@ -95,7 +95,7 @@ func TestAllNodesOffAndOnAndANodeThatJoins(t *testing.T) {
 func (c *kubeadm) joinsWithout() {
 	t := c.t
 	t.Helper()
-	c.config = nil
+	c.config = ownConfiguration()
 	without := c.add("cp-3")
 	text, code := c.runOn(without, "--join", separate)
 	require.Equal(t, 1, code, text)

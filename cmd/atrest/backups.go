@@ -33,12 +33,15 @@ provider, and for KMS v2 by the hash of its key_id, as in kube-apiserver's metri
 KMS v1 stores no key_id, so any version of that provider's key may be needed. The
 whole keyspace of each backup is counted.
 
-The time is that of the file, which copying may change; the revision is etcd's.
+The time is that of the file, which copying may change; the revision is etcd's, which
+a restore of etcd sets back. Where the two disagree which backup is the latest is not
+known, and nothing may go by it.
 
 Exit codes:
   0  told, of all of them
   2  not of all: wrong flags, a snapshot cannot be read or has nothing stored below
-     --prefix, or objects in it do not tell which key they need`
+     --prefix, objects in it do not tell which key they need, or the times and the
+     revisions do not tell which backup is the latest`
 
 func newBackups(s streams) *cobra.Command {
 	b := &backupsCommand{streams: s}
@@ -132,8 +135,12 @@ func printNeeds(w io.Writer, n lost.Needs) error {
 		fmt.Fprintln(w)
 		rows = [][]string{{"KEY OF", "NAME", "KEY_ID", "OBJECTS", "NEEDED BY", "THE LATEST OF THEM", "FILE OF"}}
 		for _, k := range n.Keys {
+			latest := k.Backups[0]
+			if k.Latest.IsZero() {
+				latest = "not known"
+			}
 			rows = append(rows, []string{string(k.Kind), orDash(k.Name), orDash(hashed.Short(k.KeyIDHash)), fmt.Sprint(k.Objects),
-				counted(len(k.Backups), "backup"), k.Backups[0], fileTime(k.Latest)})
+				counted(len(k.Backups), "backup"), latest, fileTime(k.Latest)})
 		}
 		if err := printTable(w, fitted(rows, 1, 5)); err != nil {
 			return err

@@ -117,8 +117,8 @@ func (e *enableCommand) files() (created, error) {
 
 const nextSteps = `next:
   1. Give each kube-apiserver these flags, with the path as it sees it, and restart it, one
-     after the other (kubeadm: in /etc/kubernetes/manifests/kube-apiserver.yaml, with a
-     hostPath volume of the folder, DirectoryOrCreate and readOnly):
+     after the other (a static pod: with a hostPath volume of the folder, of type Directory,
+     without which it does not start, and readOnly; kubeadm: by its ClusterConfiguration):
        --encryption-provider-config=PATH
        --encryption-provider-config-automatic-reload=true
   2. See that all have it:      atrest status --apiservers ...

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -193,7 +194,11 @@ func (l *lostCommand) backup(ctx context.Context, look *lost.Look, found *lost.F
 		return err
 	}
 	defer file.Close()
-	return look.Backup(ctx, found, path, file)
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	return look.Backup(ctx, found, path, info.ModTime(), file)
 }
 
 // show prints what is lost.

@@ -180,6 +180,11 @@ func doneText(done rotation.Done) string {
 	for _, provider := range done.Providers {
 		text += fmt.Sprintf("\n  may be stopped: the plugin of provider %q", provider)
 	}
+	for _, name := range done.With {
+		if _, key, local := rotation.Local(name); local && key != "" {
+			text += fmt.Sprintf("\n  in these files alone: key %s; keep a copy of one of them, and give the new file to whatever manages the configurations, which else puts the old one back", printable(name))
+		}
+	}
 	for _, key := range done.Keys {
 		text += fmt.Sprintf("\n  in no configuration any more: key %s; a backup of etcd may need it, so keep a copy as long as one is kept that was made before", printable(key))
 	}

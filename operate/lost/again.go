@@ -54,6 +54,7 @@ const (
 	hintBootstrap = "a bootstrap token, which nothing makes again: kubeadm token create makes another"
 	hintEndpoints = "made again if they are of a Service with a selector, which the etcd key does not tell"
 	hintOwner     = "its owner, who would make it again, was not found, or is lost too"
+	hintNotMade   = "its owner makes no such thing again: it is to be deleted with it"
 )
 
 // who makes an object again by itself, or a hint for whom it may help to restore it.
@@ -72,6 +73,8 @@ func (f *Found) who(o Object) (by, hint string) {
 	case o.Resource == "secrets" && known && c.Facts.Type == bootstrapType,
 		o.Resource == "secrets" && !known && o.Namespace == "kube-system" && bootstrapName.MatchString(o.Name):
 		return "", hintBootstrap
+	case known && c.Facts.Owner != nil && !c.Facts.Owner.makes(o.Resource):
+		return "", hintNotMade
 	case known && c.Facts.Owner != nil:
 		if f.alive(*c.Facts.Owner, o.Namespace) {
 			return c.Facts.Owner.Kind + " " + c.Facts.Owner.Name, ""
@@ -85,6 +88,35 @@ func (f *Found) who(o Object) (by, hint string) {
 		return "", hintEndpoints
 	}
 	return "", ""
+}
+
+// made are what the controllers of Kubernetes' own kinds make: whatever else has one as
+// its owner was made by somebody else, to be deleted with it.
+var made = map[string][]string{
+	"apps/Deployment":        {"replicasets.apps"},
+	"apps/ReplicaSet":        {"pods"},
+	"apps/StatefulSet":       {"pods", "controllerrevisions.apps"},
+	"apps/DaemonSet":         {"pods", "controllerrevisions.apps"},
+	"batch/CronJob":          {"jobs.batch"},
+	"batch/Job":              {"pods"},
+	"/ReplicationController": {"pods"},
+	"/Service":               {"endpoints", "endpointslices.discovery.k8s.io"},
+	"/Endpoints":             {"endpointslices.discovery.k8s.io"},
+	"/Pod":                   {"resourceclaims.resource.k8s.io"},
+	"/Node":                  {"leases.coordination.k8s.io", "csinodes.storage.k8s.io"},
+}
+
+// makes reports whether the controller of an owner makes objects of a resource again. Of
+// a group that is not Kubernetes' own it is taken to make all that it owns.
+func (o Owner) makes(resource string) bool {
+	group := ""
+	if version, err := schema.ParseGroupVersion(o.APIVersion); err == nil {
+		group = version.Group
+	}
+	if strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") {
+		return true
+	}
+	return slices.Contains(made[group+"/"+o.Kind], resource)
 }
 
 // alive reports whether an owner is stored, and opens. What resource a kind is of is not

@@ -83,13 +83,20 @@ func TestAnOwnerMakesItAgainWhileItIsThere(t *testing.T) {
 		{lost.Owner{APIVersion: "cert-manager.io/v1", Kind: "Certificate", Name: "web"}, "/registry/cert-manager.io/certificates/other/web", false},
 		{lost.Owner{APIVersion: "cert-manager.io/v1", Kind: "Certificate", Name: "web"}, "/registry/cert-manager.io/certificates/shop/web2", false},
 		{lost.Owner{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, "/registry/replicasets/shop/web", true},
-		{lost.Owner{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Name: "web"}, "/registry/networkpolicies/shop/web", true},
-		{lost.Owner{APIVersion: "networking.k8s.io/v1", Kind: "Ingress", Name: "web"}, "/registry/ingress/shop/web", true},
+		{lost.Owner{APIVersion: "example.com/v1", Kind: "Policy", Name: "web"}, "/registry/example.com/policies/shop/web", true},
+		{lost.Owner{APIVersion: "example.com/v1", Kind: "Ingress", Name: "web"}, "/registry/example.com/ingresses/shop/web", true},
 		{lost.Owner{APIVersion: "v1", Kind: "Node", Name: "node-1"}, "/registry/minions/node-1", true},
 		{lost.Owner{APIVersion: "v1", Kind: "Service", Name: "web"}, "/registry/services/specs/shop/web", true},
 		{lost.Owner{APIVersion: "a/b/c", Kind: "Service", Name: "web"}, "/registry/services/specs/shop/web", false},
 	} {
-		got := decide(object("secrets", "shop", "x"), &lost.Facts{Owner: &c.owner}, c.there)
+		of := "secrets" // which controllers of Kubernetes' own do not make
+		if made, own := map[string]string{"ReplicaSet": "pods", "Node": "csinodes.storage.k8s.io", "Service": "endpoints"}[c.owner.Kind]; own {
+			notMade := decide(object(of, "shop", "x"), &lost.Facts{Owner: &c.owner}, c.there)
+			require.Equal(t, lost.Restore, notMade.Class, c)
+			require.Contains(t, notMade.Hint, "makes no such thing")
+			of = made
+		}
+		got := decide(object(of, "shop", "x"), &lost.Facts{Owner: &c.owner}, c.there)
 		require.Equal(t, c.again, got.Class == lost.MadeAgain, c)
 		require.Equal(t, "monday.db", got.Backup)
 		if !c.again {

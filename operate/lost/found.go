@@ -73,10 +73,13 @@ type Misplaced struct {
 
 // Copy is what a backup has of an object, and opens.
 type Copy struct {
-	// Backup names it, and Revision is that of the backup.
+	// Backup names it, and Revision is that of the backup; or several, with none, of
+	// which nobody knows which is the latest.
 	Backup   string
 	Revision int64
 	Facts    Facts
+
+	among []dated // all that have it
 }
 
 // Found is what was found.

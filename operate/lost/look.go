@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"reflect"
+	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -170,8 +173,9 @@ func (l *Look) isCluster(key string) bool {
 	return key == l.walk.Layout.Prefix()+"namespaces/kube-system"
 }
 
-// Backup opens what a backup has of the objects of f that are lost, and adds it to f.
-func (l *Look) Backup(ctx context.Context, f *Found, name string, from audit.Source) error {
+// Backup opens what a backup has of the objects of f that are lost, and adds it to f. made
+// is the time of its file.
+func (l *Look) Backup(ctx context.Context, f *Found, name string, made time.Time, from audit.Source) error {
 	lost, uid, copies := map[string]bool{}, "", map[string]Copy{}
 	for _, o := range f.Lost {
 		lost[o.Key] = true
@@ -199,12 +203,34 @@ func (l *Look) Backup(ctx context.Context, f *Found, name string, from audit.Sou
 	}
 	f.Backups++
 	for key, c := range copies {
-		c.Revision = report.Revision
-		if before, has := f.Copies[key]; !has || before.Revision < c.Revision {
-			f.Copies[key] = c
-		}
+		f.Copies[key] = f.later(f.Copies[key], c.Facts, dated{name, report.Revision, made})
 	}
 	return nil
+}
+
+// later is the copy of the latest backup, with one more that has it. Where it is not known
+// which that is, what they do not agree upon is not known either.
+func (f *Found) later(c Copy, facts Facts, d dated) Copy {
+	c.among = append(c.among, d)
+	why := disagreeing(c.among)
+	if why != "" && !slices.Contains(f.Notes, why) {
+		f.Notes = append(f.Notes, why)
+	}
+	slices.SortStableFunc(c.among, dated.compare)
+	switch {
+	case why != "":
+		var names []string
+		for _, d := range c.among {
+			names = append(names, d.name)
+		}
+		c.Backup, c.Revision = strings.Join(names, " or "), 0
+		if !reflect.DeepEqual(c.Facts, facts) {
+			c.Facts = Facts{}
+		}
+	case c.among[0] == d:
+		c.Backup, c.Revision, c.Facts = d.name, d.revision, facts
+	}
+	return c
 }
 
 func (f *Found) addUnknown(o Object, where, why string) {

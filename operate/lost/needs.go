@@ -52,10 +52,11 @@ type BackupNeeds struct {
 // KeyNeeds is which backups need a key: it has to be kept as long as one of them is.
 type KeyNeeds struct {
 	Key
-	// Backups are named with the latest first, by their revisions.
+	// Backups are named with the latest first, by their revisions; in their own order if
+	// which is the latest is not known.
 	Backups []string `json:"backups"`
 	Objects int64    `json:"objects"`
-	// Latest is the time of the latest backup's file.
+	// Latest is the time of the latest backup's file, zero if that is not known.
 	Latest time.Time `json:"latestFileTime,omitzero"`
 }
 
@@ -77,15 +78,12 @@ func NeedsOf(backups []Backup) Needs {
 			n.Problems = append(n.Problems, b.Name+": "+needs.Problem)
 		}
 	}
-	latest := slices.Clone(n.Backups)
-	slices.SortStableFunc(latest, func(a, b BackupNeeds) int {
-		return cmp.Or(-cmp.Compare(a.Revision, b.Revision), -a.Time.Compare(b.Time))
-	})
-	for _, b := range latest {
+	for _, b := range n.Backups {
 		for _, need := range b.Keys {
 			n.add(b, need)
 		}
 	}
+	n.sortByAge()
 	slices.SortFunc(n.Keys, func(a, b KeyNeeds) int { return byKeyName(a.Key, b.Key) })
 	return n
 }
@@ -94,10 +92,67 @@ func (n *Needs) add(b BackupNeeds, need Need) {
 	i := slices.IndexFunc(n.Keys, func(k KeyNeeds) bool { return k.Key == need.Key })
 	if i < 0 {
 		i = len(n.Keys)
-		n.Keys = append(n.Keys, KeyNeeds{Key: need.Key, Latest: b.Time})
+		n.Keys = append(n.Keys, KeyNeeds{Key: need.Key})
 	}
 	n.Keys[i].Backups = append(n.Keys[i].Backups, b.Backup)
 	n.Keys[i].Objects += need.Objects
+}
+
+// sortByAge puts the latest backup of each key first. Where two of them disagree nobody
+// knows which that is, and a key must not go by it.
+func (n *Needs) sortByAge() {
+	of := func(backup string) (d dated) {
+		i := slices.IndexFunc(n.Backups, func(b BackupNeeds) bool { return b.Backup == backup })
+		return dated{backup, n.Backups[i].Revision, n.Backups[i].Time}
+	}
+	told := map[string]bool{}
+	for i := range n.Keys {
+		k := &n.Keys[i]
+		var all []dated
+		for _, backup := range k.Backups {
+			all = append(all, of(backup))
+		}
+		if why := disagreeing(all); why != "" {
+			if !told[why] {
+				n.Problems = append(n.Problems, why)
+			}
+			told[why] = true
+			continue
+		}
+		slices.SortStableFunc(all, dated.compare)
+		k.Latest = all[0].time
+		for j := range all {
+			k.Backups[j] = all[j].name
+		}
+	}
+}
+
+// dated is a backup as far as it tells its age.
+type dated struct {
+	name     string
+	revision int64
+	time     time.Time
+}
+
+// compare has the latest first.
+func (d dated) compare(o dated) int {
+	return cmp.Or(-cmp.Compare(d.revision, o.revision), -d.time.Compare(o.time))
+}
+
+// disagreeing tells of two backups of which one has the later file and the other one the higher
+// revision, as when etcd was restored between them, which sets the revision back, or when
+// a file was copied, which changes its time; nothing if there are none.
+func disagreeing(all []dated) string {
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, dated.compare)
+	for i := 1; i < len(all); i++ {
+		higher, later := all[i-1], all[i]
+		if higher.revision > later.revision && !higher.time.IsZero() && higher.time.Before(later.time) {
+			return fmt.Sprintf("which of %s and %s is the latest is not known: the first has the higher revision, and the file of the second is later, as after a restore of etcd, which sets "+
+				"the revision back, or when a file was copied: see when they were made, and set the times of the files, or name only those from before the restore or from after it", higher.name, later.name)
+		}
+	}
+	return ""
 }
 
 func needsOf(b Backup) BackupNeeds {

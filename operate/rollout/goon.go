@@ -30,7 +30,7 @@ func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) 
 		case key == nil && !two.Begun():
 			return m, false, nil
 		case key == nil && two.Finished:
-			return m, true, fmt.Errorf("%w: key %s is in no configuration any more: name a new folder to rotate again", ErrUndone, m.To[0])
+			return m, true, fmt.Errorf("%w: key %s is in no configuration any more, and objects may be stored under it unless a later rotation replaced it: put back the files that have it", ErrUndone, m.To[0])
 		case key == nil:
 			return m, true, fmt.Errorf("key %s is in no configuration any more, and objects may be stored under it: put back the files that have it", m.To[0])
 		}

@@ -68,6 +68,19 @@ func (k Move) owns(s rotation.State) bool {
 	return s.Move != nil && slices.Equal(s.Move.Old, k.From) && slices.Equal(s.Move.New, k.To)
 }
 
+// as has the changes take over what the files have of the new providers already.
+func (k Move) as(files map[string][]byte) Move {
+	changes := k.Changes
+	k.Changes = func(apiserver string) []edit.Replacement {
+		all := slices.Clone(changes(apiserver))
+		for i := range all {
+			all[i].New = all[i].New.As(files[apiserver])
+		}
+		return all
+	}
+	return k
+}
+
 // newKey reports whether the new files have a key that is nowhere else.
 func (k Move) newKey() bool { return k.Local && !slices.Contains(k.To, rotation.Plain) }
 

@@ -102,6 +102,9 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m, ok := r.Kind.(Move); ok {
+		r.Kind = m.as(found.files)
+	}
 	if begun {
 		err = r.join(&s.Plan, found)
 	} else {
@@ -128,6 +131,11 @@ func (r *Rotation) join(p *rotation.Plan, found configurations) error {
 		var err error
 		if configs, err = r.Kind.hashes(found.files, r.Folder.copies()); err != nil {
 			return err
+		}
+		if m, ok := r.Kind.(Move); ok {
+			if err := found.readable(m.Changes); err != nil {
+				return err
+			}
 		}
 	}
 	for _, replaced := range r.Replaced {

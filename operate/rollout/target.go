@@ -224,7 +224,7 @@ func (t Target) changes(m Move, apiserver string, before []byte, secret func() [
 	}
 	if t.Kind.IsKMS() {
 		for i, p := range t.Plugins(apiserver) {
-			all[i].New = p
+			all[i].New = p.As(before)
 		}
 	}
 	return all, nil

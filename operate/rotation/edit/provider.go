@@ -3,6 +3,8 @@ package edit
 import (
 	"encoding/base64"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -25,6 +27,30 @@ type Provider struct {
 	V1 bool
 	// Secret gives a key. It is a function so that no text shows it.
 	Secret func() []byte
+	// settings are those that a file has for it already, see As.
+	settings map[string]any
+}
+
+// As is a KMS provider with all settings that a file has for one of that name, version
+// and endpoint, if they are others than it would get: it may have been written by others, with a cachesize or a
+// timeout of its own, or have no version, as of KMS v1.
+func (p Provider) As(file []byte) Provider {
+	kind, _ := kindIn(p.Name)
+	d, err := parse(file)
+	if kind != "kms" || err != nil {
+		return p
+	}
+	for _, at := range d.find(p.Name) {
+		has, _ := d.values(at.entry)[at.provider].(map[string]any)[kind].(map[string]any)
+		if _, own := p.item(false); reflect.DeepEqual(own, map[string]any{kind: has}) {
+			continue
+		}
+		version := has["apiVersion"]
+		if v1 := version == nil || version == "v1"; v1 == p.V1 && (v1 || version == "v2") && has["endpoint"] == p.Endpoint {
+			p.settings = has
+		}
+	}
+	return p
 }
 
 // kindIn is the kind of provider that a name is of, and the name of the key.
@@ -58,6 +84,10 @@ func (p Provider) check() error {
 func (p Provider) item(key bool) (*yaml.Node, any) {
 	kind, name := kindIn(p.Name)
 	switch {
+	case p.settings != nil:
+		node := &yaml.Node{}
+		_ = node.Encode(p.settings) // which was YAML
+		return mapping(text(kind), node), map[string]any{kind: maps.Clone(p.settings)}
 	case kind == "kms":
 		fields := []string{"apiVersion", "v2", "name", p.Name, "endpoint", p.Endpoint}
 		if p.V1 {
