@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -229,11 +230,23 @@ func (r *run) outcome(ctx context.Context, o, is version, err error) error {
 	return nil
 }
 
-// patch updates an object with nothing but the version that it has to have.
+// patch updates an object with nothing but the version that it has to have. That it has
+// no field that its kind does not know need not be looked for.
 func (r *run) patch(ctx context.Context, o version) (version, error) {
 	body := map[string]any{"metadata": map[string]string{"resourceVersion": o.resourceVersion}}
 	return r.object(ctx, kubeapi.Request{Method: http.MethodPatch, Path: pathOf(r.resource, &o.Object), Accept: metadata,
-		Query: url.Values{"fieldManager": {"atrest"}}, Patch: types.MergePatchType, Body: body})
+		Query: url.Values{"fieldManager": {"atrest"}, "fieldValidation": {metav1.FieldValidationIgnore}}, Patch: patchOf(r.resource.GroupResource()), Body: body})
+}
+
+// patchOf is the kind of patch that does least to an object of a resource. A strategic
+// merge takes an apiserver less time, as it makes no JSON of the object and none back, but
+// sorts what was given as JSON inside an object, which some kinds do not let be changed.
+// Secrets and ConfigMaps have bytes and strings alone.
+func patchOf(r schema.GroupResource) types.PatchType {
+	if r.Group == "" && (r.Resource == "secrets" || r.Resource == "configmaps") {
+		return types.StrategicMergePatchType
+	}
+	return types.MergePatchType
 }
 
 func (r *run) read(ctx context.Context, o Object) (version, error) {
