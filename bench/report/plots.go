@@ -83,7 +83,7 @@ var pictures = []picture{
 	}},
 }
 
-func inMiB(_, bytes float64) float64  { return bytes / (1 << 20) }
+func inMiB(_, bytes float64) float64   { return bytes / (1 << 20) }
 func perByte(size, ns float64) float64 { return size * 1e3 / ns }
 func perSecond(_, ns float64) float64  { return 1e3 / ns }
 

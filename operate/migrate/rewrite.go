@@ -32,8 +32,8 @@ type Options struct {
 	// Workers is how many patches are under way at once: 4 if it is 0, and at
 	// most 64.
 	Workers int
-	// PageSize is how many objects are listed at once: 250 if it is 0. Memory
-	// grows with it, by some kilobytes for each.
+	// PageSize is how many objects are listed at once: 500 if it is 0. Memory
+	// grows with two pages, by some kilobytes for each object.
 	PageSize int64
 	// Patience is for how long an apiserver that is away or busy is waited for: 2
 	// minutes if it is 0.
@@ -60,7 +60,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Workers = 4
 	}
 	if o.PageSize == 0 {
-		o.PageSize = 250
+		o.PageSize = 500
 	}
 	if o.Patience == 0 {
 		o.Patience = defaultPatience
@@ -79,6 +79,7 @@ type run struct {
 	// Of the goroutine that pages.
 	at    Checkpoint
 	paged bool // there was a page
+	ahead ahead
 
 	mu       sync.Mutex // of what is below
 	page     Checkpoint // what was done of the present page
@@ -103,6 +104,8 @@ func (c *Cluster) Rewrite(ctx context.Context, resource schema.GroupVersionResou
 	if err := r.at.belongsTo(resource, o.Goal); err != nil {
 		return from, err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // of what is listed ahead
 	r.persist = persistence{clock: c.clock, patience: o.Patience, retried: r.waits}
 	r.progress = newProgress(c.clock.Now(), from.Counts.handled())
 	defer r.tell(true)
@@ -129,6 +132,7 @@ func (r *run) nextPageDone(ctx context.Context) error {
 	}
 	objects := r.at.undone(p.objects)
 	r.expect(len(objects), p)
+	r.lookAhead(ctx, p.next)
 	if err := r.all(ctx, objects); err != nil {
 		return err
 	}
