@@ -157,17 +157,20 @@ func (r *run) incomplete() error {
 	return &IncompleteError{Resource: r.resource, Failed: r.at.Counts.Failed, Failures: r.at.Failures}
 }
 
-// all rewrites the objects of a page, several at once.
+// all rewrites the objects of a page, several at once. There is an error unless all were.
 func (r *run) all(ctx context.Context, objects []version) error {
-	workers, ctx := errgroup.WithContext(ctx)
+	workers, working := errgroup.WithContext(ctx)
 	workers.SetLimit(r.options.Workers)
 	for _, o := range objects {
-		if ctx.Err() != nil {
+		if working.Err() != nil {
 			break
 		}
-		workers.Go(func() error { return r.one(ctx, o) })
+		workers.Go(func() error { return r.one(working, o) })
 	}
-	return workers.Wait()
+	if err := workers.Wait(); err != nil {
+		return err
+	}
+	return context.Cause(ctx) // which may have ended before the last of them was begun
 }
 
 // maxConflicts is how often one object is tried that somebody else keeps

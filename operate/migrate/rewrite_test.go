@@ -488,6 +488,23 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 	}
 }
 
+// The page after it was listed already, and nothing of it is done.
+func TestAPageThatIsNotBegunIsNotPassed(t *testing.T) {
+	a := newAPI(t, 12)
+	ctx, cancel := context.WithCancel(t.Context())
+	var saved migrate.Checkpoint
+	at, err := a.cluster(newClock()).Rewrite(ctx, secrets, migrate.Checkpoint{}, migrate.Options{PageSize: 4, Workers: 1, Save: func(c migrate.Checkpoint) error {
+		require.Eventually(t, func() bool { a.mu.Lock(); defer a.mu.Unlock(); return len(a.lists) == 2 }, time.Minute, time.Millisecond)
+		require.False(t, saved.Anew || saved.Continue != "", "no other page is passed")
+		cancel()
+		saved = c
+		return nil
+	}})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, saved, at)
+	require.Equal(t, 8, a.stale())
+}
+
 func TestARequestThatHangsIsRepeated(t *testing.T) {
 	a, released := newAPI(t, 1), make(chan struct{})
 	defer close(released)
