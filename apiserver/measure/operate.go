@@ -107,6 +107,11 @@ func (b *bench) rewriting(ctx context.Context, s *server, atOnce int) (func(cont
 	if err := b.fill(ctx, &plain, b.moved, 1); err != nil {
 		return nil, err
 	}
+	// Of one transaction the watch cache may show a part. No apiserver writes several keys in
+	// one, so that a list waits for none but the last revision: that has to be of one key.
+	if err := b.fill(ctx, &plain, 1, 1); err != nil {
+		return nil, err
+	}
 	cluster, err := migrate.NewCluster(s.config, clock.RealClock{})
 	return func(ctx context.Context) error {
 		secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
