@@ -24,6 +24,10 @@ import (
 // well under a second.
 const startTimeout = 30 * time.Second
 
+// quota is the most that etcd recommends; its default of 2 GiB does not take a million
+// objects of 1 KiB.
+const quota = 8 << 30
+
 // ErrNotFound is returned by [Server.Get] for a key that etcd does not hold.
 var ErrNotFound = errors.New("no such key")
 
@@ -132,6 +136,7 @@ func (o Options) config() (*embed.Config, error) {
 	// The cluster's id is made of this and of the addresses, which are all the same here.
 	cfg.InitialClusterToken = o.DataDir
 	cfg.UnsafeNoFsync = o.Volatile
+	cfg.QuotaBackendBytes = quota
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(log)
 	return cfg, nil
 }

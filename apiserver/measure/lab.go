@@ -203,7 +203,7 @@ func (l *lab) fill(ctx context.Context, p *place, n, deks int) error {
 	}
 	var puts []clientv3.Op
 	for done, i := range rand.New(rand.NewPCG(1, 2)).Perm(n) {
-		name := fmt.Sprintf("secret-%06d", i)
+		name := secretName(i)
 		plaintext, err := encoded(name, uint64(i))
 		if err != nil {
 			return err
@@ -227,6 +227,8 @@ func encoded(name string, seed uint64) ([]byte, error) {
 	s := secret(name, data(seed))
 	s.UID = types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", seed))
 	s.CreationTimestamp = metav1.NewTime(time.Unix(1_700_000_000, 0))
+	s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "measure", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &s.CreationTimestamp,
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:data":{".":{},"f:data":{}},"f:type":{}}`)}}
 	var b bytes.Buffer
 	err := kubeproto.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(s, &b)
 	return b.Bytes(), err

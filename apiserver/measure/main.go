@@ -40,6 +40,8 @@ type scale struct {
 	secrets int // that are listed, and that lie in etcd when a server starts
 	deks    int // that those Secrets are under, when a server starts
 	writes  int // that memory is measured after
+	moved   int // Secrets that are created, and stored again
+	audited int // Secrets that are counted
 }
 
 // lists is how many LISTs each side answers.
@@ -49,7 +51,7 @@ func (s scale) lists() int { return 5 * s.rounds }
 func (s scale) starts() int { return (s.rounds + 3) / 4 }
 
 // quick are the flags that --quick stands for.
-var quick = map[string]string{"rounds": "2", "secrets": "500", "deks": "10", "writes": "2000"}
+var quick = map[string]string{"rounds": "2", "secrets": "500", "deks": "10", "writes": "2000", "moved": "500", "audited": "20000"}
 
 const intro = `Measures what users of an apiserver feel of encryption at rest: a real kube-apiserver
 with atrest, beside the same kube-apiserver with its own encryption (KMS v2) and with
@@ -63,10 +65,14 @@ clients share this machine, so what is left of a difference is less than what th
 encryption alone would show: for that, see go run ./bench/report.
 
   go run ./apiserver/measure --quick            a first look, some two minutes
-  go run ./apiserver/measure                    all of it, some ten minutes
+  go run ./apiserver/measure                    all of it, some twenty minutes
   go run ./apiserver/measure --cases start      only how long a start takes
 
-Nothing passes or fails. Nothing is left behind but the two files in --out.
+What an operator does is measured too: how many Secrets are stored again in a second
+beside how many are created, by the same number of clients on the same server, and how
+long and with how much memory atrest audit counts a million.
+
+Nothing passes or fails. Nothing is left behind but the files in --out.
 
 `
 
@@ -80,7 +86,9 @@ func parse(args []string, help io.Writer) (*options, error) {
 	fs.IntVar(&o.scale.secrets, "secrets", 10_000, "how many Secrets are listed, and stored when a server starts")
 	fs.IntVar(&o.scale.deks, "deks", 200, "how many DEKs those Secrets are under when a server starts")
 	fs.IntVar(&o.scale.writes, "writes", 100_000, "how many writes memory is measured after")
-	fs.StringVar(&o.out, "out", "bench/results", "the `folder` for end-to-end.md and end-to-end.tsv, which are replaced")
+	fs.IntVar(&o.scale.moved, "moved", 2000, "how many Secrets are created, and stored again, each time")
+	fs.IntVar(&o.scale.audited, "audited", 1_000_000, "how many Secrets are audited; 2 KiB of disk for each, below TMPDIR")
+	fs.StringVar(&o.out, "out", "bench/results", "the `folder` for end-to-end.md and operate.md and their .tsv: those of the cases are replaced")
 	names := fs.StringSlice("cases", nil, "only these cases")
 	fs.Usage = func() {
 		fmt.Fprint(help, intro, "Flags:\n", fs.FlagUsages(), "\nCases:\n")
@@ -104,8 +112,8 @@ func parse(args []string, help io.Writer) (*options, error) {
 			_ = fs.Set(flag, value) // of these flags
 		}
 	}
-	if s := o.scale; min(s.rounds, s.secrets, s.deks) < 1 || s.writes < chunks {
-		return nil, fmt.Errorf("--rounds, --secrets and --deks have to be more than nothing, and --writes at least %d", chunks)
+	if s := o.scale; min(s.rounds, s.secrets, s.deks, s.moved) < 1 || s.writes < chunks || s.audited < 100 {
+		return nil, fmt.Errorf("--rounds, --secrets, --deks and --moved have to be more than nothing, --writes at least %d, and --audited at least 100", chunks)
 	}
 	var err error
 	o.cases, err = measure.Choose(cases(), func(c measured) string { return c.name }, *names)

@@ -58,16 +58,17 @@ func TestTheTableSaysWhatWasMeasuredAndWhereNothingCanBeSeen(t *testing.T) {
 func TestQuickLeavesWhatWasAskedFor(t *testing.T) {
 	o, err := parse([]string{"--quick", "--secrets=123", "--cases=memory,list"}, io.Discard)
 	require.NoError(t, err)
-	require.Equal(t, scale{2, 123, 10, 2000}, o.scale)
+	require.Equal(t, scale{2, 123, 10, 2000, 500, 20000}, o.scale)
 	require.Len(t, o.cases, 2)
 	require.Equal(t, []string{"--quick=true", "--secrets=123", "--cases=memory,list"}, o.args)
 }
 
 func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
 	for flag, says := range map[string]string{
-		"--cases=lists": "choose from start, list, memory",
+		"--cases=lists": "choose from start, list, memory, migrate, audit",
 		"--rounds=0":    "--rounds",
 		"--writes=9":    "--writes at least 10",
+		"--audited=99":  "--audited at least 100",
 		"now":           "no flag",
 	} {
 		_, err := parse([]string{flag}, io.Discard)

@@ -96,12 +96,15 @@ func (p *process) cpu() (total time.Duration) {
 	return total
 }
 
-var vmRSS = regexp.MustCompile(`(?m)^VmRSS:\s*(\d+) kB$`)
+var (
+	vmRSS = regexp.MustCompile(`(?m)^VmRSS:\s*(\d+) kB$`) // now
+	vmHWM = regexp.MustCompile(`(?m)^VmHWM:\s*(\d+) kB$`) // at most so far
+)
 
-// resident is how many bytes of the process are in memory. 0 where there is no /proc.
-func (p *process) resident() float64 {
+// memory is how many bytes of the process are in memory. 0 where there is no /proc.
+func (p *process) memory(line *regexp.Regexp) float64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
-	found := vmRSS.FindSubmatch(text)
+	found := line.FindSubmatch(text)
 	if found == nil {
 		return 0
 	}

@@ -27,32 +27,46 @@ func run(ctx context.Context, o *options, out, progressTo io.Writer) (err error)
 	}
 	head := measure.Machine("k8s.io/kubernetes", "k8s.io/apiserver", "go.etcd.io/etcd/server/v3") +
 		fmt.Sprintf("a write of 2 KiB with fsync: %s\n", fsync.Round(time.Microsecond))
-	found := measure.NewBook()
+	users, operators := measure.NewBook(), measure.NewBook()
 	// Cases that came to their end are worth keeping, whatever happened to the next one.
-	failed := measureAll(ctx, o, l, found, progressTo)
-	table := found.Table(measure.NsPerOp, measure.CPUNsPerOp, listedNs, etcdBytes)
-	table.Head = head
-	var told, kept bytes.Buffer
-	report{o.scale, table, o.args}.write(&told)
-	if err := table.Write(&kept); err != nil {
-		return errors.Join(failed, err)
+	failed := measureAll(ctx, o, l, users, operators, progressTo)
+	files := map[string][]byte{}
+	for name, book := range map[string]*measure.Book{"end-to-end": users, "operate": operators} {
+		table := book.Table(measure.NsPerOp, measure.CPUNsPerOp, listedNs, etcdBytes)
+		if table.Head = head; table.Empty() {
+			continue
+		}
+		var told, kept bytes.Buffer
+		if report := (report{o.scale, table, o.args}); book == users {
+			report.write(&told)
+		} else {
+			report.operate(&told)
+		}
+		if err := table.Write(&kept); err != nil {
+			return errors.Join(failed, err)
+		}
+		files[name+".md"], files[name+".tsv"] = told.Bytes(), kept.Bytes()
+		if _, err := out.Write(told.Bytes()); err != nil {
+			return errors.Join(failed, err)
+		}
 	}
-	if _, err := out.Write(told.Bytes()); err != nil {
-		return errors.Join(failed, err)
-	}
-	return errors.Join(failed, measure.Save(o.out, map[string][]byte{"end-to-end.md": told.Bytes(), "end-to-end.tsv": kept.Bytes()}, out))
+	return errors.Join(failed, measure.Save(o.out, files, out))
 }
 
-// measureAll writes into found what the cases give that come to their end. The first that
-// does not ends it.
-func measureAll(ctx context.Context, o *options, l *lab, found *measure.Book, progressTo io.Writer) error {
+// measureAll writes into the books what the cases give that come to their end. The first
+// that does not ends it.
+func measureAll(ctx context.Context, o *options, l *lab, users, operators *measure.Book, progressTo io.Writer) error {
 	for i, c := range o.cases {
 		b := &bench{lab: l, scale: o.scale, sides: o.sides, Book: measure.NewBook()}
 		err := measure.Case(progressTo, i, len(o.cases), c.name+": "+c.about, func() error { return c.run(ctx, b) })
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		found.Take(b.Book)
+		if c.operators {
+			operators.Take(b.Book)
+		} else {
+			users.Take(b.Book)
+		}
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
@@ -121,8 +122,63 @@ func definition() *unstructured.Unstructured {
 	}}
 }
 
-// Package migrate lives by this: a merge patch with nothing but the
-// resourceVersion has a stale object stored again, and leaves any other alone.
+// peculiar are a Secret and a ConfigMap with all there may be in one that a patch could
+// change: empty and missing values, what looks like a number or like JSON, bytes that are
+// no text, and every kind of metadata, of several managers.
+func (r *real) peculiar() (keys map[string]schema.GroupVersionResource) {
+	r.t.Helper()
+	ctx := r.t.Context()
+	meta := metav1.ObjectMeta{Name: "peculiar", Labels: map[string]string{"b": "", "a": "1"}, Finalizers: []string{"example.com/z", "example.com/a"},
+		Annotations:     map[string]string{"json": "{ \"b\": 1.0, \"a\": <&>}", "number": "01", "empty": "", "unicode": "\u2028é"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "z", UID: "2", Controller: new(bool)}, {APIVersion: "v1", Kind: "Pod", Name: "a", UID: "1"}}}
+	immutable := true
+	secret := &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeOpaque, Immutable: &immutable,
+		Data: map[string][]byte{"z": {0, 0xff, 0xc3, 0x28}, "empty": {}, "nil": nil, "json": []byte(`{"b": 1e2, "a": null}`), "a": bytes.Repeat([]byte("x"), 100_000)}}
+	_, err := r.Kube.CoreV1().Secrets("default").Create(ctx, secret, metav1.CreateOptions{FieldManager: "one"})
+	require.NoError(r.t, err)
+	configmap := &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"z": "", "yaml": "a: 1\r\n\tb: 2\n", "unicode": "\u2028é"}, BinaryData: map[string][]byte{"b": {0, 0xff}, "empty": {}}}
+	_, err = r.Kube.CoreV1().ConfigMaps("default").Create(ctx, configmap, metav1.CreateOptions{FieldManager: "one"})
+	require.NoError(r.t, err)
+	applied := []byte(`{"apiVersion": "v1", "kind": "%s", "metadata": {"name": "peculiar", "labels": {"applied": "yes"}}}`)
+	_, err = r.Kube.CoreV1().Secrets("default").Patch(ctx, "peculiar", types.ApplyPatchType, bytes.Replace(applied, []byte("%s"), []byte("Secret"), 1), metav1.PatchOptions{FieldManager: "two"})
+	require.NoError(r.t, err)
+	_, err = r.Kube.CoreV1().ConfigMaps("default").Patch(ctx, "peculiar", types.ApplyPatchType, bytes.Replace(applied, []byte("%s"), []byte("ConfigMap"), 1), metav1.PatchOptions{FieldManager: "two"})
+	require.NoError(r.t, err)
+	// One that is being deleted is stored again, too.
+	_, err = r.Kube.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "going", Finalizers: meta.Finalizers}}, metav1.CreateOptions{})
+	require.NoError(r.t, err)
+	require.NoError(r.t, r.Kube.CoreV1().Secrets("default").Delete(ctx, "going", metav1.DeleteOptions{}))
+	return map[string]schema.GroupVersionResource{"/registry/secrets/default/peculiar": secrets, "/registry/configmaps/default/peculiar": configmaps, "/registry/secrets/default/going": secrets}
+}
+
+// What was stored in plaintext, then encrypted, and then in plaintext again is the same
+// byte for byte: an object's content, its metadata, who manages which field and since when.
+func TestNoByteOfAnObjectChanges(t *testing.T) {
+	for _, program := range []string{harness.HurriedServer, harness.StockServer} {
+		t.Run(program, func(t *testing.T) {
+			r := newReal(t, program)
+			keys := r.peculiar()
+			before := map[string][]byte{}
+			for key := range keys {
+				before[key], _ = r.stored(key)
+			}
+			for _, providers := range [][]string{{r.kms(), harness.Identity}, {harness.Identity, r.kms()}} {
+				r.use(r.entry(providers...))
+				for _, resource := range []schema.GroupVersionResource{secrets, configmaps} {
+					counts := r.rewrite(resource)
+					require.Equal(t, counts.Seen, counts.Rewritten, "%s: they are stale", resource)
+				}
+				for key := range keys {
+					value, _ := r.stored(key)
+					require.Equal(t, providers[0] == harness.Identity, bytes.Equal(before[key], value), key)
+				}
+			}
+		})
+	}
+}
+
+// Package migrate lives by this: a patch with nothing but the resourceVersion has a stale
+// object stored again, and leaves any other alone.
 func TestAPatchWithNothingInItStoresWhatIsStale(t *testing.T) {
 	for _, program := range []string{harness.HurriedServer, harness.StockServer} {
 		t.Run(program, func(t *testing.T) {

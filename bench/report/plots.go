@@ -35,6 +35,11 @@ var shown = []series{
 	{side.AtrestAESGCM, "atrest, aesgcm", color.RGBA{0x45, 0xb0, 0x8c, 0xff}, 1.6, false},
 	{side.Kube, "kube-apiserver", color.RGBA{0xc9, 0x3a, 0x0c, 0xff}, 2, false},
 	{side.KubeAESGCM, "kube-apiserver, aesgcm", color.RGBA{0xee, 0x9a, 0x5d, 0xff}, 1.6, false},
+	// Of an operator's work, as apiserver/measure calls it.
+	{"creates", "created", color.RGBA{0x20, 0x20, 0x20, 0xff}, 1.4, true},
+	{"migrate", "stored again", color.RGBA{0x0b, 0x5f, 0xd3, 0xff}, 2.6, false},
+	{"audit", "audit", color.RGBA{0x0b, 0x5f, 0xd3, 0xff}, 2.6, false},
+	{"audit --decrypt", "audit --decrypt", color.RGBA{0x4d, 0xa3, 0xf0, 0xff}, 2, false},
 }
 
 // picture is a file with panels side by side.
@@ -64,13 +69,21 @@ var pictures = []picture{
 		{"Write nothing: the nonce, and what is around it", "Nonce", "", "goroutines", measure.NsPerOp, "goroutines", "million a second", perSecond, false, false},
 	}},
 	{"memory", "Live memory after writes of one key", "KMS v2, 1 KiB; what a collection of garbage cannot free; lower is better", []panel{
-		{"", "Memory", "", "writes", suite.LiveBytes, "writes", "MiB", func(_, y float64) float64 { return y / (1 << 20) }, false, false},
+		{"", "Memory", "", "writes", suite.LiveBytes, "writes", "MiB", inMiB, false, false},
 	}},
 	{"cold-start", "Cold start: from the start to the last object read", "read one after another, from a plugin that takes its time; lower is better", []panel{
 		{"", "ColdStart", "objects=%d/", "deks", measure.NsPerOp, "", "seconds", func(_, y float64) float64 { return y / 1e9 }, false, true},
 	}},
+	{"migrate", "Secrets a second", "stored again by migrate, and created; 1 KiB, one kube-apiserver and etcd with fsync; higher is better", []panel{
+		{"", "Migrate", "", "workers", measure.NsPerOp, "requests under way", "a second", func(_, ns float64) float64 { return 1e9 / ns }, false, false},
+	}},
+	{"audit", "An audit of ever more Secrets", "1 KiB each, 200 DEKs, atrest and etcd on one machine", []panel{
+		{"Memory at most; lower is better", "Audit", "", "objects", "peak-B", "Secrets", "MiB", inMiB, false, false},
+		{"Time; lower is better", "Audit", "", "objects", measure.NsPerOp, "Secrets", "seconds", func(n, ns float64) float64 { return n * ns / 1e9 }, false, false},
+	}},
 }
 
+func inMiB(_, bytes float64) float64   { return bytes / (1 << 20) }
 func perByte(size, ns float64) float64 { return size * 1e3 / ns }
 func perSecond(_, ns float64) float64  { return 1e3 / ns }
 

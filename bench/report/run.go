@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,8 +15,9 @@ import (
 	"github.com/kube-atrest/atrest/internal/measure"
 )
 
-// figures is the file that the others are made from.
-const figures = "benchmarks.tsv"
+// figures is the file that the others are made from. operated has those of apiserver/measure
+// that are drawn, too.
+const figures, operated = "benchmarks.tsv", "operate.tsv"
 
 // run measures, judges, prints to out and writes the results. Progress goes to
 // progressTo.
@@ -38,21 +40,42 @@ func run(ctx context.Context, o *options, out, progressTo io.Writer) error {
 	}
 	tell(&told, table, files)
 	files["report.md"], files[figures] = told.Bytes(), kept.Bytes()
+	if err := o.drawOperated(files); err != nil {
+		return err
+	}
 	if _, err := out.Write(told.Bytes()); err != nil {
 		return err
 	}
 	return measure.Save(o.out, files, out)
 }
 
+// drawOperated adds the plots of what apiserver/measure wrote into the same folder, if it did.
+func (o *options) drawOperated(files map[string][]byte) error {
+	table, err := o.read(operated)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	more, err := drawAll(table)
+	maps.Copy(files, more)
+	return err
+}
+
+func (o *options) read(file string) (*measure.Table, error) {
+	f, err := os.Open(filepath.Join(o.out, file))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return measure.Read(f)
+}
+
 // table measures, or reads what was measured before.
 func (o *options) table(ctx context.Context, progressTo io.Writer) (*measure.Table, error) {
 	if o.remake {
-		f, err := os.Open(filepath.Join(o.out, figures))
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		return measure.Read(f)
+		return o.read(figures)
 	}
 	measure.WarnIfBusy(progressTo)
 	head := measure.Machine("k8s.io/apiserver", "k8s.io/kms", "k8s.io/component-base", "golang.org/x/crypto",

@@ -23,7 +23,7 @@ func (f *rewriteFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.state, "state", "", "folder for how far each resource has come; without it the next run begins at the beginning")
 	flags.Float64Var(&f.qps, "qps", 100, "objects patched in a second at most; 0 is no limit")
 	flags.IntVar(&f.workers, "workers", 4, "patches under way at once, 1 to 64")
-	flags.Int64Var(&f.pageSize, "page-size", 250, "objects listed at once, 1 to 10000; memory grows with it, by some kilobytes for each")
+	flags.Int64Var(&f.pageSize, "page-size", 500, "objects listed at once, 1 to 10000; memory grows with it, by some kilobytes for each")
 	flags.DurationVar(&f.patience, "patience", 2*time.Minute, "how long an apiserver that is away or busy is waited for")
 }
 

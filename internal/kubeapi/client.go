@@ -1,12 +1,14 @@
 package kubeapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,7 +72,8 @@ type Request struct {
 	Patch types.PatchType
 }
 
-// Ask sends a request and decodes the answer into out, unless that is nil. An error that
+// Ask sends a request and decodes the answer into out, unless that is nil: JSON, or
+// protobuf if Accept has that and out is a [Message]. An error that
 // is an [k8s.io/apimachinery/pkg/api/errors.APIStatus] is the apiserver's; after any
 // other it is not known whether the request had an effect.
 func (c *Client) Ask(ctx context.Context, r Request, out any) error {
@@ -98,14 +101,31 @@ func (c *Client) Ask(ctx context.Context, r Request, out any) error {
 	case err != nil, out == nil:
 		return err
 	}
-	data, err := result.Raw()
+	var mediaType string
+	data, err := result.ContentType(&mediaType).Raw()
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(data, out); err != nil {
+	if err := decode(data, mediaType, out); err != nil {
 		return fmt.Errorf("answer to %s %s is not what an apiserver says: %w", r.Method, q.URL().Path, err)
 	}
 	return nil
+}
+
+// Message is what an answer in protobuf is decoded into.
+type Message interface{ Unmarshal(data []byte) error }
+
+// decode reads protobuf, in the envelope in which Kubernetes sends it, or JSON.
+func decode(data []byte, mediaType string, out any) error {
+	message, ok := out.(Message)
+	if inside, enveloped := bytes.CutPrefix(data, []byte("k8s\x00")); ok && enveloped && strings.HasPrefix(mediaType, runtime.ContentTypeProtobuf) {
+		var envelope runtime.Unknown
+		if err := envelope.Unmarshal(inside); err != nil {
+			return err
+		}
+		return message.Unmarshal(envelope.Raw)
+	}
+	return json.Unmarshal(data, out)
 }
 
 func orJSON(mediaType string) string {

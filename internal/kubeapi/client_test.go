@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -108,6 +109,39 @@ func TestWhatIsNoAnswerIsNoRefusal(t *testing.T) {
 	}
 	c.Timeout = 10 * time.Millisecond
 	require.ErrorIs(t, c.Ask(t.Context(), get("hangs"), nil), context.DeadlineExceeded)
+}
+
+// An apiserver that has no protobuf of it answers in JSON.
+func TestAMessageIsReadInWhateverItComes(t *testing.T) {
+	object := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "7"}}
+	raw, err := object.Marshal()
+	require.NoError(t, err)
+	envelope, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}, Raw: raw}).Marshal()
+	require.NoError(t, err)
+	for path, says := range map[string]string{"protobuf": "", "json": "", "naked": "is not what an apiserver says", "broken": "is not what an apiserver says"} {
+		c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+			switch path {
+			case "protobuf":
+				_, _ = w.Write(append([]byte("k8s\x00"), envelope...))
+			case "naked":
+				_, _ = w.Write(raw)
+			case "broken":
+				_, _ = w.Write(append([]byte("k8s\x00"), envelope[:len(envelope)-3]...))
+			default:
+				w.Header().Set("Content-Type", "application/json")
+				_ = json.NewEncoder(w).Encode(object)
+			}
+		})
+		var got metav1.PartialObjectMetadata
+		err := c.Ask(t.Context(), get("object"), &got)
+		if says != "" {
+			require.ErrorContains(t, err, says, path)
+			continue
+		}
+		require.NoError(t, err, path)
+		require.Equal(t, object.ObjectMeta, got.ObjectMeta, path)
+	}
 }
 
 func TestTheShorterTimeoutHolds(t *testing.T) {

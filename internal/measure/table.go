@@ -30,6 +30,9 @@ func (t *Table) add(p place, s Spread) {
 	t.at[p] = s
 }
 
+// Empty reports whether there are no figures.
+func (t *Table) Empty() bool { return len(t.order) == 0 }
+
 // Of is how the figures of a name lie.
 func (t *Table) Of(n Name, unit string) Spread { return t.at[place{entry{n, unit}, ""}] }
 

@@ -212,7 +212,8 @@ func (a *api) patch(w http.ResponseWriter, r *http.Request, key string) {
 		Metadata map[string]string `json:"metadata"`
 	}
 	require.NoError(a.t, json.NewDecoder(r.Body).Decode(&body))
-	require.Equal(a.t, "application/merge-patch+json", r.Header.Get("Content-Type"))
+	require.Equal(a.t, "application/strategic-merge-patch+json", r.Header.Get("Content-Type"))
+	require.Equal(a.t, "atrest", r.URL.Query().Get("fieldManager"))
 	require.Contains(a.t, r.Header.Get("Accept"), "as=PartialObjectMetadata;", "nor when it has been stored")
 	require.Len(a.t, body.Metadata, 1, "the patch changes nothing")
 	a.mu.Lock()

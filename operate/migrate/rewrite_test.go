@@ -283,7 +283,7 @@ func TestManyThatFailLeaveNoOtherBehind(t *testing.T) {
 func TestWhatWasDoneIsToldAlsoWhenItEndsWithAnError(t *testing.T) {
 	a := newAPI(t, 30)
 	a.fault = func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Method != http.MethodGet || len(a.patches) < 20 {
+		if r.Method != http.MethodGet || len(a.lists) < 2 {
 			return false
 		}
 		refuse(403, metav1.StatusReasonForbidden)(w, r)
@@ -324,18 +324,18 @@ func TestAnExpiredTokenIsContinued(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newAPI(t, 25)
 			a.renews = tc.renews
-			o := migrate.Options{PageSize: 8, Workers: 1, Save: func(migrate.Checkpoint) error {
-				if len(a.lists) == 1 {
-					a.faults(1, http.MethodGet, "secrets", func(w http.ResponseWriter, r *http.Request) {
-						a.lists = append(a.lists, r.URL.Query().Get("continue"))
-						refuse(503, metav1.StatusReasonServiceUnavailable)(w, r)
-						a.update("ns-1/new", false)
-						a.compacted = a.revision
-					})
+			a.fault = func(w http.ResponseWriter, r *http.Request) bool {
+				token := r.URL.Query().Get("continue")
+				if token == "" || a.compacted > 0 {
+					return false
 				}
-				return nil
-			}}
-			at, err := rewrite(t, a, migrate.Checkpoint{}, o)
+				a.lists = append(a.lists, token)
+				refuse(503, metav1.StatusReasonServiceUnavailable)(w, r)
+				a.update("ns-1/new", false)
+				a.compacted = a.revision
+				return true
+			}
+			at, err := rewrite(t, a, migrate.Checkpoint{}, migrate.Options{PageSize: 8, Workers: 1})
 			require.NoError(t, err)
 			require.Equal(t, tc.lists, a.lists[:4])
 			require.Zero(t, a.stale())
@@ -418,6 +418,54 @@ func TestThereAreNeverMorePatchesThanWorkers(t *testing.T) {
 	require.LessOrEqual(t, most.Load(), int32(3))
 }
 
+// A page is listed while the one before it is rewritten, and no page before that.
+func TestTheNextPageIsListedMeanwhile(t *testing.T) {
+	a := newAPI(t, 30)
+	listed := make(chan string, 10)
+	server := a.Config.Handler
+	a.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		server.ServeHTTP(w, r)
+		if r.Method == http.MethodGet {
+			listed <- r.URL.Query().Get("continue")
+		} else if a.mu.Lock(); true {
+			first := len(a.patches) == 1
+			a.mu.Unlock()
+			if first { // the second page comes before this is answered
+				require.Empty(t, <-listed)
+				require.NotEmpty(t, <-listed)
+				require.Empty(t, listed)
+			}
+		}
+	})
+	at, err := rewrite(t, a, migrate.Checkpoint{}, migrate.Options{PageSize: 10, Workers: 1})
+	require.NoError(t, err)
+	require.Equal(t, migrate.Counts{Seen: 30, Rewritten: 30}, at.Counts)
+	require.Len(t, a.lists, 3, "none twice")
+}
+
+// Nobody knows what is given as JSON inside objects of other kinds.
+func TestOnlySecretsAndConfigMapsArePatchedStrategically(t *testing.T) {
+	for r, want := range map[schema.GroupVersionResource]string{
+		secrets: "application/strategic-merge-patch+json", {Version: "v1", Resource: "configmaps"}: "application/strategic-merge-patch+json",
+		{Version: "v1", Resource: "pods"}: "application/merge-patch+json", {Group: "example.com", Version: "v1", Resource: "secrets"}: "application/merge-patch+json",
+		{Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims"}: "application/merge-patch+json",
+	} {
+		a := newAPI(t, 0)
+		var sent string
+		serveLists(a, []metav1.PartialObjectMetadata{named("a", "1")})
+		lists := a.fault
+		a.fault = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPatch {
+				sent = r.Header.Get("Content-Type")
+			}
+			return lists(w, r)
+		}
+		_, err := a.cluster(newClock()).Rewrite(t.Context(), r, migrate.Checkpoint{}, migrate.Options{})
+		require.NoError(t, err)
+		require.Equal(t, want, sent, r)
+	}
+}
+
 func TestACancelledRunEndsAtOnce(t *testing.T) {
 	a := newAPI(t, 30)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -438,6 +486,23 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 		_, err := rewrite(t, newAPI(t, 0), migrate.Checkpoint{}, o)
 		require.ErrorContains(t, err, "options of a migration", "%+v", o)
 	}
+}
+
+// The page after it was listed already, and nothing of it is done.
+func TestAPageThatIsNotBegunIsNotPassed(t *testing.T) {
+	a := newAPI(t, 12)
+	ctx, cancel := context.WithCancel(t.Context())
+	var saved migrate.Checkpoint
+	at, err := a.cluster(newClock()).Rewrite(ctx, secrets, migrate.Checkpoint{}, migrate.Options{PageSize: 4, Workers: 1, Save: func(c migrate.Checkpoint) error {
+		require.Eventually(t, func() bool { a.mu.Lock(); defer a.mu.Unlock(); return len(a.lists) == 2 }, time.Minute, time.Millisecond)
+		require.False(t, saved.Anew || saved.Continue != "", "no other page is passed")
+		cancel()
+		saved = c
+		return nil
+	}})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, saved, at)
+	require.Equal(t, 8, a.stale())
 }
 
 func TestARequestThatHangsIsRepeated(t *testing.T) {
@@ -463,16 +528,14 @@ func TestARequestThatHangsIsRepeated(t *testing.T) {
 func TestWithoutOrderNothingIsLeftOut(t *testing.T) {
 	a := newAPI(t, 20)
 	a.mirrored = true
-	o := migrate.Options{PageSize: 8, Workers: 1, Save: func(migrate.Checkpoint) error {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if len(a.lists) == 1 {
+	a.fault = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("continue") != "" && a.compacted == 0 {
 			a.revision++
 			a.compacted = a.revision
 		}
-		return nil
-	}}
-	at, err := rewrite(t, a, migrate.Checkpoint{}, o)
+		return false
+	}
+	at, err := rewrite(t, a, migrate.Checkpoint{}, migrate.Options{PageSize: 8, Workers: 1})
 	require.NoError(t, err)
 	require.True(t, at.Unordered)
 	require.Contains(t, a.lists[1:], "", "it began anew")
