@@ -38,7 +38,7 @@ type twoServer struct {
 type twoState struct {
 	step                           int8
 	agreed, ended, failed          bool
-	finished                       bool
+	finished, asked                bool
 	agreedAge, auditAge, failedAge int8
 }
 
@@ -47,7 +47,7 @@ var twoSteps = []rotation.Step{"add", "swap", "migrate", "prove", "remove", "con
 func (r twoState) state() rotation.State {
 	plan := oneState{}.state().Plan
 	plan.Configs = map[string][]string{"0": hashOf("0"), "1": hashOf("1")}
-	t := &rotation.Move{Old: []string{"old"}, New: []string{"new"}, Step: twoSteps[r.step], Since: ago(9), Finished: r.finished}
+	t := &rotation.Move{Old: []string{"old"}, New: []string{"new"}, Step: twoSteps[r.step], Since: ago(9), Finished: r.finished, Asked: r.asked}
 	s := rotation.State{Version: 1, Plan: plan, Move: t, Round: 1, AuditAfter: ago(r.auditAge).Add(-2)}
 	if r.agreed {
 		t.KeyID, t.AgreedAt = keyB, ago(r.agreedAge)
@@ -60,7 +60,7 @@ func (r twoState) state() rotation.State {
 
 func twoStateOf(s rotation.State) twoState {
 	t := s.Move
-	r := twoState{step: int8(slices.Index(twoSteps, t.Step)), agreed: t.KeyID != "", finished: t.Finished}
+	r := twoState{step: int8(slices.Index(twoSteps, t.Step)), agreed: t.KeyID != "", finished: t.Finished, asked: t.Asked}
 	if r.step >= 2 {
 		r.auditAge = auditAge(s)
 	}
@@ -95,6 +95,7 @@ func (w two) observation() rotation.Observation {
 	}
 	for i, s := range w.servers {
 		switch name := string(rune('0' + i)); {
+		case w.blind():
 		case s.effect < 2:
 			o.Shown[name] = shownToBe(o.Instances, "old", keyA)
 		case s.wroteNew:
@@ -107,6 +108,17 @@ func (w two) observation() rotation.Observation {
 	}
 	o.Migrations, o.Audit = driverKnows(w.migrating, w.audited, w.rotation.state(), saw)
 	return o
+}
+
+// blind reports whether an apiserver cannot read the object: what it lists is not known
+// then, and a canary that was stored alike it cannot write again.
+func (w two) blind() bool {
+	for _, s := range w.servers {
+		if s.up && (w.object && s.effect == 0 || !w.object && s.effect == 3) {
+			return true
+		}
+	}
+	return false
 }
 
 func (w two) think(m machine) (to two, wrong string) {
@@ -153,13 +165,8 @@ func (w two) needs() string {
 // unreadable says that an apiserver cannot read the object, and nobody is to blame but
 // the driver.
 func (w two) unreadable() string {
-	if w.meddled {
-		return ""
-	}
-	for _, s := range w.servers {
-		if s.up && (w.object && s.effect == 0 || !w.object && s.effect == 3) {
-			return "I1, I3: the object cannot be read"
-		}
+	if !w.meddled && w.blind() {
+		return "I1, I3: the object cannot be read"
 	}
 	return ""
 }
