@@ -17,7 +17,7 @@ var exported = map[string]int{
 	".": 16, "config": 46, "envelope": 74, "envelope/kmsv1": 29, "healthz": 24, "providers": 31, "reload": 27, "transformer": 27,
 	"kmsplugin": 26, "kmsplugin/keyfile": 28, "kmsplugin/plugintest": 6,
 	"operate/audit": 69, "operate/audit/etcd": 12, "operate/audit/snapshot": 11, "operate/fleet": 36, "operate/lost": 32, "operate/migrate": 38, "operate/overview": 16,
-	"operate/preflight": 8, "operate/proof": 17, "operate/reencrypt": 22, "operate/retire": 20, "operate/rollout": 49,
+	"operate/preflight": 8, "operate/proof": 18, "operate/reencrypt": 22, "operate/retire": 20, "operate/rollout": 49,
 	"operate/rotation": 75, "operate/rotation/drive": 5, "operate/rotation/edit": 12, "operate/rotation/observe": 4,
 }
 

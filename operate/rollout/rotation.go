@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
@@ -268,21 +267,6 @@ func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store, clk clo
 		return next.Waiting, err
 	}
 	return next.Waiting, inTheWay(next)
-}
-
-// asked are the apiservers that have to show now what they write with: all of them, but
-// where the next file is written without, as some cannot read what others wrote.
-func (p *Prepared) asked(seen map[string]rotation.Instance, now time.Time) (all []string) {
-	_, next := rotation.Next(rotation.Resume(p.State, now), rotation.Observation{Instances: seen}, now)
-	if _, moves := p.rotation.Kind.(Move); !moves || len(next.Actions) == 0 {
-		return p.rotation.Apiservers
-	}
-	for _, a := range next.Actions {
-		if c, ok := a.(rotation.Canary); ok {
-			all = append(all, c.Instance)
-		}
-	}
-	return all
 }
 
 // writing are the providers of the rotation that an apiserver writes with, by the

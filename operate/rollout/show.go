@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -111,5 +111,20 @@ func (w *world) leaves(provider string) bool {
 // refused reports whether an apiserver answered as it does when it cannot encrypt.
 func refused(err error) bool {
 	var answer apierrors.APIStatus
-	return errors.As(err, &answer) && answer.Status().Code == http.StatusInternalServerError
+	return errors.As(err, &answer) && answer.Status().Code == 500
+}
+
+// asked are the apiservers that have to show now what they write with: all of them, but
+// where the next file is written without, as some cannot read what others wrote.
+func (p *Prepared) asked(seen map[string]rotation.Instance, now time.Time) (all []string) {
+	_, next := rotation.Next(rotation.Resume(p.State, now), rotation.Observation{Instances: seen}, now)
+	if _, moves := p.rotation.Kind.(Move); !moves || len(next.Actions) == 0 {
+		return p.rotation.Apiservers
+	}
+	for _, a := range next.Actions {
+		if c, ok := a.(rotation.Canary); ok {
+			all = append(all, c.Instance)
+		}
+	}
+	return all
 }
