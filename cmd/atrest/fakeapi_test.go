@@ -515,7 +515,11 @@ func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.Key
 	}
 	delete(meta, "resourceVersion")
 	plaintext, stale, err := a.open(kv)
-	if err != nil || a.refuses != "" && a.refused(string(kv.Key)) {
+	if err != nil { // as kube-apiserver answers when it reads what it is to change
+		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+		return
+	}
+	if a.refuses != "" && a.refused(string(kv.Key)) {
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "a webhook does not allow it")
 		return
 	}

@@ -156,6 +156,8 @@ func (r *rotate) check() error {
 		return usagef("flag --config is -: a rotation reads and writes the files of the apiservers: name them")
 	case r.hookTimeout <= 0:
 		return usagef("flag --hook-timeout is %s: it has to be over 0", r.hookTimeout)
+	case r.hookTimeout >= r.maxAge && (r.hook != "" || strings.HasPrefix(r.config, "ssh:")):
+		return usagef("flag --hook-timeout is %s, and --max-age %s: while one call lasts so long every answer of an apiserver becomes too old", r.hookTimeout, r.maxAge)
 	case r.interval >= r.maxAge:
 		return usagef("flag --interval is %s, and --max-age %s: what is looked at so seldom is always too old", r.interval, r.maxAge)
 	case r.hold < 0, r.maxAge <= 0, r.retry <= 0, r.interval <= 0, r.timeout < 0:

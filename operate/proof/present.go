@@ -80,6 +80,8 @@ func (p *Prover) present(ctx context.Context, apiserver string, r schema.GroupRe
 		return nil
 	case unconverted(err):
 		return fmt.Errorf("whether apiserver %s has objects of %s is not known: %w: have the webhook answer again, or delete the CustomResourceDefinition %s", apiserver, r, err, r)
+	case err != nil && p.lister(ctx, version) != "":
+		return fmt.Errorf("whether apiserver %s has objects of %s is not known: %w: apiserver %s lists them, so nothing is lost: have this one get the providers in its configuration that the other has, and a plugin that decrypts", apiserver, r, err, p.lister(ctx, version))
 	case err != nil:
 		return fmt.Errorf("whether apiserver %s has objects of %s is not known: %w: see with atrest audit --config FILE --decrypt which of them does not open, and restore or delete it", apiserver, r, err)
 	}
@@ -99,6 +101,18 @@ func (p *Prover) present(ctx context.Context, apiserver string, r schema.GroupRe
 	}
 	return fmt.Errorf("apiserver %s lists %s %s, and %s does not have it as %s: if its objects are kept in an etcd of their own, name that with --etcd-servers-overrides, "+
 		"and have all apiservers keep them there; else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix%s", apiserver, r, newest, p.Etcd, strings.Join(keys, " or "), p.newer(r))
+}
+
+// lister is an apiserver that lists the objects of a resource, or empty.
+func (p *Prover) lister(ctx context.Context, r schema.GroupVersionResource) string {
+	for _, name := range p.Fleet.Names() {
+		if api, ok := p.APIs[name]; ok {
+			if _, _, _, err := api.Newest(ctx, r); err == nil {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // unconverted reports whether objects are not listed as the webhook that converts them to

@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
 // place is where an object is.
@@ -58,4 +60,51 @@ func placeOf(key, within string) place {
 		namespace, name = "", namespace
 	}
 	return place{key: key, namespace: namespace, name: name}
+}
+
+// Stored has every apiserver read an object of a resource in the version that etcd has:
+// one that is stored in a form, or any if there is none of that. That is what an apiserver
+// shows which can write none, as its plugin does not encrypt: where its objects are, and
+// that all read them.
+func (p *Prover) Stored(ctx context.Context, r schema.GroupResource, is func(audit.Form) bool) (Shown, error) {
+	version, err := p.version(ctx, r)
+	if err != nil {
+		return Shown{}, err
+	}
+	all, err := p.some(ctx, r, is)
+	if err != nil {
+		return Shown{}, err
+	}
+	failed := fmt.Errorf("%s: %w", r, ErrNoObject)
+	some := false // of that form
+	for _, at := range all {
+		entry, err := p.Etcd.Find(ctx, at.key)
+		if err != nil {
+			continue
+		}
+		if is(audit.Inspect(entry.Value, p.Names).Form) {
+			some = true
+		} else if some {
+			break
+		}
+		s := Shown{Written: fleet.Written{Resource: r, Namespace: at.namespace, Name: at.name, Version: entry.ModRevision},
+			Key: at.key, Cluster: entry.Cluster, Form: audit.Inspect(entry.Value, p.Names).Form}
+		if failed = p.readByAll(ctx, version, s); failed == nil {
+			return s, nil
+		}
+	}
+	return Shown{}, failed
+}
+
+func (p *Prover) readByAll(ctx context.Context, r schema.GroupVersionResource, s Shown) error {
+	for _, name := range p.Fleet.Names() {
+		if err := p.Fleet.Read(ctx, name, r, s.Written); err != nil {
+			return err
+		}
+	}
+	now, err := p.API.Revision(ctx, r, migrate.Object{Namespace: s.Namespace, Name: s.Name})
+	if err == nil && now != s.Version {
+		return errOvertaken
+	}
+	return err
 }

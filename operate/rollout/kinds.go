@@ -185,7 +185,7 @@ func (k OnePlugin) owns(s rotation.State) bool {
 	case "":
 		return true
 	case current:
-		return k.Watch || p.ProvenAt.IsZero()
+		return k.Watch || p.ProvenAt.IsZero() && !p.Finished
 	}
 	return p.From == k.leftHash()
 }

@@ -262,7 +262,7 @@ func (p *Prepared) Identify(ctx context.Context, store *reencrypt.Store, clk clo
 	problems := []error{proof.Named(ctx, w.fleet, w.without), w.stillSo(ctx, p.State), w.met(ctx, &p.State)}
 	seen, found := w.Observe(ctx), map[string]rotation.Shown{}
 	running := rotation.Identities(seen)
-	for _, apiserver := range p.rotation.Apiservers {
+	for _, apiserver := range p.asked(seen, clk.Now()) {
 		providers := p.writing(apiserver, seen[apiserver].ConfigHash)
 		if len(providers) == 0 {
 			continue

@@ -181,7 +181,8 @@ func TestWhichStateARotationOwns(t *testing.T) {
 	from := func(keyID string, proven time.Time) rotation.State {
 		return rotation.State{OnePlugin: &rotation.OnePlugin{Providers: []string{"kms"}, From: hashed.ID(keyID), ProvenAt: proven}}
 	}
-	open, done := from("one", time.Time{}), from("one", time.Unix(1, 0))
+	open, done, again := from("one", time.Time{}), from("one", time.Unix(1, 0)), from("one", time.Time{})
+	again.OnePlugin.Finished = true // and was looked at since
 	for _, c := range []struct {
 		name string
 		kind OnePlugin
@@ -194,6 +195,7 @@ func TestWhichStateARotationOwns(t *testing.T) {
 		{"of another key_id", OnePlugin{Providers: []string{"kms"}, From: "two"}, open, false},
 		{"from current, on its way", OnePlugin{Providers: []string{"kms"}, From: current}, open, true},
 		{"from current, finished", OnePlugin{Providers: []string{"kms"}, From: current}, done, false},
+		{"from current, finished and begun again", OnePlugin{Providers: []string{"kms"}, From: current}, again, false},
 		{"from current, without end", OnePlugin{Providers: []string{"kms"}, From: current, Watch: true}, done, true},
 		{"of other providers", OnePlugin{Providers: []string{"other"}}, open, false},
 		{"of another kind", OnePlugin{Providers: []string{"kms"}}, rotation.State{}, false},

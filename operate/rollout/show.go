@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/operate/audit"
@@ -51,6 +53,9 @@ func (w *world) show(ctx context.Context, shown *rotation.Shown, apiserver, prov
 	keyID := w.seen[apiserver].Providers[provider].KeyID
 	for _, resource := range resources {
 		found, err := w.prover.Show(ctx, apiserver, resource, func(f audit.Form) bool { return nameOf(f) != provider || f.KeyIDHash != keyID })
+		if refused(err) && w.leaves(provider) {
+			return w.stored(ctx, shown, resource, provider, keyID, err)
+		}
 		switch had, twice := shown.KeyIDs[provider]; {
 		case errors.Is(err, proof.ErrNoObject):
 			if empty++; empty == len(resources) {
@@ -77,4 +82,49 @@ func (w *world) show(ctx context.Context, shown *rotation.Shown, apiserver, prov
 		}
 	}
 	return nil
+}
+
+// stored adds what there is of a provider that is left and does not encrypt: objects that
+// all read, or nothing with it. It is the error of the write if that is not shown either.
+func (w *world) stored(ctx context.Context, shown *rotation.Shown, r schema.GroupResource, provider, keyID string, failed error) error {
+	with := func(f audit.Form) bool { return nameOf(f) == provider && f.KeyIDHash == keyID }
+	found, err := w.prover.Stored(ctx, r, with)
+	if err != nil {
+		return failed
+	}
+	if with(found.Form) {
+		shown.KeyIDs[provider] = keyID
+	} else {
+		shown.Nothing = append(shown.Nothing, provider)
+	}
+	shown.Resources, shown.Etcds = append(shown.Resources, r.String()), append(shown.Etcds, found.Cluster)
+	return nil
+}
+
+// leaves reports whether the rotation is a move away from a provider. That may be as it
+// encrypts no longer, so that nothing can be written with it any more.
+func (w *world) leaves(provider string) bool {
+	m, ok := w.rotation.Kind.(Move)
+	return ok && slices.Contains(m.From, provider)
+}
+
+// refused reports whether an apiserver answered as it does when it cannot encrypt.
+func refused(err error) bool {
+	var answer apierrors.APIStatus
+	return errors.As(err, &answer) && answer.Status().Code == 500
+}
+
+// asked are the apiservers that have to show now what they write with: all of them, but
+// where the next file is written without, as some cannot read what others wrote.
+func (p *Prepared) asked(seen map[string]rotation.Instance, now time.Time) (all []string) {
+	_, next := rotation.Next(rotation.Resume(p.State, now), rotation.Observation{Instances: seen}, now)
+	if _, moves := p.rotation.Kind.(Move); !moves || len(next.Actions) == 0 {
+		return p.rotation.Apiservers
+	}
+	for _, a := range next.Actions {
+		if c, ok := a.(rotation.Canary); ok {
+			all = append(all, c.Instance)
+		}
+	}
+	return all
 }

@@ -48,8 +48,10 @@ type world struct {
 	looks int
 }
 
-// Observe tells of the apiservers that nobody named, too: that they are there.
+// Observe tells of the apiservers that nobody named, too: that they are there. The files
+// come first, as what the apiservers answer must not be old when it is looked at.
 func (w *world) Observe(ctx context.Context) map[string]rotation.Instance {
+	w.readFiles(ctx)
 	w.seen = w.fleet.Observe(ctx)
 	others, err := proof.Unnamed(ctx, w.fleet, w.without)
 	if err != nil {
@@ -58,7 +60,11 @@ func (w *world) Observe(ctx context.Context) map[string]rotation.Instance {
 	for _, other := range others {
 		w.seen[other.Name] = rotation.Instance{Problem: other.Why}
 	}
-	w.readFiles(ctx)
+	for apiserver, file := range w.files {
+		seen := w.seen[apiserver]
+		seen.FileHash, seen.FileProblem = file.hash, file.problem
+		w.seen[apiserver] = seen
+	}
 	w.readReady(ctx)
 	return w.seen
 }
@@ -82,11 +88,6 @@ func (w *world) readFiles(ctx context.Context) {
 				w.files[apiserver] = onDiskOf(file, err)
 			}
 		}
-	}
-	for _, apiserver := range w.rotation.Apiservers {
-		seen := w.seen[apiserver]
-		seen.FileHash, seen.FileProblem = w.files[apiserver].hash, w.files[apiserver].problem
-		w.seen[apiserver] = seen
 	}
 }
 

@@ -99,6 +99,7 @@ func (w two) observation() rotation.Observation {
 	}
 	for i, s := range w.servers {
 		switch name := string(rune('0' + i)); {
+		case w.blind():
 		case s.effect < 2 && (!w.rotation.back || s.wrote):
 			o.Shown[name] = shownToBe(o.Instances, "old", keyA)
 		case s.effect > 1 && (w.rotation.back || s.wrote):
@@ -124,6 +125,17 @@ func modelProvider(keyID string, wrote bool) rotation.Provider {
 // goesTo reports whether an apiserver with a stage in effect writes with what the
 // rotation goes to.
 func (w two) goesTo(stage int8) bool { return w.rotation.back != (stage > 1) }
+
+// blind reports whether an apiserver cannot read the object: what it lists is not known
+// then, and a canary that was stored alike it cannot write again.
+func (w two) blind() bool {
+	for _, s := range w.servers {
+		if s.up && (w.object && s.effect == 0 || !w.object && s.effect == 3) {
+			return true
+		}
+	}
+	return false
+}
 
 func (w two) think(m machine) (to two, wrong string) {
 	before := w.rotation.state()
@@ -169,13 +181,8 @@ func (w two) needs() string {
 // unreadable says that an apiserver cannot read the object, and nobody is to blame but
 // the driver.
 func (w two) unreadable() string {
-	if w.meddled {
-		return ""
-	}
-	for _, s := range w.servers {
-		if s.up && (w.object && s.effect == 0 || !w.object && s.effect == 3) {
-			return "I1, I3: the object cannot be read"
-		}
+	if !w.meddled && w.blind() {
+		return "I1, I3: the object cannot be read"
 	}
 	return ""
 }

@@ -241,7 +241,8 @@ func (s *State) step(o Observation, v *view, at place) (d Decision, over bool) {
 // pushable reports whether a configuration may be brought to a stage: nothing was
 // found that speaks against it, the new plugin has a key of its own, and each
 // apiserver was shown to write as its configuration says, if all others can read
-// that by theirs.
+// that by theirs. Once something may be stored with the new one, who cannot read it
+// shows nothing, and is given it all the same: nothing else helps.
 func (s *State) pushable(v *view, at map[string]int, to Stage) bool {
 	t := s.Move
 	lowest, highest := len(Stages), -1
@@ -254,6 +255,7 @@ func (s *State) pushable(v *view, at map[string]int, to Stage) bool {
 	old := v.keyIDs(t.Old)
 	for name, stage := range at {
 		switch {
+		case to == Added && t.Asked:
 		case stage < Swapped.index() && highest < Removed.index():
 			v.show(name, t.Old, time.Time{}, v.lax.identity || t.Back != nil)
 		case stage >= Swapped.index() && lowest > Before.index():

@@ -28,6 +28,8 @@ type OnePlugin struct {
 	// ProvenAt is the beginning of the audit which found nothing that is not
 	// under the target; zero if none did.
 	ProvenAt time.Time `json:"provenAt,omitzero"`
+	// Finished tells that one did since the target became the target.
+	Finished bool `json:"finished,omitempty"`
 	// Seen are the hashes of all key_ids met so far, the latest 100. Former are
 	// those met before the target became the target, without it.
 	Seen   []string `json:"seen,omitempty"`
@@ -128,7 +130,7 @@ func (p *OnePlugin) remember(o Observation, v *view) {
 func (s *State) promote(keyID string) {
 	p := s.OnePlugin
 	p.Former = without(p.Seen, keyID)
-	p.Target, p.Candidate = keyID, nil
+	p.Target, p.Candidate, p.Finished = keyID, nil, false
 	s.begin(keyID, s.Plan.Resources)
 }
 
@@ -166,6 +168,6 @@ func (s *State) settle(o Observation, v *view) Decision {
 	if v.reshow(p.Providers, a); len(v.found) > 0 {
 		return Decision{Waiting: v.waiting(), Actions: v.canaries()}
 	}
-	p.ProvenAt = a.StartedAt
+	p.ProvenAt, p.Finished = a.StartedAt, true
 	return Decision{Actions: []Action{v.done(a, o, p.Target, p.Providers, p.Former, nil)}}
 }

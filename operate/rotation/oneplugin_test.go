@@ -375,3 +375,14 @@ func TestNothingIsSaidForGoodBeforeAllWereShownSinceTheCount(t *testing.T) {
 	d.seen.Instances["b"] = i
 	require.Equal(t, []string{"stale"}, reasons(d.next(1)))
 }
+
+func TestARotationThatWasFinishedStaysSoUntilAnotherBegins(t *testing.T) {
+	d := newOnePlugin(t, keyA)
+	d.proving(keyB)
+	d.audit(stored("secrets", keyB, 3))
+	d.next(1)
+	require.True(t, d.state.OnePlugin.Finished)
+	state := rotation.Resume(d.state, d.now)
+	require.Zero(t, state.OnePlugin.ProvenAt)
+	require.True(t, state.OnePlugin.Finished)
+}
