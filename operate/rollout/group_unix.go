@@ -3,6 +3,8 @@
 package rollout
 
 import (
+	"errors"
+	"os"
 	"os/exec"
 	"syscall"
 )
@@ -10,7 +12,13 @@ import (
 // group has a program and what it starts be told together, when it is no longer wanted.
 func group(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGINT) }
+	command.Cancel = func() error {
+		err := syscall.Kill(-command.Process.Pid, syscall.SIGINT)
+		if errors.Is(err, syscall.ESRCH) {
+			return os.ErrProcessDone
+		}
+		return err
+	}
 }
 
 // end kills what a program left behind.
