@@ -1,6 +1,8 @@
 package clusters
 
 import (
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +16,10 @@ func TestTheRecipeForAManagedControlPlane(t *testing.T) {
 	require.Zero(t, code, text)
 
 	// They change the key.
+	status := "atrest status --separate-configs --apiservers cp-1,cp-2"
+	text, _ = c.shell(status)
+	former := regexp.MustCompile(`writes +([0-9a-f]{12})`).FindStringSubmatch(text)
+	require.Len(t, former, 2, text)
 	_, err := c.keys.Rotate(t.Context())
 	require.NoError(t, err)
 	for _, k := range c.nodes {
@@ -23,10 +29,9 @@ func TestTheRecipeForAManagedControlPlane(t *testing.T) {
 		k.sync()
 	}
 	require.Eventually(t, func() bool {
-		text, code = c.shell("atrest status --separate-configs --apiservers cp-1,cp-2")
-		return code != 1
-	},
-		time.Minute, time.Second, "both plugins are there again")
+		text, code = c.shell(status)
+		return code != 1 && !strings.Contains(text, former[1])
+	}, time.Minute, time.Second, "both plugins are there again, and both apiservers know of the key")
 	text, code = c.shell(audit)
 	require.Equal(t, 1, code, text)
 

@@ -26,10 +26,10 @@ func (c *openshift) roll(providers string) {
 	c.revision++
 	folder := fmt.Sprintf("/etc/kubernetes/static-pod-resources/kube-apiserver-pod-%d", c.revision)
 	mounted := "/etc/kubernetes/static-pod-resources"
-	c.config = map[string]any{"apiServer": map[string]any{
+	c.config["apiServer"] = map[string]any{
 		"extraArgs":    []any{map[string]any{"name": "encryption-provider-config", "value": mounted + "/" + openshiftFile}},
 		"extraVolumes": []any{map[string]any{"name": "resource-dir", "hostPath": folder, "mountPath": mounted, "pathType": "Directory"}},
-	}}
+	}
 	var entries []string
 	for _, resource := range []string{"configmaps", "secrets"} {
 		entries = append(entries, fmt.Sprintf(`{"resources":[%q],"providers":[%s]}`, resource, providers))
@@ -51,7 +51,7 @@ func TestTheRecipeForOpenShift(t *testing.T) {
 		second   = `{"aesgcm":{"keys":[{"name":"2","secret":"MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTI="}]}}`
 		third    = `{"aescbc":{"keys":[{"name":"3","secret":"MjIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTI="}]}}`
 	)
-	c := &openshift{kubeadm: &kubeadm{newCluster(t, "openshift.md"), nil}}
+	c := &openshift{kubeadm: &kubeadm{newCluster(t, "openshift.md"), ownConfiguration()}}
 	c.node("master-0", "/etc/kubernetes/manifests").prefix = "/kubernetes.io"
 	c.roll(identity + "," + zero)
 	c.create()

@@ -40,7 +40,7 @@ const talosFolder = "/system/secrets/kubernetes/kube-apiserver"
 
 func newTalos(t *testing.T) *talos {
 	t.Helper()
-	c := &talos{kubeadm: &kubeadm{newCluster(t, "talos.md"), nil}}
+	c := &talos{kubeadm: &kubeadm{newCluster(t, "talos.md"), ownConfiguration()}}
 	script := strings.ReplaceAll(talosctl, "MNT", c.mnt)
 	require.NoError(t, os.WriteFile(filepath.Join(c.bin, "talosctl"), []byte(script), 0o700))
 	c.config = map[string]any{"apiServer": map[string]any{
