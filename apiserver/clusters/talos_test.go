@@ -43,10 +43,10 @@ func newTalos(t *testing.T) *talos {
 	c := &talos{kubeadm: &kubeadm{newCluster(t, "talos.md"), ownConfiguration()}}
 	script := strings.ReplaceAll(talosctl, "MNT", c.mnt)
 	require.NoError(t, os.WriteFile(filepath.Join(c.bin, "talosctl"), []byte(script), 0o700))
-	c.config = map[string]any{"apiServer": map[string]any{
+	c.config["apiServer"] = map[string]any{
 		"extraArgs":    []any{map[string]any{"name": "encryption-provider-config", "value": talosFolder + "/encryptionconfig.yaml"}},
 		"extraVolumes": []any{map[string]any{"name": "secrets", "hostPath": talosFolder, "mountPath": talosFolder, "pathType": "Directory"}},
-	}}
+	}
 	for _, name := range []string{"cp-1", "cp-2"} {
 		k := c.node(name, "/etc/kubernetes/manifests")
 		require.NoError(t, os.MkdirAll(k.on(talosFolder), 0o700))
