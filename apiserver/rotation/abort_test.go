@@ -19,16 +19,16 @@ func TestEveryMoveIsTakenBackWhileTheClusterServes(t *testing.T) {
 	v1 = v1[strings.Index(v1, "unix://"):]
 	modes := c.modes(v1[:strings.Index(v1, `"`)])
 	load := startLoad(t, c)
-	froms := modes[:1]
+	froms, tos := modes[:1], modes[len(modes)-2:]
 	if *long {
-		froms = modes
+		froms, tos = modes, modes
 	}
 	for i, from := range froms {
 		if i > 0 {
 			c.rotate(t, from.flags[0], from.flags[1:]...).wait(t)
 		}
 		was := c.files(t)
-		for _, to := range modes {
+		for _, to := range tos {
 			if to.name == from.name {
 				continue
 			}
