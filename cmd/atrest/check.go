@@ -44,8 +44,9 @@ const checkHelp = `Tell whether an encryption configuration will work, before an
 4. With --join: whether an apiserver with FILE may join those of --apiservers. Run it
    on the new node, before its apiserver starts. FILE and its plugins have to be as
    theirs: the same file, the same key_id of each plugin, the same use of it; and by
-   3, for which --etcd has to lead to their etcd, every object has to be readable.
-   An apiserver that cannot be seen, or is not named, makes the answer unknown.
+   3, for which --etcd has to lead to their etcd, by the UID of its namespace
+   kube-system, every object has to be readable. An apiserver that cannot be seen, or
+   is not named, or a UID that cannot be read, makes the answer unknown.
 
 Warnings are about what works and is seldom meant, such as the name of a resource
 that Kubernetes does not have, by which nothing is encrypted. They go to standard error and
@@ -104,6 +105,8 @@ type checked struct {
 	// known of that.
 	Join    []string `json:"join,omitempty"`
 	Unknown []string `json:"unknown,omitempty"`
+
+	uid string // of the cluster whose objects were looked at
 }
 
 // rule is a config.Rule as it is printed.
@@ -215,6 +218,9 @@ func (c *checkCommand) readObjects(ctx context.Context, file *config.Configurati
 	}
 	if err != nil {
 		return err
+	}
+	if c.join.wanted {
+		found.uid = clusterIn(ctx, from, opener, layout)
 	}
 	if err := concerned(file, found.Objects); err != nil {
 		found.Warnings = append(found.Warnings, err.Error())

@@ -2,18 +2,22 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/overview"
 	"github.com/kube-atrest/atrest/operate/preflight"
+	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -63,8 +67,39 @@ func (f *checked) joins(ctx context.Context, file *config.Configuration, j *join
 			f.Unknown = append(f.Unknown, p.String())
 		}
 	}
+	f.compareCluster(ctx, all)
 	f.untold(file, j.separate)
 	return nil
+}
+
+// compareCluster sees that the objects that were looked at are those of the apiservers.
+func (f *checked) compareCluster(ctx context.Context, all *fleet.Fleet) {
+	theirs, err := proof.OneCluster(ctx, all, all.Names())
+	if err != nil { // if they differ, that is a problem that is told already
+		f.Unknown = append(f.Unknown, err.Error())
+		return
+	}
+	err = proof.SameCluster("this etcd", f.uid, "the apiservers", theirs)
+	switch {
+	case errors.Is(err, proof.ErrNoUID):
+		f.Unknown = append(f.Unknown, err.Error())
+	case err != nil:
+		f.Problems = append(f.Problems, err.Error())
+	}
+}
+
+// clusterIn is the UID of the cluster whose objects a store holds, empty if it cannot be
+// read.
+func clusterIn(ctx context.Context, from audit.Store, opener *audit.Opener, layout audit.Layout) string {
+	entry, err := from.Find(ctx, layout.OfCluster())
+	if err != nil {
+		return ""
+	}
+	plaintext, err := opener.Plaintext(ctx, schema.GroupResource{Resource: "namespaces"}, audit.Object{Key: entry.Key, Value: entry.Value})
+	if err != nil {
+		return ""
+	}
+	return string(audit.Metadata(plaintext).UID)
 }
 
 // wouldTell is what an apiserver with a file tells of itself, once it runs.

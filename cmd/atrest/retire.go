@@ -73,8 +73,9 @@ Exit codes:
   0  yes: nothing that was looked at needs it. Other backups count too
   1  no: every reason is listed
   2  no answer: wrong flags, nothing knows the name, or knows it as the other kind,
-     the kubeconfig, etcd or a snapshot cannot be read, or nothing at all is stored
-     below --prefix`
+     the kubeconfig, etcd or a snapshot cannot be read, a snapshot is of another
+     cluster by the UID of its namespace kube-system (where that cannot be read, a
+     warning says so), or nothing at all is stored below --prefix`
 
 func newRetire(s streams) *cobra.Command {
 	r := &retireCommand{streams: s}

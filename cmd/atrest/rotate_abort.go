@@ -27,7 +27,10 @@ waited for.
 
 The new provider need not work, as that may be the reason: one that does not encrypt,
 or not decrypt, is no longer written with after 2. What is stored with it needs it to
-be read, so 3 waits for it, if there is any. The former one has to work.
+be read, so 3 waits for it, if there is any. The former one has to work: as long as the
+first apiserver cannot write with it, no other follows. To leave it so, put the copy
+swapped-NAME.yaml of the folder in the place of that one's file, and begin the rotation
+to the new one once more, by two-plugins and with a new folder.
 
 From now on the folder is of a rotation that goes back, also after Ctrl-C or a crash:
 the same command goes on, and any other refuses the folder. A new key that was made for

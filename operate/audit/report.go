@@ -19,6 +19,9 @@ type Report struct {
 	// as of a snapshot. Parts are the etcds, if there were several.
 	Cluster uint64 `json:"cluster,omitempty,string"`
 	Parts   []Part `json:"parts,omitempty"`
+	// UID is that of the namespace kube-system below the layout's prefix, by which clusters
+	// are told apart, empty if it was not walked or is not stored in plaintext.
+	UID string `json:"-"`
 	// Objects and Bytes count the values and their stored length.
 	Objects int64 `json:"objects"`
 	Bytes   int64 `json:"bytes"`

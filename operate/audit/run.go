@@ -110,6 +110,7 @@ type walk struct {
 	done, total int64
 	beside      int64    // how many were, of the layout
 	found       []string // of DEKs
+	uid         string   // of the cluster
 }
 
 // prefixes are those of the keys to walk.
@@ -199,7 +200,7 @@ func (w *walk) report() *Report {
 	case len(w.Within) == 0:
 		r.Beside, r.beside = w.Layout.Beside(), w.beside
 	}
-	r.DEKs = w.found
+	r.DEKs, r.UID = w.found, w.uid
 	first := w.contents[0]
 	r.Cluster, r.Revision = first.Cluster, first.Revision
 	for _, contents := range w.contents {
@@ -226,6 +227,9 @@ func (w *walk) inspect(ctx context.Context, object Object) {
 	}
 	w.tally.add(object, resource, known, i, opening)
 	w.look(i.WrappedDEK)
+	if object.Key == w.Layout.OfCluster() && i.Form.Kind == Plaintext {
+		w.uid = string(Metadata(object.Value).UID)
+	}
 	if w.Each != nil {
 		w.Each(resource, object.Key, i.Form)
 	}

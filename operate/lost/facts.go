@@ -7,6 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kube-atrest/atrest/operate/audit"
 )
 
 // Facts are what is kept of a copy that opened, and no value of it.
@@ -33,39 +35,26 @@ const (
 // factsOf reads a plaintext as apiservers store it: JSON or protobuf. Of anything else
 // nothing is known.
 func factsOf(plaintext []byte) Facts {
-	if raw, ok := bytes.CutPrefix(plaintext, []byte("k8s\x00")); ok {
-		return factsOfProtobuf(raw)
-	}
-	var object struct {
-		Metadata metav1.ObjectMeta `json:"metadata"`
-		Type     string            `json:"type"`
-	}
-	// The type is of a Secret only; elsewhere it may be anything.
-	var metadata struct {
-		Metadata metav1.ObjectMeta `json:"metadata"`
-	}
-	if json.Unmarshal(plaintext, &object) == nil {
-		return factsFrom(object.Metadata, object.Type)
-	}
-	if json.Unmarshal(plaintext, &metadata) == nil {
-		return factsFrom(metadata.Metadata, "")
-	}
-	return Facts{}
+	return factsFrom(audit.Metadata(plaintext), typeOf(plaintext))
 }
 
-// factsOfProtobuf reads a runtime.Unknown, whose content has the metadata of the object
-// as its first field, whatever it is.
-func factsOfProtobuf(raw []byte) Facts {
+// typeOf is the type of a Secret; elsewhere it may be anything.
+func typeOf(plaintext []byte) string {
+	raw, ok := bytes.CutPrefix(plaintext, []byte("k8s\x00"))
+	if !ok {
+		var object struct {
+			Type string `json:"type"`
+		}
+		if json.Unmarshal(plaintext, &object) != nil {
+			return ""
+		}
+		return object.Type
+	}
 	var unknown runtime.Unknown
-	var object metav1.PartialObjectMetadata
-	if unknown.Unmarshal(raw) != nil || object.Unmarshal(unknown.Raw) != nil {
-		return Facts{}
+	if unknown.Unmarshal(raw) != nil || unknown.Kind != "Secret" {
+		return ""
 	}
-	kind := ""
-	if unknown.Kind == "Secret" {
-		kind = field(unknown.Raw, secretType)
-	}
-	return factsFrom(object.ObjectMeta, kind)
+	return field(unknown.Raw, secretType)
 }
 
 // secretType is the number of the field type of a Secret, in k8s.io/api/core/v1.

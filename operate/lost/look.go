@@ -15,6 +15,7 @@ import (
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/proof"
 )
 
 // Look opens what is stored, with the keys and plugins of a configuration. It is for one
@@ -123,7 +124,7 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 		default:
 			there[maphash.String(seed, o.Key)] = struct{}{}
 			f.addMisplaced(o, came)
-			if l.isCluster(o.Key) {
+			if o.Key == l.walk.Layout.OfCluster() {
 				l.uid = factsOf(came.plaintext).UID
 			}
 		}
@@ -167,12 +168,6 @@ func (l *Look) has(form audit.Form) bool {
 	return false
 }
 
-// isCluster reports whether a key is that of the namespace by whose UID a cluster is
-// known.
-func (l *Look) isCluster(key string) bool {
-	return key == l.walk.Layout.Prefix()+"namespaces/kube-system"
-}
-
 // Backup opens what a backup has of the objects of f that are lost, and adds it to f. made
 // is the time of its file.
 func (l *Look) Backup(ctx context.Context, f *Found, name string, made time.Time, from audit.Source) error {
@@ -180,11 +175,11 @@ func (l *Look) Backup(ctx context.Context, f *Found, name string, made time.Time
 	for _, o := range f.Lost {
 		lost[o.Key] = true
 	}
-	wanted := func(key string) bool { return lost[key] || l.isCluster(key) }
+	wanted := func(key string) bool { return lost[key] || key == l.walk.Layout.OfCluster() }
 	report, err := l.run(ctx, from, wanted, func(o Object, came outcome) {
 		why, state := l.judge(o.Form, came)
 		switch {
-		case l.isCluster(o.Key) && state == "":
+		case o.Key == l.walk.Layout.OfCluster() && state == "":
 			uid = factsOf(came.plaintext).UID
 		case state == isUnknown && lost[o.Key]:
 			f.addUnknown(o, name, why)
@@ -193,13 +188,14 @@ func (l *Look) Backup(ctx context.Context, f *Found, name string, made time.Time
 			copies[o.Key] = Copy{Backup: name, Facts: factsOf(came.plaintext)}
 		}
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
-	case uid != "" && l.uid != "" && uid != l.uid:
-		return fmt.Errorf("%s is a backup of another cluster: its namespace kube-system has another UID than the one here: name one of this cluster", name)
-	case uid == "" || l.uid == "":
-		f.Notes = append(f.Notes, fmt.Sprintf("whether %s is of this cluster is not known: the namespace kube-system has no UID that can be read in both: see to it before you restore from it", name))
+	}
+	switch err := proof.SameCluster(name, uid, "what was looked at", l.uid); {
+	case errors.Is(err, proof.ErrNoUID):
+		f.Notes = append(f.Notes, err.Error()+": see to it before you restore from it")
+	case err != nil:
+		return err
 	}
 	f.Backups++
 	for key, c := range copies {

@@ -63,13 +63,11 @@ func (r *Remover) May(ctx context.Context, a Answer) error {
 		return err
 	}
 	uid, err := proof.OneCluster(ctx, r.Apiservers, r.Apiservers.Names())
-	switch {
-	case err != nil:
+	if err == nil {
+		err = proof.SameCluster("this etcd", r.Look.uid, "the apiservers", uid)
+	}
+	if err != nil {
 		return err
-	case uid == "" || r.Look.uid == "":
-		return errors.New("whether this etcd is that of the apiservers is not known: the namespace kube-system has no UID that can be read in both")
-	case uid != r.Look.uid:
-		return errors.New("this etcd is not that of the apiservers: its namespace kube-system has another UID than theirs: name the etcd that they have")
 	}
 	return r.Well(ctx)
 }

@@ -2,6 +2,7 @@ package proof
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,6 +30,22 @@ func OneCluster(ctx context.Context, f Fleet, apiservers []string) (string, erro
 		texts = append(texts, strings.Join(by[uid], ", ")+" "+told(uid))
 	}
 	return "", fmt.Errorf("the apiservers are not of one cluster: %s: name those of one alone", strings.Join(texts, "; "))
+}
+
+// ErrNoUID says that one of two does not tell which cluster it is of.
+var ErrNoUID = errors.New("the namespace kube-system has no UID that can be read in both")
+
+// SameCluster is an error unless what holds objects is of the same cluster as something
+// else, by the UID that the namespace kube-system has in each. It wraps [ErrNoUID] if that
+// is not known. A cluster never changes that UID, so that the oldest backup has it too.
+func SameCluster(what, uid, than, other string) error {
+	switch {
+	case uid == "" || other == "":
+		return fmt.Errorf("whether %s is of the same cluster as %s is not known: %w", what, than, ErrNoUID)
+	case uid != other:
+		return fmt.Errorf("%s is of another cluster than %s: its namespace kube-system has another UID: name one of the same cluster", what, than)
+	}
+	return nil
 }
 
 // told says by which UID an apiserver tells its cluster.

@@ -80,6 +80,7 @@ func (p *Prover) Stored(ctx context.Context, r schema.GroupResource, is func(aud
 	for _, at := range all {
 		entry, err := p.Etcd.Find(ctx, at.key)
 		if err != nil {
+			failed = err
 			continue
 		}
 		if is(audit.Inspect(entry.Value, p.Names).Form) {

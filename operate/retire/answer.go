@@ -95,7 +95,7 @@ func (e Evidence) doubts(r Subject) []string {
 	for _, stock := range e.stocks() {
 		texts = append(texts, stock.doubts()...)
 	}
-	texts = append(texts, e.Beside...)
+	texts = append(append(texts, e.Doubtful...), e.Beside...)
 	after := e.Apiservers[1]
 	for _, apiserver := range slices.Sorted(maps.Keys(after)) {
 		if untold(after[apiserver]) != "" {

@@ -1,6 +1,7 @@
 package retire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,9 @@ type Evidence struct {
 	Elsewhere string
 	// Beside tells of aggregated apiservers that are not among those.
 	Beside []string
+	// Doubtful is, of the snapshots of which it is not known whether they are of this
+	// cluster, why.
+	Doubtful []string
 	// Unshown is, of those of which it was not shown that they store in Etcd, why.
 	Unshown map[string]string
 }
@@ -80,7 +84,8 @@ func Gather(ctx context.Context, prover *proof.Prover, resources func(context.Co
 	e.Apiservers[0] = prover.Fleet.Observe(ctx)
 	lacking := e.show(ctx, prover)
 	writing := slices.DeleteFunc(prover.Fleet.Names(), func(name string) bool { return e.Unshown[name] != "" })
-	if _, err := proof.OneCluster(ctx, prover.Fleet, writing); err != nil {
+	uid, err := proof.OneCluster(ctx, prover.Fleet, writing)
+	if err != nil {
 		e.Apart = err.Error()
 	}
 	all, err := resources(ctx)
@@ -97,6 +102,9 @@ func Gather(ctx context.Context, prover *proof.Prover, resources func(context.Co
 	if e.Etcd, e.Snapshots, err = count(ctx, deks); err != nil {
 		return Evidence{}, err
 	}
+	if err := e.compare(uid); err != nil {
+		return Evidence{}, err
+	}
 	for _, name := range lacking {
 		if theirs := writtenDEKs(e.Apiservers[0][name]); len(theirs) > 0 && !slices.ContainsFunc(theirs, func(dek string) bool { return !slices.Contains(e.Etcd.Report.DEKs, dek) }) {
 			delete(e.Unshown, name)
@@ -105,6 +113,20 @@ func Gather(ctx context.Context, prover *proof.Prover, resources func(context.Co
 	e.Apiservers[1] = prover.Fleet.Observe(ctx)
 	e.askUnnamed(ctx, prover.Fleet, without)
 	return e, ctx.Err()
+}
+
+// compare refuses a snapshot of another cluster than that of a UID, or of the etcd if the
+// apiservers tell none: it would count for a backup of this one.
+func (e *Evidence) compare(uid string) error {
+	for _, backup := range e.Snapshots {
+		err := proof.SameCluster(backup.Place, backup.Report.UID, "the apiservers", cmp.Or(uid, e.Etcd.Report.UID))
+		if errors.Is(err, proof.ErrNoUID) {
+			e.Doubtful = append(e.Doubtful, err.Error())
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // askUnnamed adds the apiservers that there are now and that are not asked.

@@ -54,7 +54,9 @@ func (w *world) show(ctx context.Context, shown *rotation.Shown, apiserver, prov
 	for _, resource := range resources {
 		found, err := w.prover.Show(ctx, apiserver, resource, func(f audit.Form) bool { return nameOf(f) != provider || f.KeyIDHash != keyID })
 		if refused(err) && w.leaves(provider) {
-			return w.stored(ctx, shown, resource, provider, keyID, err)
+			if err = w.stored(ctx, shown, resource, provider, keyID, err); err == nil {
+				continue
+			}
 		}
 		switch had, twice := shown.KeyIDs[provider]; {
 		case errors.Is(err, proof.ErrNoObject):
@@ -85,27 +87,38 @@ func (w *world) show(ctx context.Context, shown *rotation.Shown, apiserver, prov
 }
 
 // stored adds what there is of a provider that is left and does not encrypt: objects that
-// all read, or nothing with it. It is the error of the write if that is not shown either.
+// all read. It is [proof.ErrNoObject] if there is nothing with it, and the error of the
+// write if that is not shown either.
 func (w *world) stored(ctx context.Context, shown *rotation.Shown, r schema.GroupResource, provider, keyID string, failed error) error {
 	with := func(f audit.Form) bool { return nameOf(f) == provider && f.KeyIDHash == keyID }
 	found, err := w.prover.Stored(ctx, r, with)
-	if err != nil {
+	switch {
+	case errors.Is(err, proof.ErrNoObject):
+		return err
+	case err != nil:
 		return failed
 	}
-	if with(found.Form) {
-		shown.KeyIDs[provider] = keyID
-	} else {
-		shown.Nothing = append(shown.Nothing, provider)
+	shown.Resources = append(shown.Resources, r.String())
+	if !slices.Contains(shown.Etcds, found.Cluster) {
+		shown.Etcds = append(shown.Etcds, found.Cluster)
 	}
-	shown.Resources, shown.Etcds = append(shown.Resources, r.String()), append(shown.Etcds, found.Cluster)
+	if !with(found.Form) {
+		return proof.ErrNoObject
+	}
+	shown.KeyIDs[provider] = keyID
 	return nil
 }
 
-// leaves reports whether the rotation is a move away from a provider. That may be as it
-// encrypts no longer, so that nothing can be written with it any more.
+// leaves reports whether the rotation is a move away from a provider, on the way back from
+// what it was to. That may be as it encrypts no longer, so that nothing can be written with
+// it any more.
 func (w *world) leaves(provider string) bool {
 	m, ok := w.rotation.Kind.(Move)
-	return ok && slices.Contains(m.From, provider)
+	left := m.From
+	if m.Back != nil {
+		left = m.To
+	}
+	return ok && slices.Contains(left, provider)
 }
 
 // refused reports whether an apiserver answered as it does when it cannot encrypt.

@@ -199,6 +199,8 @@ func (w two) unkept() string {
 			return ""
 		case !w.rotation.back && w.object && s.disk == 0, w.rotation.back && !w.object && s.disk == 3, !reads(s.disk, other.disk > 1), !reads(s.disk, other.effect > 1):
 			return "I1, I3: it could not read what there is after its next start"
+		case twoSteps[w.rotation.step] == "migrate" && !reads(s.disk, w.object):
+			return "I1, I3: it does not read what is rewritten yet, and is not given what it needs"
 		case !reads(s.effect, other.disk > 1) && reads(s.effect, other.effect > 1):
 			return "I1: it could not read what the other writes after its next start"
 		}
@@ -362,6 +364,15 @@ func TestGoingBackFromAnyPointIsSearchedCompletely(t *testing.T) {
 	requireSound(t, found, func(w two) bool {
 		return twoSteps[w.rotation.step] == "done" && w.rotation.back || w.rotation.finished || w.rotation.removing
 	})
+}
+
+// While everything is rewritten on the way back somebody may put back a file as it was.
+func TestAFilePutBackOnTheWayBackIsSearchedCompletely(t *testing.T) {
+	searched(t)
+	server := twoServer{up: true, wrote: true, disk: 1, effect: 1}
+	began := two{servers: [2]twoServer{server, server}, object: true, rotation: twoState{step: 2, agreed: true, asked: true, back: true}}
+	found := explore(began, func(w two) []move[two] { return w.moves(rotation.Next) })
+	requireSound(t, found, func(w two) bool { return twoSteps[w.rotation.step] == "done" || w.rotation.finished })
 }
 
 func TestTheModelOfTwoPluginsCatchesABrokenMachine(t *testing.T) {

@@ -198,6 +198,9 @@ func (s *State) fallBack(v *view, at place) {
 			}
 		}
 	}
+	if t.Step == stepMigrate && at.highest() > Swapped.index() { // who cannot read what is rewritten yet is to
+		s.back(stepSwap, v.now)
+	}
 	if v.found[ForeignConfig] != nil && slices.Index(steps, t.Step) > slices.Index(steps, stepSwap) {
 		s.back(stepSwap, v.now)
 	}

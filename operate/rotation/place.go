@@ -202,7 +202,7 @@ func (s *State) first(v *view, at place, to Stage) (first []string) {
 	for _, name := range v.expected {
 		switch {
 		case at.effect[name] < to.index() && at.file[name] < to.index():
-		case at.effect[name] >= to.index() && (to == Swapped || v.well(name, s.Move)): // what it writes with was shown
+		case at.effect[name] >= to.index() && v.well(name, s.Move): // what it writes with was shown
 			return nil
 		default:
 			first = append(first, name)
