@@ -59,6 +59,7 @@ and an object is left that
   - was written since it was listed, or that opens now: just before, it is read again
     from etcd, and each plugin is asked again
   - an apiserver can read, or of which one of them does not say that it cannot
+    decrypt it, ready but for what a start waits for
   - no API serves, or that others go with: a namespace, a CustomResourceDefinition, a
     PersistentVolume or a PersistentVolumeClaim
 Before each is deleted it is written to the new file --keep as etcd has it, and with its
@@ -70,7 +71,7 @@ so that no finalizer is waited for, and no admission webhook asked. That takes o
 apiserver with the feature gate AllowUnsafeMalformedObjectDeletion, which is there from
 Kubernetes 1.32 on, and on by default from 1.37 on. The user needs get, delete and
 unsafe-delete-ignore-read-errors on what is deleted; get on the nonResourceURLs
-/debug/encryption, /metrics and /readyz/* and on the namespace kube-system; and list
+/debug/encryption, /metrics, /readyz and /readyz/* and on the namespace kube-system; and list
 on leases in kube-system.
 
 Exit codes:

@@ -167,9 +167,6 @@ func (r *removal) namespace(ctx context.Context, namespace string, objects []los
 		r.tell("left %s in %s: not confirmed", counted(len(objects), "object"), inNamespace(namespace))
 		return ctx.Err()
 	}
-	if err := r.remover.Well(ctx); err != nil { // an answer may take its time
-		return err
-	}
 	for _, o := range objects {
 		by, err := r.remover.Remove(ctx, o.Object)
 		switch {

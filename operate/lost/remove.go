@@ -116,7 +116,7 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name); err != nil {
+	if err := r.unreadable(ctx, version, o); err != nil {
 		return "", err
 	}
 	keep := func() error {
@@ -129,6 +129,22 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 		return "", err
 	}
 	return by, r.gone(ctx, o, by)
+}
+
+// unreadable is why an apiserver may be able to read an object, now or at another time: one
+// that is not well before or after it was asked may read nothing, and another object no
+// more than this one.
+func (r *Remover) unreadable(ctx context.Context, version schema.GroupVersionResource, o Object) error {
+	if err := r.Well(ctx); err != nil {
+		return fmt.Errorf("%w: %w", ErrStop, err)
+	}
+	if err := r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name); err != nil {
+		return err
+	}
+	if err := r.Well(ctx); err != nil {
+		return fmt.Errorf("%w: %w", ErrStop, err)
+	}
+	return nil
 }
 
 // gone is an error unless etcd no longer has an object that an apiserver says it deleted.
