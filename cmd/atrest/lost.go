@@ -66,6 +66,10 @@ Before each is deleted it is written to the new file --keep as etcd has it, and 
 key found it is restored from there: docs/atrest.md shows how. Whatever a lost object
 owns is deleted by the garbage collector after it, which --keep does not have.
 
+An apiserver that runs may still read what no file opens, by what it has in memory: do
+not restart one before --remove has told who reads what. Each is asked for all that is
+lost before anything is deleted, and what one reads is to be read out of it first.
+
 It is deleted by DeleteOptions with ignoreStoreReadErrorWithClusterBreakingPotential,
 so that no finalizer is waited for, and no admission webhook asked. That takes one
 apiserver with the feature gate AllowUnsafeMalformedObjectDeletion, which is there from

@@ -17,28 +17,31 @@ import (
 
 // ErrKeepsUnreadable says that no apiserver has the feature gate by which what cannot be
 // read is deleted.
-var ErrKeepsUnreadable = errors.New("no apiserver deletes what it cannot read: start one with --feature-gates=AllowUnsafeMalformedObjectDeletion=true, which there is from Kubernetes 1.32 on")
+var ErrKeepsUnreadable = errors.New("no apiserver deletes what it cannot read")
 
 // Unreadable is an error unless every apiserver answers that it cannot read an object,
 // which it is to look for in etcd and not in its memory, and is ready but for what a start
 // waits for. An object that is gone, and an answer that says nothing of the object, are
 // errors too. The namespace is empty for an
 // object of the whole cluster.
-func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, namespace, name string) error {
+func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, namespace, name string) (unknown error) {
 	w := Written{Resource: r.GroupResource(), Namespace: namespace, Name: name}
 	for _, m := range f.members {
 		err := m.send(ctx, kubeapi.Request{Method: http.MethodGet, Path: w.path(r), Accept: metadata}, nil)
 		switch {
 		case err == nil:
-			return fmt.Errorf("apiserver %s reads %s", m.name, w)
+			return fmt.Errorf("apiserver %s reads %s: read it out of that one or have it rewritten, and do not restart that one before", m.name, w)
+		case unknown != nil:
+			continue
 		case !isUnreadable(err):
-			return fmt.Errorf("whether apiserver %s reads %s is not known: %w", m.name, w, w.remedy("get", err))
+			unknown = fmt.Errorf("whether apiserver %s reads %s is not known: %w", m.name, w, w.remedy("get", err))
+			continue
 		}
 		if failing, err := m.readiness(ctx); err != nil && (len(failing) == 0 || slices.ContainsFunc(failing, isOfNoStart)) {
-			return fmt.Errorf("whether apiserver %s reads %s at another time is not known: %w", m.name, w, err)
+			unknown = fmt.Errorf("whether apiserver %s reads %s at another time is not known: %w", m.name, w, err)
 		}
 	}
-	return nil
+	return unknown
 }
 
 // isUnreadable reports whether an answer is that of an apiserver to which the storage gave

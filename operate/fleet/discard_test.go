@@ -20,9 +20,12 @@ func TestWhatIsUnreadable(t *testing.T) {
 	one.store(object, nil)
 	other.store(object, nil)
 	unreadable := func() error { return f.Unreadable(t.Context(), secretsV1, "shop", "db") }
-	require.EqualError(t, unreadable(), "apiserver a reads secrets shop/db")
+	require.EqualError(t, unreadable(), "apiserver a reads secrets shop/db: read it out of that one or have it rewritten, and do not restart that one before")
 	one.refuses, one.reason = http.StatusInternalServerError, metav1.StatusReasonInternalError
-	require.EqualError(t, unreadable(), "apiserver b reads secrets shop/db", "all have to say so")
+	require.EqualError(t, unreadable(), "apiserver b reads secrets shop/db: read it out of that one or have it rewritten, and do not restart that one before", "all have to say so")
+	one.reason = ""
+	require.ErrorContains(t, unreadable(), "apiserver b reads", "whatever another one does")
+	one.reason = metav1.StatusReasonInternalError
 	other.refuses, other.reason = http.StatusInternalServerError, "StorageReadError"
 	require.NoError(t, unreadable())
 	for code, reasons := range map[int][]metav1.StatusReason{

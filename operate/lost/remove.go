@@ -131,6 +131,20 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 	return by, r.gone(ctx, o, by)
 }
 
+// Unreadable is why an apiserver may be able to read an object, which is to be known of
+// all that is lost before one of them is started anew: one that runs may read, by what it
+// has in memory, what its file does not. Of what no API serves there is nothing to ask.
+func (r *Remover) Unreadable(ctx context.Context, o Object) error {
+	version, err := r.Version(ctx, schema.ParseGroupResource(o.Resource))
+	switch {
+	case errors.Is(err, migrate.ErrNoResource):
+		return nil
+	case err != nil:
+		return err
+	}
+	return r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name)
+}
+
 // unreadable is why an apiserver may be able to read an object, now or at another time: one
 // that is not well before or after it was asked may read nothing, and another object no
 // more than this one.
