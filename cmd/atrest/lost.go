@@ -45,6 +45,8 @@ account is too: since Kubernetes 1.24 nothing makes its Secret again.
 
 A plugin that is away, or refuses, makes the answer unknown: of what only it could
 open nothing is called lost. Neither is what has a form that nothing here knows.
+What is below /openshift.io/ of a resource that --config does not name is counted and
+not judged, and nothing there is removed: other apiservers store it, with other keys.
 A backup of another cluster is refused, by the UID of the namespace kube-system.
 
 With --remove the apiservers delete what is lost: one that starts can neither list nor
@@ -216,7 +218,11 @@ func (l *lostCommand) show(from source, report *audit.Report, a lost.Answer, don
 	}{from.String(), report.Revision, a, done}
 	err := l.output.write(l.out, view, func(w io.Writer) error {
 		printWalked(w, from.String(), report)
-		return printLost(w, a, l.walk.list)
+		if err := printLost(w, a, l.walk.list); err != nil {
+			return err
+		}
+		printUnjudged(w, a.Unjudged)
+		return nil
 	})
 	if err != nil {
 		return err

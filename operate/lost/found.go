@@ -87,6 +87,9 @@ type Found struct {
 	Lost      []Object
 	Unknown   []Unknown
 	Misplaced []Misplaced
+	// Unjudged is how many objects another apiserver may store, by another configuration,
+	// as those of OpenShift do.
+	Unjudged int64
 	// Copies are the latest that open, by etcd key, and Backups how many were looked into.
 	Copies  map[string]Copy
 	Backups int

@@ -94,7 +94,7 @@ func (n noting) Read(ctx context.Context, prefix string) (*audit.Contents, error
 // it does not have may be under a key or a plugin that was given another one.
 func (l *Look) open(ctx context.Context, r schema.GroupResource, object audit.Object) (o outcome) {
 	o.plaintext, o.with, o.err = l.opener.Anyhow(ctx, r, object)
-	if o.err == nil || l.has(audit.Inspect(object.Value, l.names).Form) {
+	if o.err == nil || errors.Is(o.err, audit.ErrNotTried) || l.has(audit.Inspect(object.Value, l.names).Form) {
 		return o
 	}
 	var err error
@@ -116,6 +116,8 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 		switch {
 		case state == isUnknown:
 			f.addUnknown(o, "", why)
+		case state == notJudged:
+			f.Unjudged++
 		case state != "":
 			is := objectAt(f.Layout, o.Key)
 			is.Form, is.Reason, is.modRevision = o.Form, state, o.modRevision
@@ -134,6 +136,9 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 // isUnknown is the reason of what may open at another time.
 const isUnknown Reason = "unknown"
 
+// notJudged is the reason of what another apiserver's configuration may open.
+const notJudged Reason = "not judged"
+
 // judge says why an object is lost, if it is.
 func (l *Look) judge(form audit.Form, came outcome) (why string, is Reason) {
 	switch {
@@ -143,6 +148,8 @@ func (l *Look) judge(form audit.Form, came outcome) (why string, is Reason) {
 		return "", Damaged
 	case form.Kind == audit.Plaintext:
 		return "", ""
+	case errors.Is(came.err, audit.ErrNotTried):
+		return "", notJudged
 	case came.err == nil, came.as != "":
 		return "", ""
 	case errors.Is(came.err, envelope.ErrUnavailable):

@@ -101,8 +101,11 @@ func (r *Remover) Well(ctx context.Context) error {
 // opens it now, and no apiserver can read it. The error says why it was left; it wraps
 // [ErrStop] if what comes next is to be left too. It tells which apiserver deleted it.
 func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
-	if slices.Contains(never, o.Resource) {
+	switch {
+	case slices.Contains(never, o.Resource):
 		return "", errors.New(hintNever)
+	case r.Look.walk.Layout.Shares(o.Key):
+		return "", errors.New("another apiserver stores it, with keys of its own, which is not asked here")
 	}
 	resource := schema.ParseGroupResource(o.Resource)
 	version, err := r.Version(ctx, resource)

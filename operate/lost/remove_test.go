@@ -111,6 +111,7 @@ func TestWhatKeepsAnObject(t *testing.T) {
 		"it cannot be kept":               {func(o *one, _ *Object) { o.errors["keep"] = boom }, "as it cannot be kept: boom", true, 0},
 		"no API serves it":                {func(o *one, is *Object) { is.Resource = "apiServerIPInfo" }, "no API serves it", false, 0},
 		"it is not known what API serves": {func(o *one, is *Object) { is.Resource = "lame" }, "boom", false, 0},
+		"it is another apiserver's":       {func(o *one, is *Object) { is.Key = "/openshift.io/routes/shop/web" }, "another apiserver stores it", false, 0},
 		"others go with it":               {func(o *one, is *Object) { is.Resource = "namespaces" }, hintNever, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +139,7 @@ func remover(t *testing.T, o *one) *Remover {
 	require.NoError(t, err)
 	o.hash = c.Hash()
 	return &Remover{
-		Apiservers: apiservers{of: o}, Etcd: o, Config: c, Look: NewLook(nil, c, audit.Options{Layout: audit.NewLayout("", nil)}),
+		Apiservers: apiservers{of: o}, Etcd: o, Config: c, Look: NewLook(nil, c, audit.Options{Layout: audit.NewLayout("/kubernetes.io", nil)}),
 		Version: func(_ context.Context, r schema.GroupResource) (schema.GroupVersionResource, error) {
 			switch r.Resource {
 			case "apiServerIPInfo":
