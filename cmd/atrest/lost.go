@@ -63,10 +63,11 @@ and an object is left that
   - an apiserver can read, or of which one of them does not say that it cannot
     decrypt it, ready but for what a start waits for
   - no API serves, or that others go with: a namespace, a CustomResourceDefinition, a
-    PersistentVolume or a PersistentVolumeClaim
+    PersistentVolume or a PersistentVolumeClaim, a Node, a ServiceAccount, and whatever
+    owns something that opens, by group, namespace and name of its ownerReferences
 Before each is deleted it is written to the new file --keep as etcd has it, and with its
-key found it is restored from there: docs/atrest.md shows how. Whatever a lost object
-owns is deleted by the garbage collector after it, which --keep does not have.
+key found it is restored from there: docs/atrest.md shows how. What comes to be owned by a lost
+object after the list is deleted by the garbage collector, and is not in --keep.
 
 An apiserver that runs may still read what no file opens, by what it has in memory: do
 not restart one before --remove has told who reads what. Each is asked for all that is

@@ -3,10 +3,12 @@ package lost
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Facts are what is kept of a copy that opened, and no value of it.
@@ -66,6 +68,36 @@ func factsOfProtobuf(raw []byte) Facts {
 		kind = field(unknown.Raw, secretType)
 	}
 	return factsFrom(object.ObjectMeta, kind)
+}
+
+// ownersOf are those of an object, whoever of them controls it.
+func ownersOf(plaintext []byte) []metav1.OwnerReference {
+	var object metav1.PartialObjectMetadata
+	raw, isProtobuf := bytes.CutPrefix(plaintext, []byte("k8s\x00"))
+	if !isProtobuf {
+		_ = json.Unmarshal(plaintext, &object) // of anything else nothing is known
+		return object.OwnerReferences
+	}
+	var unknown runtime.Unknown
+	if unknown.Unmarshal(raw) != nil || object.Unmarshal(unknown.Raw) != nil {
+		return nil
+	}
+	return object.OwnerReferences
+}
+
+// ownerAt names an owner by what an etcd key tells of it, too: neither its kind nor its UID.
+func ownerAt(group, namespace, name string) string { return group + "/" + namespace + "/" + name }
+
+// own notes who owns an object that opens: the owner is in its namespace or in none.
+func own(owned map[string]string, o Object, plaintext []byte) {
+	for _, owner := range ownersOf(plaintext) {
+		version, _ := schema.ParseGroupVersion(owner.APIVersion)
+		for _, namespace := range []string{o.Namespace, ""} {
+			if at := ownerAt(version.Group, namespace, owner.Name); owned[at] == "" {
+				owned[at] = o.Resource + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
+			}
+		}
+	}
 }
 
 // secretType is the number of the field type of a Secret, in k8s.io/api/core/v1.

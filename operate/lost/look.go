@@ -105,12 +105,12 @@ func (l *Look) open(ctx context.Context, r schema.GroupResource, object audit.Ob
 }
 
 // Cluster opens every object of a cluster. It remembers what is lost, and of all else a
-// hash of the etcd key.
+// hash of the etcd key, and of each owner one object that it owns.
 func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.Report, error) {
 	f := &Found{Layout: l.walk.Layout, Copies: map[string]Copy{}}
 	seed, there := maphash.MakeSeed(), map[uint64]struct{}{}
 	f.There = func(key string) bool { _, is := there[maphash.String(seed, key)]; return is }
-	everything := func(string) bool { return true }
+	everything, owned := func(string) bool { return true }, map[string]string{}
 	report, err := l.run(ctx, from, everything, func(o Object, came outcome) {
 		why, state := l.judge(o.Form, came)
 		switch {
@@ -125,11 +125,15 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 		default:
 			there[maphash.String(seed, o.Key)] = struct{}{}
 			f.addMisplaced(o, came)
+			own(owned, objectAt(f.Layout, o.Key), came.plaintext)
 			if l.isCluster(o.Key) {
 				l.uid = factsOf(came.plaintext).UID
 			}
 		}
 	})
+	for i, o := range f.Lost {
+		f.Lost[i].owns = owned[ownerAt(schema.ParseGroupResource(o.Resource).Group, o.Namespace, o.Name)]
+	}
 	return f, report, err
 }
 
