@@ -39,7 +39,7 @@ import (
 
 // served are the resources of the apiservers in the scripts, by group and version.
 var served = map[string][]string{
-	"v1":             {"secrets", "configmaps"},
+	"v1":             {"secrets", "configmaps", "serviceaccounts"},
 	"example.com/v1": {"widgets"},
 }
 

@@ -45,6 +45,8 @@ account is too: since Kubernetes 1.24 nothing makes its Secret again.
 
 A plugin that is away, or refuses, makes the answer unknown: of what only it could
 open nothing is called lost. Neither is what has a form that nothing here knows.
+What is below /openshift.io/ of a resource that --config does not name is counted and
+not judged, and nothing there is removed: other apiservers store it, with other keys.
 A backup of another cluster is refused, by the UID of the namespace kube-system.
 
 With --remove the apiservers delete what is lost: one that starts can neither list nor
@@ -59,18 +61,24 @@ and an object is left that
   - was written since it was listed, or that opens now: just before, it is read again
     from etcd, and each plugin is asked again
   - an apiserver can read, or of which one of them does not say that it cannot
+    decrypt it, ready but for what a start waits for
   - no API serves, or that others go with: a namespace, a CustomResourceDefinition, a
-    PersistentVolume or a PersistentVolumeClaim
+    PersistentVolume or a PersistentVolumeClaim, a Node, a ServiceAccount, and whatever
+    owns something that opens, by group, namespace and name of its ownerReferences
 Before each is deleted it is written to the new file --keep as etcd has it, and with its
-key found it is restored from there: docs/atrest.md shows how. Whatever a lost object
-owns is deleted by the garbage collector after it, which --keep does not have.
+key found it is restored from there: docs/atrest.md shows how. What comes to be owned by a lost
+object after the list is deleted by the garbage collector, and is not in --keep.
+
+An apiserver that runs may still read what no file opens, by what it has in memory: do
+not restart one before --remove has told who reads what. Each is asked for all that is
+lost before anything is deleted, and what one reads is to be read out of it first.
 
 It is deleted by DeleteOptions with ignoreStoreReadErrorWithClusterBreakingPotential,
 so that no finalizer is waited for, and no admission webhook asked. That takes one
 apiserver with the feature gate AllowUnsafeMalformedObjectDeletion, which is there from
 Kubernetes 1.32 on, and on by default from 1.37 on. The user needs get, delete and
 unsafe-delete-ignore-read-errors on what is deleted; get on the nonResourceURLs
-/debug/encryption, /metrics and /readyz/* and on the namespace kube-system; and list
+/debug/encryption, /metrics, /readyz and /readyz/* and on the namespace kube-system; and list
 on leases in kube-system.
 
 Exit codes:
@@ -211,7 +219,11 @@ func (l *lostCommand) show(from source, report *audit.Report, a lost.Answer, don
 	}{from.String(), report.Revision, a, done}
 	err := l.output.write(l.out, view, func(w io.Writer) error {
 		printWalked(w, from.String(), report)
-		return printLost(w, a, l.walk.list)
+		if err := printLost(w, a, l.walk.list); err != nil {
+			return err
+		}
+		printUnjudged(w, a.Unjudged)
+		return nil
 	})
 	if err != nil {
 		return err

@@ -151,12 +151,42 @@ func (r *removal) all(ctx context.Context, objects []lost.Lost) error {
 			r.warn("flag --confirm: nothing is lost in %s", printable(name))
 		}
 	}
+	mayRead := r.leaveReadable(ctx, by)
+	if ctx.Err() != nil {
+		return errors.New("interrupted while apiservers were asked what they read")
+	}
 	for _, namespace := range slices.Sorted(maps.Keys(by)) {
-		if err := r.namespace(ctx, namespace, by[namespace]); err != nil {
+		err := r.namespace(ctx, namespace, by[namespace])
+		switch {
+		case errors.Is(err, fleet.ErrKeepsUnreadable) && mayRead:
+			return fmt.Errorf("%w, and none is to be started anew for that before what is left above, as an apiserver reads it or may, is rewritten", err)
+		case errors.Is(err, fleet.ErrKeepsUnreadable):
+			return fmt.Errorf("%w: start one with --feature-gates=AllowUnsafeMalformedObjectDeletion=true, which there is from Kubernetes 1.32 on: each was asked, and none reads anything of what is lost", err)
+		case err != nil:
 			return err
 		}
 	}
 	return nil
+}
+
+// leaveReadable asks for all objects, before anything is deleted and an apiserver is
+// advised to be started anew, and takes out what one of them reads, or may read.
+func (r *removal) leaveReadable(ctx context.Context, by map[string][]lost.Lost) (mayRead bool) {
+	for _, namespace := range slices.Sorted(maps.Keys(by)) {
+		by[namespace] = slices.DeleteFunc(by[namespace], func(o lost.Lost) bool {
+			err := r.remover.Unreadable(ctx, o.Object)
+			if err == nil || ctx.Err() != nil {
+				return false
+			}
+			mayRead = true
+			r.left(o, err.Error())
+			return true
+		})
+		if len(by[namespace]) == 0 {
+			delete(by, namespace)
+		}
+	}
+	return mayRead
 }
 
 func (r *removal) namespace(ctx context.Context, namespace string, objects []lost.Lost) error {
@@ -166,9 +196,6 @@ func (r *removal) namespace(ctx context.Context, namespace string, objects []los
 		}
 		r.tell("left %s in %s: not confirmed", counted(len(objects), "object"), inNamespace(namespace))
 		return ctx.Err()
-	}
-	if err := r.remover.Well(ctx); err != nil { // an answer may take its time
-		return err
 	}
 	for _, o := range objects {
 		by, err := r.remover.Remove(ctx, o.Object)

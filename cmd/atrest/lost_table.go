@@ -179,6 +179,9 @@ func summaryOf(a lost.Answer) string {
 		}
 		text += "."
 	}
+	if a.Unjudged > 0 && len(a.Objects) == 0 && len(a.Misplaced) == 0 {
+		text = "Nothing is lost of what was judged."
+	}
 	if a.Verdict == lost.NotKnown {
 		if len(a.Objects) == 0 {
 			text = "Nothing is known to be lost."

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -9,11 +10,12 @@ import (
 	"log"
 	"os"
 	"os/exec"
+	"os/signal"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,26 +40,31 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"atrest": main, "until": until})
 }
 
-// until PATTERN COMMAND... is a command that is interrupted as soon as a line that it
-// writes, to stdout or stderr, matches. Its exit code is the command's, or 99 if none did.
+// until PATTERN atrest ARGS... is the command, interrupted by the line, on stdout or
+// stderr, that matches: before anything that comes after that line. Its exit code is the
+// command's, or 99 if no line did.
 func until() {
 	is := regexp.MustCompile(os.Args[1])
-	command := exec.Command(os.Args[2], os.Args[3:]...)
-	var seen atomic.Bool
-	interrupt := sync.OnceFunc(func() {
-		seen.Store(true)
-		_ = command.Process.Signal(os.Interrupt) // unless it has ended by itself
+	if os.Args[2] != "atrest" {
+		log.Fatalf("until is for atrest, not for %s", os.Args[2])
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	interrupt := func() {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+			log.Fatal(err)
+		}
+		<-ctx.Done()
+	}
+	code := run(ctx, os.Args[3:], streams{
+		in:  os.Stdin,
+		out: &matching{to: os.Stdout, is: is, found: interrupt},
+		err: &matching{to: os.Stderr, is: is, found: interrupt},
 	})
-	command.Stdout = &matching{to: os.Stdout, is: is, found: interrupt}
-	command.Stderr = &matching{to: os.Stderr, is: is, found: interrupt}
-	if err := command.Start(); err != nil {
-		log.Fatal(err)
+	if ctx.Err() == nil {
+		code = 99
 	}
-	_ = command.Wait() // the code says it
-	if !seen.Load() {
-		os.Exit(99)
-	}
-	os.Exit(command.ProcessState.ExitCode())
+	os.Exit(code)
 }
 
 // matching writes on, and tells when a line matches.

@@ -159,8 +159,12 @@ func (o *Opener) Recover(ctx context.Context, r schema.GroupResource, object Obj
 
 // Anyhow is Recover for many objects: it asks a plugin that fails as seldom as Open
 // does. The error is that of all providers that were tried, so that it wraps
-// [envelope.ErrUnavailable] if one of them was a plugin that may know the key.
+// [envelope.ErrUnavailable] if one of them was a plugin that may know the key, or
+// [ErrNotTried] as that of Open.
 func (o *Opener) Anyhow(ctx context.Context, r schema.GroupResource, object Object) ([]byte, schema.GroupResource, error) {
+	if o.others(r, object) {
+		return nil, r, ErrNotTried
+	}
 	plaintext, err := o.once(ctx, "", r, object)
 	if err == nil {
 		return plaintext, r, nil

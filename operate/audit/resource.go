@@ -65,9 +65,9 @@ func (l Layout) Prefix() string { return l.prefix }
 // ends in '/'. It is empty for all other layouts.
 func (l Layout) Beside() string { return l.beside }
 
-// shares reports whether a key is below the prefix of OpenShift's own apiservers, each of
+// Shares reports whether a key is below the prefix of OpenShift's own apiservers, each of
 // which has a configuration and keys of its own.
-func (l Layout) shares(key string) bool {
+func (l Layout) Shares(key string) bool {
 	const shared = openShiftPrefix + "/"
 	return (l.beside == shared || l.prefix == shared) && strings.HasPrefix(key, shared)
 }

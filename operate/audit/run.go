@@ -220,7 +220,7 @@ func (w *walk) inspect(ctx context.Context, object Object) {
 	if w.KeyIDs {
 		i.Form.KeyID = cut(i.KeyID, len(i.KeyID))
 	}
-	object.beside = !w.Everywhere && w.Layout.shares(object.Key)
+	object.beside = !w.Everywhere && w.Layout.Shares(object.Key)
 	var opening error
 	if w.Open != nil && i.Problem == nil {
 		opening = w.Open(ctx, resource, object)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,32 +17,50 @@ import (
 
 // ErrKeepsUnreadable says that no apiserver has the feature gate by which what cannot be
 // read is deleted.
-var ErrKeepsUnreadable = errors.New("no apiserver deletes what it cannot read: start one with --feature-gates=AllowUnsafeMalformedObjectDeletion=true, which there is from Kubernetes 1.32 on")
+var ErrKeepsUnreadable = errors.New("no apiserver deletes what it cannot read")
 
 // Unreadable is an error unless every apiserver answers that it cannot read an object,
-// which it is to look for in etcd and not in its memory. An object that is gone, and an
-// answer that says nothing of the object, are errors too. The namespace is empty for an
+// which it is to look for in etcd and not in its memory, and is ready but for what a start
+// waits for. An object that is gone, and an answer that says nothing of the object, are
+// errors too. The namespace is empty for an
 // object of the whole cluster.
-func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, namespace, name string) error {
+func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, namespace, name string) (unknown error) {
 	w := Written{Resource: r.GroupResource(), Namespace: namespace, Name: name}
 	for _, m := range f.members {
 		err := m.send(ctx, kubeapi.Request{Method: http.MethodGet, Path: w.path(r), Accept: metadata}, nil)
 		switch {
 		case err == nil:
-			return fmt.Errorf("apiserver %s reads %s", m.name, w)
+			return fmt.Errorf("apiserver %s reads %s: read it out of that one or have it rewritten, and do not restart that one before", m.name, w)
+		case unknown != nil:
+			continue
 		case !isUnreadable(err):
-			return fmt.Errorf("whether apiserver %s reads %s is not known: %w", m.name, w, w.remedy("get", err))
+			unknown = fmt.Errorf("whether apiserver %s reads %s is not known: %w", m.name, w, w.remedy("get", err))
+			continue
+		}
+		if failing, err := m.readiness(ctx); err != nil && (len(failing) == 0 || slices.ContainsFunc(failing, isOfNoStart)) {
+			unknown = fmt.Errorf("whether apiserver %s reads %s at another time is not known: %w", m.name, w, err)
 		}
 	}
-	return nil
+	return unknown
 }
 
 // isUnreadable reports whether an answer is that of an apiserver to which the storage gave
-// something that it cannot read. One of this project answers so to no outage.
+// something that it cannot decrypt: it has a reason then, which kube-apiserver does not
+// give for what etcd answers it. One of this project answers so to no outage.
 func isUnreadable(err error) bool {
 	var answer apierrors.APIStatus
-	return errors.As(err, &answer) && answer.Status().Code == http.StatusInternalServerError &&
-		!apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err) && !apierrors.IsTooManyRequests(err)
+	if !errors.As(err, &answer) || apierrors.IsUnexpectedServerError(err) { // somebody else's
+		return false
+	}
+	s := answer.Status()
+	return s.Code == http.StatusInternalServerError && (s.Reason == metav1.StatusReasonInternalError || s.Reason == metav1.StatusReasonStoreReadError) &&
+		!strings.Contains(s.Message, "conversion webhook")
+}
+
+// isOfNoStart reports whether a check fails for another reason than that an apiserver
+// that started cannot list what it cannot read.
+func isOfNoStart(check string) bool {
+	return check != "informer-sync" && !strings.HasPrefix(check, "poststarthook/")
 }
 
 // Discard has an object deleted that no apiserver can read, by the first one that deletes

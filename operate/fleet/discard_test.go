@@ -13,19 +13,23 @@ import (
 )
 
 func TestWhatIsUnreadable(t *testing.T) {
-	one, other := newServer(t, nil), newServer(t, nil)
+	ready := map[string]reply{"/readyz": {200, "ok"}}
+	one, other := newServer(t, ready), newServer(t, ready)
 	f, _ := newFleet(t, one, other)
 	const object = "/api/v1/namespaces/shop/secrets/db"
 	one.store(object, nil)
 	other.store(object, nil)
 	unreadable := func() error { return f.Unreadable(t.Context(), secretsV1, "shop", "db") }
-	require.EqualError(t, unreadable(), "apiserver a reads secrets shop/db")
+	require.EqualError(t, unreadable(), "apiserver a reads secrets shop/db: read it out of that one or have it rewritten, and do not restart that one before")
 	one.refuses, one.reason = http.StatusInternalServerError, metav1.StatusReasonInternalError
-	require.EqualError(t, unreadable(), "apiserver b reads secrets shop/db", "all have to say so")
+	require.EqualError(t, unreadable(), "apiserver b reads secrets shop/db: read it out of that one or have it rewritten, and do not restart that one before", "all have to say so")
+	one.reason = ""
+	require.ErrorContains(t, unreadable(), "apiserver b reads", "whatever another one does")
+	one.reason = metav1.StatusReasonInternalError
 	other.refuses, other.reason = http.StatusInternalServerError, "StorageReadError"
 	require.NoError(t, unreadable())
 	for code, reasons := range map[int][]metav1.StatusReason{
-		http.StatusInternalServerError: {metav1.StatusReasonServerTimeout}, // etcd did not answer
+		http.StatusInternalServerError: {metav1.StatusReasonServerTimeout, ""}, // etcd did not answer, or has no leader
 		http.StatusServiceUnavailable:  {metav1.StatusReasonServiceUnavailable},
 		http.StatusGatewayTimeout:      {metav1.StatusReasonTimeout},
 		http.StatusTooManyRequests:     {metav1.StatusReasonTooManyRequests},
@@ -39,6 +43,44 @@ func TestWhatIsUnreadable(t *testing.T) {
 	}
 	other.Close()
 	require.ErrorContains(t, unreadable(), "whether apiserver b reads secrets shop/db is not known: ")
+}
+
+// An answer of somebody else than the storage, and one of an apiserver that is not well, say
+// nothing of the object.
+func TestWhatFailsForAnotherReasonIsNotUnreadable(t *testing.T) {
+	for name, c := range map[string]struct {
+		body  string
+		ready reply
+		want  string
+	}{
+		"it is not decrypted":     {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"no matching key"}`, reply{200, "ok"}, ""},
+		"as it has not listed":    {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError"}`, reply{500, "[-]informer-sync failed\n[-]poststarthook/rbac/bootstrap-roles failed"}, ""},
+		"etcd is away":            {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError"}`, reply{500, "[-]informer-sync failed\n[-]etcd failed"}, "etcd failed"},
+		"it says no more":         {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError"}`, reply{503, ""}, "503 Service Unavailable"},
+		"its webhook is away":     {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"conversion webhook for example.com/v1 failed"}`, reply{200, "ok"}, "conversion webhook"},
+		"a proxy says so":         {`bad luck`, reply{200, "ok"}, "bad luck"},
+		"etcd changes its leader": {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"message":"etcdserver: leader changed"}`, reply{200, "ok"}, "leader changed"},
+	} {
+		s := newServer(t, nil)
+		s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/readyz" {
+				w.WriteHeader(c.ready.code)
+				_, _ = w.Write([]byte(c.ready.text))
+				return
+			}
+			w.Header().Set("Content-Type", map[bool]string{true: "application/json", false: "text/plain"}[c.body[0] == '{'])
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = w.Write([]byte(c.body))
+		})
+		f, _ := newFleet(t, s)
+		err := f.Unreadable(t.Context(), secretsV1, "shop", "db")
+		if c.want == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorContains(t, err, "is not known: ", name)
+		require.ErrorContains(t, err, c.want, name)
+	}
 }
 
 // An apiserver that takes no notice of the option is sent no deletion that it could do.

@@ -30,33 +30,40 @@ func (f *Fleet) Unready(ctx context.Context) map[string]string {
 }
 
 func (m *member) isReady(ctx context.Context) error {
+	_, err := m.readiness(ctx)
+	return err
+}
+
+// readiness is why an apiserver is not ready, with the checks that failed, if it names
+// them.
+func (m *member) readiness(ctx context.Context) (failing []string, err error) {
 	ctx, cancel := within(ctx, m.api.Timeout, reachable)
 	defer cancel()
 	resp, err := m.do(ctx, http.MethodGet, readyzPath)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	switch resp.StatusCode {
 	case http.StatusOK:
-		return nil
+		return nil, nil
 	case http.StatusForbidden:
-		return fmt.Errorf("%s: 403 Forbidden: the user needs the verb get for the nonResourceURL %s", readyzPath, readyzPath)
+		return nil, fmt.Errorf("%s: 403 Forbidden: the user needs the verb get for the nonResourceURL %s", readyzPath, readyzPath)
 	}
-	return fmt.Errorf("%s: %s: %s", readyzPath, resp.Status, orNothing(failed(text(resp.Body))))
+	said := text(resp.Body)
+	failing = failed(said)
+	if failing != nil {
+		said = strings.Join(failing, ", ") + " failed"
+	}
+	return failing, fmt.Errorf("%s: %s: %s", readyzPath, resp.Status, orNothing(said))
 }
 
-// failed are the names of the checks that failed in what /readyz says, or all of it if it
-// has none.
-func failed(said string) string {
-	var names []string
+// failed are the names of the checks that failed in what /readyz says.
+func failed(said string) (names []string) {
 	for _, word := range strings.Fields(said) {
 		if name, ok := strings.CutPrefix(word, "[-]"); ok {
 			names = append(names, name)
 		}
 	}
-	if names == nil {
-		return said
-	}
-	return strings.Join(names, ", ") + " failed"
+	return names
 }

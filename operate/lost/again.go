@@ -23,7 +23,6 @@ var byKey = []again{
 	{"leases.coordination.k8s.io", "kube-node-lease", "", "the kubelet"},
 	{"leases.coordination.k8s.io", "kube-system", "", "its holder"},
 	{"leasecandidates.coordination.k8s.io", "kube-system", "", "the candidate"},
-	{"serviceaccounts", "", "default", "kube-controller-manager"},
 }
 
 func (a again) is(o Object) bool {
@@ -32,7 +31,7 @@ func (a again) is(o Object) bool {
 
 // never are the resources of which nothing is to be taken for made again, whoever owns
 // it: what belongs to it goes with it.
-var never = []string{"customresourcedefinitions.apiextensions.k8s.io", "namespaces", "persistentvolumeclaims", "persistentvolumes"}
+var never = []string{"customresourcedefinitions.apiextensions.k8s.io", "namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "serviceaccounts"}
 
 // The types of Secrets of which something is to be said.
 const (

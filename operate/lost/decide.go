@@ -56,12 +56,15 @@ type Answer struct {
 	// Unknown cannot be opened now, and may be at another time.
 	Unknown   []Unknown   `json:"unknown"`
 	Misplaced []Misplaced `json:"misplaced"`
-	Notes     []string    `json:"notes"`
+	// Unjudged is how many objects are of resources that the configuration does not name
+	// and another apiserver's may.
+	Unjudged int64    `json:"unjudged,omitempty"`
+	Notes    []string `json:"notes"`
 }
 
 // Decide sorts what was found. It changes nothing of it.
 func Decide(f *Found) Answer {
-	a := Answer{Verdict: Nothing, Objects: []Lost{}, Unknown: []Unknown{}, Misplaced: []Misplaced{}, Notes: []string{}, Backups: f.Backups}
+	a := Answer{Verdict: Nothing, Objects: []Lost{}, Unknown: []Unknown{}, Misplaced: []Misplaced{}, Notes: []string{}, Backups: f.Backups, Unjudged: f.Unjudged}
 	a.Unknown, a.Misplaced, a.Notes = append(a.Unknown, f.Unknown...), append(a.Misplaced, f.Misplaced...), append(a.Notes, f.Notes...)
 	for _, o := range f.Lost {
 		a.add(f.sort(o))

@@ -3,10 +3,12 @@ package lost
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/operate/audit"
 )
@@ -55,6 +57,21 @@ func typeOf(plaintext []byte) string {
 		return ""
 	}
 	return field(unknown.Raw, secretType)
+}
+
+// ownerAt names an owner by what an etcd key tells of it, too: neither its kind nor its UID.
+func ownerAt(group, namespace, name string) string { return group + "/" + namespace + "/" + name }
+
+// own notes who owns an object that opens: the owner is in its namespace or in none.
+func own(owned map[string]string, o Object, plaintext []byte) {
+	for _, owner := range audit.Metadata(plaintext).OwnerReferences {
+		version, _ := schema.ParseGroupVersion(owner.APIVersion)
+		for _, namespace := range []string{o.Namespace, ""} {
+			if at := ownerAt(version.Group, namespace, owner.Name); owned[at] == "" {
+				owned[at] = o.Resource + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
+			}
+		}
+	}
 }
 
 // secretType is the number of the field type of a Secret, in k8s.io/api/core/v1.

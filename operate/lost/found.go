@@ -30,6 +30,7 @@ type Object struct {
 	Reason Reason `json:"reason"`
 
 	modRevision int64
+	owns        string // something that opens, and would be deleted after it
 }
 
 // objectAt is the object of an etcd key.
@@ -87,6 +88,9 @@ type Found struct {
 	Lost      []Object
 	Unknown   []Unknown
 	Misplaced []Misplaced
+	// Unjudged is how many objects another apiserver may store, by another configuration,
+	// as those of OpenShift do.
+	Unjudged int64
 	// Copies are the latest that open, by etcd key, and Backups how many were looked into.
 	Copies  map[string]Copy
 	Backups int

@@ -95,7 +95,7 @@ func (n noting) Read(ctx context.Context, prefix string) (*audit.Contents, error
 // it does not have may be under a key or a plugin that was given another one.
 func (l *Look) open(ctx context.Context, r schema.GroupResource, object audit.Object) (o outcome) {
 	o.plaintext, o.with, o.err = l.opener.Anyhow(ctx, r, object)
-	if o.err == nil || l.has(audit.Inspect(object.Value, l.names).Form) {
+	if o.err == nil || errors.Is(o.err, audit.ErrNotTried) || l.has(audit.Inspect(object.Value, l.names).Form) {
 		return o
 	}
 	var err error
@@ -106,17 +106,19 @@ func (l *Look) open(ctx context.Context, r schema.GroupResource, object audit.Ob
 }
 
 // Cluster opens every object of a cluster. It remembers what is lost, and of all else a
-// hash of the etcd key.
+// hash of the etcd key, and of each owner one object that it owns.
 func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.Report, error) {
 	f := &Found{Layout: l.walk.Layout, Copies: map[string]Copy{}}
 	seed, there := maphash.MakeSeed(), map[uint64]struct{}{}
 	f.There = func(key string) bool { _, is := there[maphash.String(seed, key)]; return is }
-	everything := func(string) bool { return true }
+	everything, owned := func(string) bool { return true }, map[string]string{}
 	report, err := l.run(ctx, from, everything, func(o Object, came outcome) {
 		why, state := l.judge(o.Form, came)
 		switch {
 		case state == isUnknown:
 			f.addUnknown(o, "", why)
+		case state == notJudged:
+			f.Unjudged++
 		case state != "":
 			is := objectAt(f.Layout, o.Key)
 			is.Form, is.Reason, is.modRevision = o.Form, state, o.modRevision
@@ -124,16 +126,23 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 		default:
 			there[maphash.String(seed, o.Key)] = struct{}{}
 			f.addMisplaced(o, came)
+			own(owned, objectAt(f.Layout, o.Key), came.plaintext)
 			if o.Key == l.walk.Layout.OfCluster() {
 				l.uid = factsOf(came.plaintext).UID
 			}
 		}
 	})
+	for i, o := range f.Lost {
+		f.Lost[i].owns = owned[ownerAt(schema.ParseGroupResource(o.Resource).Group, o.Namespace, o.Name)]
+	}
 	return f, report, err
 }
 
 // isUnknown is the reason of what may open at another time.
 const isUnknown Reason = "unknown"
+
+// notJudged is the reason of what another apiserver's configuration may open.
+const notJudged Reason = "not judged"
 
 // judge says why an object is lost, if it is.
 func (l *Look) judge(form audit.Form, came outcome) (why string, is Reason) {
@@ -144,6 +153,8 @@ func (l *Look) judge(form audit.Form, came outcome) (why string, is Reason) {
 		return "", Damaged
 	case form.Kind == audit.Plaintext:
 		return "", ""
+	case errors.Is(came.err, audit.ErrNotTried):
+		return "", notJudged
 	case came.err == nil, came.as != "":
 		return "", ""
 	case errors.Is(came.err, envelope.ErrUnavailable):

@@ -99,8 +99,13 @@ func (r *Remover) Well(ctx context.Context) error {
 // opens it now, and no apiserver can read it. The error says why it was left; it wraps
 // [ErrStop] if what comes next is to be left too. It tells which apiserver deleted it.
 func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
-	if slices.Contains(never, o.Resource) {
+	switch {
+	case slices.Contains(never, o.Resource):
 		return "", errors.New(hintNever)
+	case o.owns != "":
+		return "", fmt.Errorf("it owns %s by its name, which opens and would be deleted after it: take that owner reference from it first, or restore this one", o.owns)
+	case r.Look.walk.Layout.Shares(o.Key):
+		return "", errors.New("another apiserver stores it, with keys of its own, which is not asked here")
 	}
 	resource := schema.ParseGroupResource(o.Resource)
 	version, err := r.Version(ctx, resource)
@@ -114,7 +119,7 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name); err != nil {
+	if err := r.unreadable(ctx, version, o); err != nil {
 		return "", err
 	}
 	keep := func() error {
@@ -127,6 +132,36 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 		return "", err
 	}
 	return by, r.gone(ctx, o, by)
+}
+
+// Unreadable is why an apiserver may be able to read an object, which is to be known of
+// all that is lost before one of them is started anew: one that runs may read, by what it
+// has in memory, what its file does not. Of what no API serves there is nothing to ask.
+func (r *Remover) Unreadable(ctx context.Context, o Object) error {
+	version, err := r.Version(ctx, schema.ParseGroupResource(o.Resource))
+	switch {
+	case errors.Is(err, migrate.ErrNoResource):
+		return nil
+	case err != nil:
+		return err
+	}
+	return r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name)
+}
+
+// unreadable is why an apiserver may be able to read an object, now or at another time: one
+// that is not well before or after it was asked may read nothing, and another object no
+// more than this one.
+func (r *Remover) unreadable(ctx context.Context, version schema.GroupVersionResource, o Object) error {
+	if err := r.Well(ctx); err != nil {
+		return fmt.Errorf("%w: %w", ErrStop, err)
+	}
+	if err := r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name); err != nil {
+		return err
+	}
+	if err := r.Well(ctx); err != nil {
+		return fmt.Errorf("%w: %w", ErrStop, err)
+	}
+	return nil
 }
 
 // gone is an error unless etcd no longer has an object that an apiserver says it deleted.

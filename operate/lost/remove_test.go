@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
@@ -14,6 +15,7 @@ import (
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/proof"
+	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
 // one is an object in an etcd, with apiservers that delete it.
@@ -24,6 +26,9 @@ type one struct {
 	lies   bool  // it says that it deleted it
 	kept   []Record
 	errors map[string]error
+	hash   string // of the file in effect
+	asked  int    // how often an apiserver was asked how it is
+	sick   int    // the time that it was not well
 }
 
 func (o *one) Read(context.Context, string) (*audit.Contents, error) { panic("nobody walks") }
@@ -44,6 +49,16 @@ type apiservers struct {
 
 func (a apiservers) Unreadable(context.Context, schema.GroupVersionResource, string, string) error {
 	return a.of.reads
+}
+
+func (apiservers) Names() []string { return []string{"cp-1"} }
+
+func (a apiservers) Observe(context.Context) map[string]rotation.Instance {
+	i := rotation.Instance{CheckedAt: time.Now(), ConfigHash: a.of.hash}
+	if a.of.asked++; a.of.asked == a.of.sick {
+		i.Problem = "away"
+	}
+	return map[string]rotation.Instance{"cp-1": i}
 }
 
 func (a apiservers) Discard(_ context.Context, _ schema.GroupVersionResource, _, _ string, before func() error) (string, error) {
@@ -89,11 +104,14 @@ func TestWhatKeepsAnObject(t *testing.T) {
 		"a later Kubernetes wrote it":     {func(o *one, _ *Object) { o.entry.Value = []byte("k8s:enc:kms:v3:x:y") }, "whether it opens is not known now: ", false, 0},
 		"it is cut off":                   {func(o *one, _ *Object) { o.entry.Value = []byte("k8s:enc:aesgcm:v1:here:x") }, "", false, 1},
 		"an apiserver reads it":           {func(o *one, _ *Object) { o.reads = boom }, "boom", false, 0},
+		"no apiserver was well before":    {func(o *one, _ *Object) { o.sick = 1 }, "nothing more is deleted: apiserver cp-1 cannot be seen", true, 0},
+		"nor after":                       {func(o *one, _ *Object) { o.sick = 2 }, "nothing more is deleted: apiserver cp-1 cannot be seen", true, 0},
 		"it is not deleted":               {func(o *one, _ *Object) { o.errors["discard"] = boom }, "boom", false, 1},
 		"it is still there":               {func(o *one, _ *Object) { o.lies = true }, "it is still there: that apiserver has another etcd", true, 1},
 		"it cannot be kept":               {func(o *one, _ *Object) { o.errors["keep"] = boom }, "as it cannot be kept: boom", true, 0},
 		"no API serves it":                {func(o *one, is *Object) { is.Resource = "apiServerIPInfo" }, "no API serves it", false, 0},
 		"it is not known what API serves": {func(o *one, is *Object) { is.Resource = "lame" }, "boom", false, 0},
+		"it is another apiserver's":       {func(o *one, is *Object) { is.Key = "/openshift.io/routes/shop/web" }, "another apiserver stores it", false, 0},
 		"others go with it":               {func(o *one, is *Object) { is.Resource = "namespaces" }, hintNever, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,8 +137,9 @@ func remover(t *testing.T, o *one) *Remover {
 	t.Helper()
 	c, err := config.Parse([]byte(left), config.Options{})
 	require.NoError(t, err)
+	o.hash = c.Hash()
 	return &Remover{
-		Apiservers: apiservers{of: o}, Etcd: o, Config: c, Look: NewLook(nil, c, audit.Options{Layout: audit.NewLayout("", nil)}),
+		Apiservers: apiservers{of: o}, Etcd: o, Config: c, Look: NewLook(nil, c, audit.Options{Layout: audit.NewLayout("/kubernetes.io", nil)}),
 		Version: func(_ context.Context, r schema.GroupResource) (schema.GroupVersionResource, error) {
 			switch r.Resource {
 			case "apiServerIPInfo":

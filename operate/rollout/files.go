@@ -54,20 +54,24 @@ func (f LocalFiles) Check(_ context.Context, apiserver string) error {
 // Read reads a byte more than a configuration may have at most. A mount that hangs holds it
 // up for some seconds.
 func (f LocalFiles) Read(ctx context.Context, apiserver string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, fileTimeout)
+	within, cancel := context.WithTimeout(ctx, fileTimeout)
 	defer cancel()
 	select {
 	case file := <-f.read(apiserver):
 		return file.content, file.err
-	case <-ctx.Done():
-		return nil, f.noAnswer(apiserver)
+	case <-within.Done():
+		return nil, f.noAnswer(ctx, apiserver)
 	}
 }
 
 // fileTimeout is how long a file on the disk may take to be read, or all at once.
 const fileTimeout = 3 * time.Second
 
-func (f LocalFiles) noAnswer(apiserver string) error {
+// noAnswer is the error of a file that was not read in time, unless ctx ended before.
+func (f LocalFiles) noAnswer(ctx context.Context, apiserver string) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	return fmt.Errorf("%s does not answer: see to the mount", f.At(apiserver))
 }
 

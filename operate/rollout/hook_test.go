@@ -222,6 +222,16 @@ func TestOfAnEndlessFileOnlySoMuchIsRead(t *testing.T) {
 	}
 }
 
+func TestAnInterruptionIsNotToldOfAsAMountThatHangs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hangs")
+	require.NoError(t, syscall.Mkfifo(path, 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := LocalFiles{Path: path}.Read(ctx, "cp-1")
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotContains(t, err.Error(), "mount")
+}
+
 func TestAHookThatDoesNotWriteIsNoticed(t *testing.T) {
 	r, path := newStages(t)
 	r.hooked(t, path, "cat >/dev/null")

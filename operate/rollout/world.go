@@ -101,7 +101,7 @@ func onDiskOf(file []byte, err error) onDisk {
 // readLocal reads all files on the disk. Where one hangs it is not begun again before that
 // has ended, and what came of it then is of no use, as it may be long past.
 func (w *world) readLocal(ctx context.Context, files LocalFiles) {
-	ctx, cancel := context.WithTimeout(ctx, fileTimeout)
+	within, cancel := context.WithTimeout(ctx, fileTimeout)
 	defer cancel()
 	begun := map[string]<-chan localFile{}
 	for _, apiserver := range w.rotation.Apiservers {
@@ -110,15 +110,16 @@ func (w *world) readLocal(ctx context.Context, files LocalFiles) {
 		}
 	}
 	for _, apiserver := range w.rotation.Apiservers {
-		w.files[apiserver] = onDiskOf(nil, files.noAnswer(apiserver))
 		if begun[apiserver] == nil {
+			w.files[apiserver] = onDiskOf(nil, files.noAnswer(ctx, apiserver))
 			continue
 		}
 		select {
 		case file := <-begun[apiserver]:
 			w.files[apiserver] = onDiskOf(file.content, file.err)
 			delete(w.late, apiserver)
-		case <-ctx.Done():
+		case <-within.Done():
+			w.files[apiserver] = onDiskOf(nil, files.noAnswer(ctx, apiserver))
 			w.late[apiserver] = begun[apiserver]
 		}
 	}
