@@ -88,10 +88,10 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m, ok := r.Kind.(Move); ok && m.Fresh {
+	move, moves := r.Kind.(Move)
+	if move.Fresh {
 		s, begun = rotation.State{}, false
 	}
-	move, _ := r.Kind.(Move)
 	if err := r.Folder.errIfBack(s); err != nil && move.Back == nil {
 		return nil, err
 	}
@@ -102,8 +102,8 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m, ok := r.Kind.(Move); ok {
-		r.Kind = m.as(found.files)
+	if moves {
+		r.Kind = move.as(found.files)
 	}
 	if begun {
 		err = r.join(&s.Plan, found)
@@ -132,10 +132,8 @@ func (r *Rotation) join(p *rotation.Plan, found configurations) error {
 		if configs, err = r.Kind.hashes(found.files, r.Folder.copies()); err != nil {
 			return err
 		}
-		if m, ok := r.Kind.(Move); ok {
-			if err := found.readable(m.Changes); err != nil {
-				return err
-			}
+		if err = r.readable(found); err != nil {
+			return err
 		}
 	}
 	for _, replaced := range r.Replaced {
@@ -172,10 +170,8 @@ func (r *Rotation) begin(ctx context.Context, found configurations) (s rotation.
 	if err := r.inEffect(ctx, p, found); err != nil {
 		return s, err
 	}
-	if m, ok := r.Kind.(Move); ok {
-		if err := found.readable(m.Changes); err != nil {
-			return s, err
-		}
+	if err := r.readable(found); err != nil {
+		return s, err
 	}
 	if err := found.sameKey(r.Fleet.Observe(ctx), r.Kind.leaving(), r.Kind.providers()); err != nil {
 		return s, err
