@@ -45,10 +45,11 @@ machine: the same command goes on. It keeps its state in the folder --state, and
 beside it the configuration files as they were.
 
 The apiservers are contexts of a kubeconfig, or addresses, one for each apiserver
-there is and past any load balancer; or all, by the Service kubernetes. One that the cluster knows of, by its Lease or as an endpoint
-of the Service kubernetes, and that is not named is in the way of everything, unless
---without-apiservers excuses it. Objects are rewritten through --context, which may
-be a load balancer, and is the first of --apiservers if it is not given.
+there is and past any load balancer; or all, by the Service kubernetes. One that the
+cluster knows of, by its Lease or as an endpoint of the Service kubernetes, and that is
+not named is in the way of everything, unless --without-apiservers excuses it. Objects
+are rewritten through --context, which may be a load balancer, and is the first of
+--apiservers if it is not given.
 
 Before anything is changed, also with --plan, when the write key has changed, and
 before the old provider goes, each apiserver writes a canary, a Secret or ConfigMap

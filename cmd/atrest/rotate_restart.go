@@ -25,7 +25,8 @@ file was written, PROGRAM restart NAME is run, with ATREST_APISERVER, ATREST_HOS
 ATREST_SHA256 in its environment, for one apiserver at a time, and for the next one when
 that is ready, by its /readyz, and has its file in effect, and while every other one is
 ready. So it is after this command was killed, too. It is run once more for the same
-apiserver, and for no other, after --retry-after, if that answers as it was before. Without it the restart is waited for.`
+apiserver, and for no other, after --retry-after, if that answers as it was before.
+Without it the restart is waited for.`
 
 func (f *restartFlags) add(flags *pflag.FlagSet) {
 	f.flags = flags
