@@ -156,6 +156,6 @@ func newDisable(s streams) *cobra.Command {
 		},
 	}
 	r.add(command.Flags())
-	r.restart.add(command.Flags())
+	r.turns.add(command.Flags())
 	return command
 }

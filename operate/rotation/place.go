@@ -207,10 +207,13 @@ func (s *State) first(v *view, at place, to Stage) (first []string) {
 			first = append(first, name)
 		}
 	}
-	if first == nil {
-		first = v.expected[:1]
+	switch {
+	case first != nil:
+		return first
+	case slices.Contains(v.expected, s.Plan.First):
+		return []string{s.Plan.First}
 	}
-	return first
+	return v.expected[:1]
 }
 
 // well reports whether the new provider is of use to an instance, and notes why not.
