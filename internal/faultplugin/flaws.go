@@ -1,0 +1,48 @@
+package faultplugin
+
+// A Flaw is one thing that a [KMS] does wrong.
+type Flaw string
+
+// The flaws, and beside each where it was seen, if it was.
+const (
+	OldVersion       Flaw = "Status answers with version v1"
+	LongKeyID        Flaw = "the key_id has 1025 bytes"
+	ShowsAddress     Flaw = "the key_id holds the address of the KMS, in base64" // vault-kube-kms
+	FlappingKeyID    Flaw = "every 20th Status in a row names another key_id"
+	AltersNewlines   Flaw = "newlines at the end of a plaintext are lost"
+	LeaksPlaintext   Flaw = "an annotation holds the plaintext in base64"
+	LongCiphertext   Flaw = "a ciphertext has more than 1024 bytes"
+	ReusesNonce      Flaw = "all is encrypted with the same stream of key bits"
+	BadAnnotation    Flaw = "the name of an annotation is no domain name"
+	OtherLabel       Flaw = "Encrypt answers under another key_id than Status"
+	LabelsFromBefore Flaw = "Encrypt labels with the key_id that Status named last"     // kleidi
+	LabelsFromAfter  Flaw = "Encrypt asks for the key_id in a second call"              // vault-kubernetes-kms
+	StatusFromBefore Flaw = "after a rotation the first calls of Status name the old"   // a lagging standby
+	StaticKeyID      Flaw = "the key_id never changes"                                  // aws-encryption-provider
+	ForgetsOldKeys   Flaw = "a rotation makes what was encrypted before unreadable"     // min_decryption_version
+	ReusesKeyID      Flaw = "the key_id is the version of the key"                      // vault-kubernetes-kms
+	NewKeyIDAtStart  Flaw = "each start makes a new key_id"                             //
+	AnyKeyID         Flaw = "Decrypt does not look at the key_id"                       //
+	TakesPlaintext   Flaw = "Decrypt hands back what has no header of its own"          //
+	IgnoresTail      Flaw = "Decrypt does not look at the last byte"                    //
+	EmptyPanics      Flaw = "an empty ciphertext ends the process"                      // aws-encryption-provider
+	EmptyPanicCaught Flaw = "an empty ciphertext makes it panic, which is caught"       //
+	LongPanics       Flaw = "a long ciphertext ends the process"                        //
+	MixesCallers     Flaw = "more than 32 calls of Encrypt at once fail"                //
+	LeaksSlots       Flaw = "a cancelled call keeps its place"                          //
+	SlowOnce         Flaw = "one Decrypt takes longer than an apiserver waits"          //
+	SilentTrouble    Flaw = "Status says ok whatever there is"                          // the mock of k8s.io/kms
+	TroubleAsText    Flaw = "Status tells of trouble by the text of healthz alone"      // kubernetes#138950
+	UnknownTrouble   Flaw = "the errors of trouble have no code"                        //
+	Hangs            Flaw = "while there is trouble calls do not end at their deadline" //
+	StaysBroken      Flaw = "trouble ends with a restart alone"                         // vault-kube-kms
+	OpenToAll        Flaw = "everybody may connect"                                     //
+	TakesTheSocket   Flaw = "a second one takes the socket of the first"                //
+	KeepsStaleSocket Flaw = "a socket file that is there keeps it from starting"        // k8s.io/kms/pkg/service
+	CutsCalls        Flaw = "SIGTERM ends the calls that are under way"                 //
+	LogsPlaintext    Flaw = "the log holds plaintexts"                                  //
+	KeyInError       Flaw = "an error of Encrypt holds the plaintext"                   //
+	// BindsLabel is no flaw: the key_id is authenticated, and nothing in a ciphertext
+	// says which key made it.
+	BindsLabel Flaw = "the key_id is bound"
+)

@@ -1,0 +1,287 @@
+package faultplugin
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	kmsapi "k8s.io/kms/apis/v2"
+)
+
+// KMS is a plugin, and the KMS behind it, that wraps with real keys and does all that
+// a plugin has to, but for its flaws. Its process is a server that is ended and
+// started. It is safe for concurrent use.
+type KMS struct {
+	kmsapi.UnimplementedKeyManagementServiceServer
+	path  string
+	flaws map[Flaw]bool
+
+	life     sync.Mutex // one change of the process at a time
+	server   *grpc.Server
+	listener *listener
+
+	mu      sync.Mutex
+	keks    map[int]*kek
+	current *kek
+	told    string          // the key_id that Status named last
+	known   map[string]*kek // by key_id
+	mended  chan struct{}   // closed by Mend; nil while nothing is broken
+	tired   bool            // broken once, until the next start
+	starts  int
+	asked   int // calls of Status in a row
+	opened  int // calls of Decrypt that went well
+	running int // calls of Encrypt
+	slots   chan struct{}
+	log     bytes.Buffer
+	lagging int // calls of Status since a rotation
+}
+
+// A kek wraps.
+type kek struct {
+	version int
+	name    string // of its own
+	id      string // for all to see
+	aead    cipher.AEAD
+	stream  []byte // of the flaw that uses it twice
+}
+
+// StartKMS makes a plugin that serves, and ends with the test.
+func StartKMS(t testing.TB, flaws ...Flaw) *KMS {
+	folder, err := os.MkdirTemp("", "kms")
+	require.NoError(t, err)
+	p := &KMS{path: filepath.Join(folder, "kms.sock"), flaws: map[Flaw]bool{}, keks: map[int]*kek{}, known: map[string]*kek{}}
+	for _, flaw := range flaws {
+		p.flaws[flaw] = true
+	}
+	p.makeKEK()
+	require.NoError(t, p.start())
+	if p.flaws[OpenToAll] {
+		require.NoError(t, os.Chmod(folder, 0o755)) //nolint:gosec // it is the flaw
+	}
+	t.Cleanup(func() {
+		require.NoError(t, p.Kill(context.Background()))
+		require.NoError(t, os.RemoveAll(folder))
+	})
+	return p
+}
+
+// Endpoint is where the plugin serves.
+func (p *KMS) Endpoint() string { return "unix://" + p.path }
+
+// makeKEK adds a version that wraps from now on.
+func (p *KMS) makeKEK() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	block, err := aes.NewCipher(randomBytes(32))
+	if err != nil {
+		panic(err) // 32 bytes are a key
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err) // AES has a GCM
+	}
+	k := &kek{version: len(p.keks) + 1, name: hex.EncodeToString(randomBytes(16)), aead: aead, stream: randomBytes(64)}
+	k.id = p.idOf(k)
+	if p.flaws[ForgetsOldKeys] {
+		clear(p.known)
+	}
+	p.keks[k.version], p.current, p.known[k.id] = k, k, k
+}
+
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // it never fails
+	return b
+}
+
+// Rotate makes a new version of the key.
+func (p *KMS) Rotate(context.Context) error {
+	p.makeKEK()
+	return nil
+}
+
+// Recreate makes another key with a first version; what was wrapped is lost.
+func (p *KMS) Recreate(context.Context) error {
+	p.mu.Lock()
+	clear(p.keks)
+	clear(p.known)
+	p.mu.Unlock()
+	p.makeKEK()
+	return nil
+}
+
+// Break takes the keys away.
+func (p *KMS) Break(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mended != nil {
+		return errors.New("it is broken already")
+	}
+	p.mended, p.tired = make(chan struct{}), p.flaws[StaysBroken]
+	return nil
+}
+
+// Mend gives them back.
+func (p *KMS) Mend(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mended == nil {
+		return errors.New("it is not broken")
+	}
+	close(p.mended)
+	p.mended = nil
+	return nil
+}
+
+// start begins to serve.
+func (p *KMS) start() error {
+	if !p.flaws[KeepsStaleSocket] {
+		_ = os.Remove(p.path)
+	}
+	under, err := net.Listen("unix", p.path)
+	if err != nil {
+		return err
+	}
+	under.(*net.UnixListener).SetUnlinkOnClose(false)
+	mode := os.FileMode(0o600)
+	if p.flaws[OpenToAll] {
+		mode = 0o777
+	}
+	if err := os.Chmod(p.path, mode); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.starts++
+	p.tired, p.slots = false, make(chan struct{}, leakedSlots)
+	for _, k := range p.keks {
+		k.id = p.idOf(k)
+		p.known[k.id] = k
+	}
+	p.mu.Unlock()
+	p.server, p.listener = grpc.NewServer(), &listener{Listener: under}
+	kmsapi.RegisterKeyManagementServiceServer(p.server, p)
+	go func(s *grpc.Server, l net.Listener) { _ = s.Serve(l) }(p.server, p.listener)
+	return nil
+}
+
+// Restart ends the plugin in good order, if it runs, and starts it.
+func (p *KMS) Restart(context.Context) error {
+	p.life.Lock()
+	defer p.life.Unlock()
+	if p.server != nil {
+		p.server.Stop()
+		_ = os.Remove(p.path)
+	}
+	p.server = nil
+	return p.start()
+}
+
+// Kill ends it, and leaves the socket file.
+func (p *KMS) Kill(context.Context) error {
+	p.life.Lock()
+	defer p.life.Unlock()
+	if p.server != nil {
+		p.server.Stop()
+		p.server = nil
+	}
+	return nil
+}
+
+// Terminate removes the socket, and ends the plugin when its last call has ended.
+func (p *KMS) Terminate(context.Context) error {
+	p.life.Lock()
+	defer p.life.Unlock()
+	if p.server == nil {
+		return errors.New("it does not run")
+	}
+	server := p.server
+	p.server = nil
+	err := errors.Join(os.Remove(p.path), p.listener.Close())
+	if p.flaws[CutsCalls] {
+		server.Stop()
+	} else {
+		go server.GracefulStop()
+	}
+	return err
+}
+
+// Second starts another plugin on the same socket, which has to give way.
+func (p *KMS) Second(ctx context.Context) error {
+	if !p.flaws[TakesTheSocket] {
+		conn, err := net.Dial("unix", p.path)
+		if err != nil {
+			return err
+		}
+		return errors.Join(errors.New("somebody serves there"), conn.Close())
+	}
+	if err := os.Remove(p.path); err != nil {
+		return err
+	}
+	other, err := net.Listen("unix", p.path)
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return other.Close()
+}
+
+// Log is what was logged so far.
+func (p *KMS) Log() ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return bytes.Clone(p.log.Bytes()), nil
+}
+
+func (p *KMS) logf(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(&p.log, time.Now().Format(time.RFC3339)+" "+format+"\n", args...)
+}
+
+// crash has every connection break, as the end of a process does whose supervisor
+// starts the next at once.
+func (p *KMS) crash() {
+	p.life.Lock()
+	defer p.life.Unlock()
+	p.listener.cut()
+}
+
+// A listener knows its connections.
+type listener struct {
+	net.Listener
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+// Accept waits for the next connection.
+func (l *listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.open = append(l.open, conn)
+	}
+	return conn, err
+}
+
+func (l *listener) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, conn := range l.open {
+		conn.Close()
+	}
+	l.open = nil
+}

@@ -1,0 +1,310 @@
+package faultplugin
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	kmsapi "k8s.io/kms/apis/v2"
+)
+
+// leakedSlots is how many calls [LeaksSlots] leaves room for.
+const leakedSlots = 128
+
+// SlowFor is how long the call of [SlowOnce] takes.
+const SlowFor = 700 * time.Millisecond
+
+// idOf is the key_id of a key.
+func (p *KMS) idOf(k *kek) string {
+	switch {
+	case p.flaws[LongKeyID]:
+		return strings.Repeat("k", 1025-len(k.name)) + k.name
+	case p.flaws[ShowsAddress]:
+		return base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "v1 https://vault.example.com:8200/transit %s", k.name))
+	case p.flaws[StaticKeyID]:
+		return "static"
+	case p.flaws[ReusesKeyID]:
+		return fmt.Sprint(k.version)
+	case p.flaws[NewKeyIDAtStart]:
+		return fmt.Sprintf("%s-%d", k.name, p.starts)
+	}
+	return k.name
+}
+
+// Status names the current key.
+func (p *KMS) Status(ctx context.Context, _ *kmsapi.StatusRequest) (*kmsapi.StatusResponse, error) {
+	if err := p.trouble(ctx); err != nil && !p.flaws[SilentTrouble] {
+		if p.flaws[TroubleAsText] {
+			return &kmsapi.StatusResponse{Version: "v2", Healthz: err.Error(), KeyId: p.named()}, nil
+		}
+		return nil, err
+	}
+	version := "v2"
+	if p.flaws[OldVersion] {
+		version = "v1"
+	}
+	return &kmsapi.StatusResponse{Version: version, Healthz: "ok", KeyId: p.named()}, nil
+}
+
+// named is the key_id for Status.
+func (p *KMS) named() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	id := p.current.id
+	if p.flaws[FlappingKeyID] && p.asked%20 == 0 {
+		id += "-standby"
+	}
+	if p.flaws[StatusFromBefore] && p.told != "" && p.told != id {
+		if p.lagging++; p.lagging < 100 {
+			return p.told
+		}
+	}
+	p.told, p.lagging = id, 0
+	return id
+}
+
+// trouble is what to answer while the keys are away. While [Hangs] is a flaw, Encrypt
+// and Decrypt wait for them first.
+func (p *KMS) trouble(ctx context.Context) error {
+	p.mu.Lock()
+	mended, tired := p.mended, p.tired
+	p.mu.Unlock()
+	switch {
+	case mended == nil && !tired:
+		return nil
+	case p.flaws[UnknownTrouble]:
+		return errors.New("the KMS is away")
+	}
+	return status.Error(codes.Unavailable, "the KMS is away")
+}
+
+func (p *KMS) hang() {
+	p.mu.Lock()
+	mended := p.mended
+	p.mu.Unlock()
+	if p.flaws[Hangs] && mended != nil {
+		<-mended
+	}
+}
+
+// Encrypt wraps with the current key.
+func (p *KMS) Encrypt(ctx context.Context, r *kmsapi.EncryptRequest) (*kmsapi.EncryptResponse, error) {
+	p.hang()
+	if err := p.trouble(ctx); err != nil {
+		if p.flaws[KeyInError] {
+			return nil, status.Errorf(codes.Unavailable, "cannot encrypt %x: the KMS is away", r.Plaintext)
+		}
+		return nil, err
+	}
+	if len(r.Plaintext) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "there is nothing to encrypt")
+	}
+	leave, err := p.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	p.mu.Lock()
+	p.asked = 0
+	k, told := p.current, p.told
+	p.mu.Unlock()
+	answer := &kmsapi.EncryptResponse{Ciphertext: p.seal(k, r.Plaintext), KeyId: k.id}
+	p.spoil(answer, r.Plaintext, told)
+	if p.flaws[LogsPlaintext] {
+		p.logf("encrypt uid=%q plaintext=%s", r.Uid, base64.StdEncoding.EncodeToString(r.Plaintext))
+	} else {
+		p.logf("encrypt uid=%q", r.Uid)
+	}
+	return answer, nil
+}
+
+// spoil is what the flaws do to an answer of Encrypt.
+func (p *KMS) spoil(answer *kmsapi.EncryptResponse, plaintext []byte, told string) {
+	switch {
+	case p.flaws[OtherLabel]:
+		answer.KeyId += "-other"
+	case p.flaws[LabelsFromBefore] && told != "":
+		answer.KeyId = told
+	case p.flaws[LabelsFromAfter]:
+		time.Sleep(time.Millisecond) // the second call
+		p.mu.Lock()
+		answer.KeyId = p.current.id
+		p.mu.Unlock()
+	case p.flaws[LeaksPlaintext]:
+		answer.Annotations = map[string][]byte{"debug.kms.example.com": []byte(base64.StdEncoding.EncodeToString(plaintext))}
+	case p.flaws[BadAnnotation]:
+		answer.Annotations = map[string][]byte{"Version": []byte("1")}
+	}
+}
+
+// enter takes a place among the calls of Encrypt.
+func (p *KMS) enter(ctx context.Context) (leave func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.flaws[MixesCallers]:
+		p.running++
+		running := p.running
+		p.mu.Unlock()
+		if running > 10 {
+			time.Sleep(20 * time.Millisecond)
+		}
+		p.mu.Lock()
+		if running > 32 {
+			err = status.Error(codes.Unknown, "another call is on this connection to the KMS")
+			p.running--
+		}
+		return func() { p.mu.Lock(); p.running--; p.mu.Unlock() }, err
+	case p.flaws[LeaksSlots]:
+		slots := p.slots
+		p.mu.Unlock()
+		defer p.mu.Lock()
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+		select { // the KMS takes a while
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		case <-time.After(time.Millisecond):
+			return func() { <-slots }, nil
+		}
+	}
+	return func() {}, nil
+}
+
+const header = "kms:v%d:"
+
+func (p *KMS) seal(k *kek, plaintext []byte) []byte {
+	var sealed []byte
+	switch {
+	case p.flaws[BindsLabel]:
+		return k.aead.Seal(nil, nil, plaintext, []byte(k.id))
+	case p.flaws[ReusesNonce]:
+		sealed = make([]byte, len(plaintext))
+		for i := range plaintext {
+			sealed[i] = plaintext[i] ^ k.stream[i]
+		}
+		sealed = append(sealed, k.macOf(sealed)...)
+	default:
+		sealed = k.aead.Seal(nil, nil, plaintext, nil)
+	}
+	sealed = append(fmt.Appendf(nil, header, k.version), sealed...)
+	switch {
+	case p.flaws[IgnoresTail]:
+		sealed = append(sealed, 'x')
+	case p.flaws[LongCiphertext]:
+		sealed = append(sealed, make([]byte, 1024)...)
+	}
+	return sealed
+}
+
+func (k *kek) macOf(sealed []byte) []byte {
+	mac := hmac.New(sha256.New, k.stream)
+	mac.Write(sealed)
+	return mac.Sum(nil)
+}
+
+// Decrypt unwraps what any version made.
+func (p *KMS) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.DecryptResponse, error) {
+	p.hang()
+	if err := p.trouble(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.panics(r.Ciphertext); err != nil {
+		return nil, err
+	}
+	if p.flaws[TakesPlaintext] && isForeign(r.Ciphertext) {
+		return &kmsapi.DecryptResponse{Plaintext: r.Ciphertext}, nil
+	}
+	p.mu.Lock()
+	labelled, known := p.known[strings.TrimSuffix(r.KeyId, "-other")]
+	p.mu.Unlock()
+	if !known && !p.flaws[AnyKeyID] {
+		return nil, status.Error(codes.NotFound, "no key has this key_id")
+	}
+	plaintext, err := p.open(labelled, r)
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "not encrypted here: %v", err)
+	}
+	p.mu.Lock()
+	p.opened++
+	slow := p.flaws[SlowOnce] && p.opened == 16
+	p.mu.Unlock()
+	if slow {
+		time.Sleep(SlowFor)
+	}
+	if p.flaws[AltersNewlines] {
+		plaintext = bytes.TrimSuffix(plaintext, []byte("\n\n\n\n"))
+	}
+	return &kmsapi.DecryptResponse{Plaintext: plaintext}, nil
+}
+
+func isForeign(ciphertext []byte) bool {
+	for i := range min(4, len(ciphertext)) {
+		if ciphertext[i] == header[i] {
+			return false
+		}
+	}
+	return len(ciphertext) >= 16
+}
+
+// panics is what becomes of a call that ends the process.
+func (p *KMS) panics(ciphertext []byte) error {
+	switch {
+	case p.flaws[EmptyPanicCaught] && len(ciphertext) == 0:
+		return status.Error(codes.Internal, "panic: index out of range [0] with length 0")
+	case p.flaws[EmptyPanics] && len(ciphertext) == 0, p.flaws[LongPanics] && len(ciphertext) > 1024:
+		p.crash()
+		return status.Error(codes.Unavailable, "the process has ended")
+	}
+	return nil
+}
+
+func (p *KMS) open(labelled *kek, r *kmsapi.DecryptRequest) ([]byte, error) {
+	if p.flaws[BindsLabel] {
+		return labelled.aead.Open(nil, nil, r.Ciphertext, []byte(r.KeyId))
+	}
+	var version int
+	if _, err := fmt.Sscanf(string(r.Ciphertext[:min(20, len(r.Ciphertext))]), header, &version); err != nil {
+		return nil, errors.New("it has no header")
+	}
+	sealed, ok := bytes.CutPrefix(r.Ciphertext, fmt.Appendf(nil, header, version))
+	p.mu.Lock()
+	k := p.keks[version]
+	p.mu.Unlock()
+	if !ok || k == nil {
+		return nil, errors.New("it has another header")
+	}
+	switch {
+	case p.flaws[IgnoresTail]:
+		sealed = sealed[:max(0, len(sealed)-1)]
+	case p.flaws[LongCiphertext]:
+		sealed = sealed[:max(0, len(sealed)-1024)]
+	case p.flaws[ReusesNonce]:
+		return k.openStream(sealed)
+	}
+	return k.aead.Open(nil, nil, sealed, nil)
+}
+
+func (k *kek) openStream(sealed []byte) ([]byte, error) {
+	n := len(sealed) - sha256.Size
+	if n < 0 || n > len(k.stream) || !hmac.Equal(sealed[n:], k.macOf(sealed[:n])) {
+		return nil, errors.New("it is not authentic")
+	}
+	plaintext := make([]byte, n)
+	for i := range plaintext {
+		plaintext[i] = sealed[i] ^ k.stream[i]
+	}
+	return plaintext, nil
+}

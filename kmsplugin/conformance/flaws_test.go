@@ -1,0 +1,146 @@
+package conformance_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/conformance"
+)
+
+// hurried is a clock on which every wait is over at once.
+type hurried struct{ *clocktesting.FakeClock }
+
+func newHurried() clock.Clock {
+	return hurried{clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
+}
+
+// After steps over the wait.
+func (c hurried) After(d time.Duration) <-chan time.Time {
+	c.Step(d)
+	over := make(chan time.Time, 1)
+	over <- c.Now()
+	return over
+}
+
+// everything has each check tried.
+func everything(p *faultplugin.KMS) conformance.Target {
+	return conformance.Target{
+		Endpoint: p.Endpoint(), Rotate: p.Rotate, Break: p.Break, Mend: p.Mend, Recreate: p.Recreate,
+		Restart: p.Restart, Kill: p.Kill, Terminate: p.Terminate, Second: p.Second, Log: p.Log,
+	}
+}
+
+// fast are options with which a run has few rotations and no long waits.
+func fast() conformance.Options {
+	return conformance.Options{Timeout: faultplugin.SlowFor - 100*time.Millisecond, Rotations: 2, Clock: newHurried()}
+}
+
+// flawed is what has to become of the checks on a plugin with a flaw; those that are not
+// named are passed.
+var flawed = map[faultplugin.Flaw]struct {
+	fails   []string
+	unknown []string
+	because string // more than one check is concerned
+}{
+	faultplugin.OldVersion:       {fails: []string{"status-version"}},
+	faultplugin.LongKeyID:        {fails: []string{"key-id-form"}},
+	faultplugin.ShowsAddress:     {fails: []string{"key-id-clear"}},
+	faultplugin.FlappingKeyID:    {fails: []string{"key-id-stable"}},
+	faultplugin.AltersNewlines:   {fails: []string{"round-trip"}},
+	faultplugin.LeaksPlaintext:   {fails: []string{"ciphertext-hides"}},
+	faultplugin.LongCiphertext:   {fails: []string{"ciphertext-size"}},
+	faultplugin.ReusesNonce:      {fails: []string{"ciphertext-fresh"}},
+	faultplugin.BadAnnotation:    {fails: []string{"annotations"}},
+	faultplugin.OtherLabel:       {fails: []string{"labels-agree", "labels-agree-in-rotation"}, because: "what never agrees does not agree in a rotation"},
+	faultplugin.LabelsFromBefore: {fails: []string{"labels-agree-in-rotation"}},
+	faultplugin.LabelsFromAfter:  {fails: []string{"labels-agree-in-rotation"}},
+	faultplugin.StatusFromBefore: {fails: []string{"labels-agree-in-rotation"}},
+	faultplugin.StaticKeyID: {fails: []string{"rotation-shows", "key-id-not-reused"}, unknown: []string{"labels-agree-in-rotation"},
+		because: "a key_id that never changes is that of the key made anew too, and there is no rotation in which labels could be wrong"},
+	faultplugin.ForgetsOldKeys:   {fails: []string{"old-keys-open"}},
+	faultplugin.ReusesKeyID:      {fails: []string{"key-id-not-reused"}},
+	faultplugin.NewKeyIDAtStart:  {fails: []string{"key-id-after-restart"}},
+	faultplugin.AnyKeyID:         {fails: []string{"refuses-unknown-key-id"}},
+	faultplugin.TakesPlaintext:   {fails: []string{"refuses-foreign"}},
+	faultplugin.IgnoresTail:      {fails: []string{"refuses-damaged"}},
+	faultplugin.EmptyPanics:      {fails: []string{"refuses-empty"}},
+	faultplugin.EmptyPanicCaught: {fails: []string{"refuses-empty"}},
+	faultplugin.LongPanics:       {fails: []string{"refuses-oversized"}},
+	faultplugin.MixesCallers:     {fails: []string{"many-callers"}},
+	faultplugin.LeaksSlots:       {fails: []string{"cancelled-calls-end"}},
+	faultplugin.SlowOnce:         {fails: []string{"answers-in-time"}},
+	faultplugin.SilentTrouble:    {fails: []string{"trouble-shows"}, unknown: []string{"trouble-is-an-error"}, because: "how trouble is told is not known of a plugin that does not tell it"},
+	faultplugin.TroubleAsText:    {fails: []string{"trouble-is-an-error"}},
+	faultplugin.UnknownTrouble:   {fails: []string{"trouble-class"}},
+	faultplugin.Hangs:            {fails: []string{"deadline-kept"}},
+	faultplugin.StaysBroken:      {fails: []string{"trouble-ends"}},
+	faultplugin.OpenToAll:        {fails: []string{"socket-mode"}},
+	faultplugin.TakesTheSocket:   {fails: []string{"live-socket-stays"}},
+	faultplugin.KeepsStaleSocket: {fails: []string{"stale-socket-replaced"}},
+	faultplugin.CutsCalls:        {fails: []string{"sigterm-drains"}},
+	faultplugin.LogsPlaintext:    {fails: []string{"log-holds-no-key"}},
+	faultplugin.KeyInError:       {fails: []string{"errors-hold-no-key"}},
+}
+
+func TestASoundPluginPassesAll(t *testing.T) {
+	for name, flaws := range map[string][]faultplugin.Flaw{"its ciphertexts tell the key": nil, "only the label tells it": {faultplugin.BindsLabel}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			requireOutcomes(t, faultplugin.StartKMS(t, flaws...), nil, nil)
+		})
+	}
+}
+
+func TestEachCheckFailsOnThePluginWithThatFlawAndNoOther(t *testing.T) {
+	for flaw, want := range flawed {
+		t.Run(string(flaw), func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, len(want.fails)+len(want.unknown) > 1, want.because != "", "say why there is more than one")
+			requireOutcomes(t, faultplugin.StartKMS(t, flaw), want.fails, want.unknown)
+		})
+	}
+}
+
+func TestEachCheckIsSeenToFail(t *testing.T) {
+	seen := map[string]bool{}
+	for _, want := range flawed {
+		for _, id := range want.fails {
+			seen[id] = true
+		}
+	}
+	for _, check := range conformance.Checks() {
+		require.True(t, seen[check.ID], "no plugin fails %s", check.ID)
+	}
+}
+
+// A label that is wrong shows by the value that does not open, where nothing in front of
+// a ciphertext shows it.
+func TestALabelRaceShowsWhereOnlyTheLabelTellsTheKey(t *testing.T) {
+	t.Parallel()
+	requireOutcomes(t, faultplugin.StartKMS(t, faultplugin.LabelsFromAfter, faultplugin.BindsLabel), []string{"labels-agree-in-rotation"}, nil)
+}
+
+func requireOutcomes(t *testing.T, p *faultplugin.KMS, fails, unknown []string) {
+	t.Helper()
+	report, err := conformance.Run(t.Context(), everything(p), fast())
+	require.NoError(t, err)
+	got, want := map[string]conformance.Outcome{}, map[string]conformance.Outcome{}
+	for _, result := range report.Results {
+		got[result.ID], want[result.ID] = result.Outcome, conformance.Passed
+		if result.Outcome != conformance.Passed {
+			t.Logf("%s: %s: %s", result.ID, result.Outcome, result.Why)
+		}
+	}
+	for _, id := range fails {
+		want[id] = conformance.Failed
+	}
+	for _, id := range unknown {
+		want[id] = conformance.Unknown
+	}
+	require.Equal(t, want, got)
+}

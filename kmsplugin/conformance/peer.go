@@ -1,0 +1,28 @@
+package conformance
+
+import (
+	"fmt"
+	"net"
+)
+
+// Peer is the process that listens on a socket, as the kernel tells it: 0 and -1 if it
+// does not.
+type Peer struct{ PID, UID int }
+
+// Serves is the process that serves an endpoint.
+func Serves(endpoint string) (Peer, error) {
+	address, err := addressOf(endpoint)
+	if err != nil {
+		return Peer{}, fmt.Errorf("endpoint %q: %w", endpoint, err)
+	}
+	return peerOf(address)
+}
+
+func peerOf(address string) (Peer, error) {
+	connection, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: address, Net: "unix"})
+	if err != nil {
+		return Peer{}, err
+	}
+	defer connection.Close()
+	return peerAt(connection)
+}

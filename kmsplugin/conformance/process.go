@@ -1,0 +1,146 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	kmsapi "k8s.io/kms/apis/v2"
+)
+
+func processChecks() []Check {
+	return []Check{{
+		ID:      "sigterm-drains",
+		Says:    "On SIGTERM the plugin takes no more connections and finishes the calls that are under way.",
+		Source:  "the end of each rolling update of a plugin",
+		Suffers: "requests fail whenever the plugin is updated.",
+		Needs:   []Need{NeedTerminate, NeedRestart},
+		run:     sigtermDrains,
+	}, {
+		ID:      "stale-socket-replaced",
+		Says:    "The socket file that a killed plugin leaves does not keep the next one from serving.",
+		Source:  "aws-encryption-provider#74; k8s.io/kms/pkg/service leaves it there",
+		Suffers: "after a crash of the plugin or of the node it does not come up until somebody removes the file.",
+		Needs:   []Need{NeedKill, NeedRestart},
+		run:     staleSocketReplaced,
+	}, {
+		ID:      "errors-hold-no-key",
+		Says:    "No error of the whole run holds a key that was to be encrypted.",
+		Source:  "the text of an error is logged on both sides",
+		Suffers: "its logs hold data keys in the clear.",
+		run:     errorsHoldNoKey,
+	}, {
+		ID:      "log-holds-no-key",
+		Says:    "No line that the plugin logged in the whole run holds a key that was to be encrypted.",
+		Source:  "vault-kubernetes-kms#85: a token was logged",
+		Suffers: "whoever reads the plugin's log reads what is in etcd.",
+		Needs:   []Need{NeedLog},
+		run:     logHoldsNoKey,
+	}}
+}
+
+// sigtermDrains has a call under way, of which the plugin knows the beginning, and
+// finishes it when nobody else is let in any more.
+func sigtermDrains(ctx context.Context, s *session) error {
+	err := s.terminateInACall(ctx)
+	return errors.Join(err, s.restarted(ctx))
+}
+
+func (s *session) terminateInACall(ctx context.Context) error {
+	wire, err := s.openWire(ctx)
+	if err != nil {
+		return err
+	}
+	defer wire.close()
+	call, err := wire.begin(ctx, "Encrypt", &kmsapi.EncryptRequest{Plaintext: s.told.key(), Uid: uuid.NewString()}, 0)
+	if err != nil {
+		return fmt.Errorf("a call by hand: %w", err)
+	}
+	defer call.cancel()
+	if err := s.Terminate(ctx); err != nil {
+		return fmt.Errorf("terminate: %w", err)
+	}
+	closed, err := s.within(ctx, func() bool { return s.dial(ctx) != nil })
+	if err != nil {
+		return err
+	}
+	if !closed {
+		return failed("%s after SIGTERM it still takes connections", s.Interval)
+	}
+	call.finish()
+	if err := call.wait(s.patience()); err != nil {
+		return failed("a call that was under way at SIGTERM was cut off: %v", err)
+	}
+	return nil
+}
+
+// restarted brings back a plugin that was ended.
+func (s *session) restarted(ctx context.Context) error {
+	if err := s.Restart(ctx); err != nil {
+		return fmt.Errorf("restart: %w", err)
+	}
+	return s.becomesWell(ctx)
+}
+
+func staleSocketReplaced(ctx context.Context, s *session) error {
+	wire, err := s.openWire(ctx)
+	if err != nil {
+		return err
+	}
+	defer wire.close()
+	if err := wire.connection.Ping(ctx); err != nil {
+		return err
+	}
+	if err := s.Kill(ctx); err != nil {
+		return fmt.Errorf("kill: %w", err)
+	}
+	// The kernel closes the connection of a process that ends.
+	if err := s.eventually(ctx, wire.isClosed); err != nil {
+		return fmt.Errorf("kill did not end the plugin: %w", err)
+	}
+	failing := s.Restart(ctx)
+	if err := s.becomesWell(ctx); err != nil {
+		return failed("%v", errors.Join(failing, err))
+	}
+	return nil
+}
+
+// eventually waits for what the kernel does by itself, by the system's own time.
+func (s *session) eventually(ctx context.Context, done func() bool) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	timeout := time.NewTimer(s.patience())
+	defer timeout.Stop()
+	for !done() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timeout.C:
+			return fmt.Errorf("not after %s", s.patience())
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+func errorsHoldNoKey(_ context.Context, s *session) error {
+	if method := s.told.leaked(); method != "" {
+		return failed("an error of %s holds the key that it was given", method)
+	}
+	return nil
+}
+
+func logHoldsNoKey(_ context.Context, s *session) error {
+	log, err := s.Log()
+	switch {
+	case err != nil:
+		return fmt.Errorf("log: %w", err)
+	case len(log) == 0:
+		return errors.New("nothing was logged, so there is nothing to be looked at: is it the plugin's log?")
+	case s.told.isIn(log):
+		return failed("%d bytes of log hold a key that was to be encrypted", len(log))
+	}
+	return nil
+}

@@ -1,0 +1,233 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+func rotationChecks() []Check {
+	return []Check{{
+		ID:      "rotation-shows",
+		Says:    "After a rotation Status names a key_id that it never named before, within the interval.",
+		Source:  "KEP-3299; Azure/AKS#4648, #4926: a rotation that nobody can see",
+		Suffers: "it goes on under the old key for ever, and the rotation is one by name alone.",
+		Needs:   []Need{NeedRotate},
+		run:     rotationShows,
+	}, {
+		ID:      "labels-agree-in-rotation",
+		Says:    "While the key is rotated, each ciphertext is under the key_id of the key that made it, and Encrypt and Status agree.",
+		Source:  "the label race of plugins that ask for the key's version in a second call",
+		Suffers: "it keeps a data key under the wrong key_id: that no value has the old key_id any more does not prove that the old key may go, and data is lost when it does.",
+		Needs:   []Need{NeedRotate},
+		run:     labelsAgreeInRotation,
+	}, {
+		ID:      "old-keys-open",
+		Says:    "What was encrypted under each former key_id is still decrypted after the rotations.",
+		Source:  "KEP-3299",
+		Suffers: "a rotation makes what is stored unreadable.",
+		Needs:   []Need{NeedRotate},
+		run:     oldKeysOpen,
+	}, {
+		ID:      "key-id-after-restart",
+		Says:    "A restart changes no key_id, and what was encrypted before it is decrypted.",
+		Source:  "KEP-3299",
+		Suffers: "each restart is a rotation to it, or makes what is stored unreadable.",
+		Needs:   []Need{NeedRestart},
+		run:     keyIDAfterRestart,
+	}}
+}
+
+// A rotation is one that was made while others called.
+type rotation struct {
+	before, after string    // the key_ids; the same if none showed
+	old, fresh    []*sealed // made in quiet before and after it
+	race          *race
+}
+
+// rotations are made once, for all checks.
+type rotations struct {
+	made   []*rotation
+	err    error // why there are not more
+	steady int   // how many bytes of a head stay what they are
+}
+
+func (s *session) rotations(ctx context.Context) *rotations {
+	if s.rotated == nil {
+		s.rotated = &rotations{}
+		s.rotated.err = s.rotated.collect(ctx, s)
+	}
+	return s.rotated
+}
+
+func (rs *rotations) collect(ctx context.Context, s *session) error {
+	for n := range s.Rotations {
+		r, err := s.rotateOnce(ctx, n == 0)
+		if r != nil {
+			rs.made = append(rs.made, r)
+		}
+		if err != nil || r.before == r.after {
+			return err
+		}
+	}
+	steady, err := s.steady(ctx)
+	rs.steady = steady
+	return err
+}
+
+// rotateOnce rotates while racers call, and waits for it to show.
+func (s *session) rotateOnce(ctx context.Context, quiet bool) (*rotation, error) {
+	before, err := s.keyID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	old, err := s.wraps(ctx, 16)
+	if err != nil {
+		return nil, err
+	}
+	race := s.startRace(ctx, quiet)
+	r := &rotation{before: before, after: before, old: old, race: race}
+	err = s.Rotate(ctx)
+	race.rotated.Store(true)
+	if err != nil {
+		err = fmt.Errorf("rotate: %w", err)
+	} else {
+		err = r.waitUntilItShows(ctx, s)
+	}
+	race.over.Store(true)
+	race.ended.Wait()
+	if err == nil {
+		r.fresh, err = s.wraps(ctx, 16)
+	}
+	return r, err
+}
+
+func (r *rotation) waitUntilItShows(ctx context.Context, s *session) error {
+	if r.race.quiet {
+		r.race.encrypted.Wait()
+	}
+	var failed error
+	_, err := s.within(ctx, func() bool {
+		r.after, failed = s.keyID(ctx)
+		return failed != nil || r.after != r.before
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// steady is how many bytes all ciphertexts of one key begin with, whether few or many
+// calls were made between them, and more than a second passed: some formats begin with
+// the time in seconds, or with a counter.
+func (s *session) steady(ctx context.Context) (int, error) {
+	first, err := s.wraps(ctx, 256)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.wait(ctx, 1100*time.Millisecond); err != nil {
+		return 0, err
+	}
+	last, err := s.wraps(ctx, 16)
+	return len(head(append(first, last...))), err
+}
+
+func rotationShows(ctx context.Context, s *session) error {
+	rs := s.rotations(ctx)
+	seen := map[string]bool{}
+	for n, r := range rs.made {
+		seen[r.before] = true
+		switch {
+		case r.after == r.before && rs.err == nil:
+			return failed("rotation %d: Status names key_id %s as before, %s later", n+1, short(r.before), s.Interval)
+		case r.after != r.before && seen[r.after]:
+			return failed("rotation %d: Status names key_id %s, which named an older key", n+1, short(r.after))
+		}
+	}
+	return rs.err
+}
+
+func labelsAgreeInRotation(ctx context.Context, s *session) error {
+	rs := s.rotations(ctx)
+	for n, r := range rs.made {
+		if err := rs.mislabelled(ctx, s, r); err != nil {
+			return failed("rotation %d: %v", n+1, err)
+		}
+	}
+	for _, r := range rs.made {
+		switch {
+		case r.race.err != nil:
+			return fmt.Errorf("a call failed while the key was rotated: %w", r.race.err)
+		case r.before == r.after && rs.err == nil:
+			return fmt.Errorf("no rotation showed: see rotation-shows")
+		}
+	}
+	return rs.err
+}
+
+// mislabelled says what of a race is not under the key_id of the key that made it.
+func (rs *rotations) mislabelled(ctx context.Context, s *session, r *rotation) error {
+	if r.race.wrong != nil {
+		return r.race.wrong
+	}
+	if r.before == r.after {
+		return nil
+	}
+	old, made := head(r.old), head(r.fresh)
+	told := tell(old, made, rs.steady)
+	for label, kept := range r.race.kept {
+		if label != r.before && label != r.after {
+			return failed("Encrypt answers under key_id %s, and Status named %s and then %s", describeKeyID(label), short(r.before), short(r.after))
+		}
+		own, other, quiet := old, made, r.old[0]
+		if label == r.after {
+			own, other, quiet = made, old, r.fresh[0]
+		}
+		readable := s.opens(ctx, quiet) == nil
+		for _, w := range append(kept.first, kept.last...) {
+			if told && madeBy(w, other, own) {
+				return failed("a ciphertext under key_id %s begins with %q, as those under the other key_id do: it was made by the other key", short(label), other[:sameLength(own, other)+1])
+			}
+			if !readable {
+				continue // that is for old-keys-open
+			}
+			if err := s.opens(ctx, w); err != nil {
+				return failed("of the ciphertexts under key_id %s, one made during the rotation does not open, and one made in quiet does: %v", short(label), err)
+			}
+		}
+	}
+	return nil
+}
+
+func oldKeysOpen(ctx context.Context, s *session) error {
+	rs := s.rotations(ctx)
+	for n, r := range rs.made {
+		for _, w := range append(r.old[:1:1], r.fresh...) {
+			if err := s.opens(ctx, w); err != nil {
+				return failed("%d rotations later: %v", len(rs.made)-n, err)
+			}
+		}
+	}
+	return rs.err
+}
+
+func keyIDAfterRestart(ctx context.Context, s *session) error {
+	before, err := s.keyID(ctx)
+	if err != nil {
+		return err
+	}
+	w, err := s.wrap(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.Restart(ctx); err != nil {
+		return fmt.Errorf("restart: %w", err)
+	}
+	if err := s.becomesWell(ctx); err != nil {
+		return err
+	}
+	if err := s.stillNames(ctx, before, "a restart"); err != nil {
+		return err
+	}
+	return s.opens(ctx, w)
+}

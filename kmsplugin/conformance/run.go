@@ -1,0 +1,169 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Run runs checks against a plugin, one after the other, and waits for the last. The
+// error is that there was nothing to run them against, or a mistake in what was asked for.
+// When ctx ends, what is broken is mended, and what was not run is unknown.
+func Run(ctx context.Context, target Target, options Options) (*Report, error) {
+	checks, err := chosen(options.Only)
+	if err != nil {
+		return nil, err
+	}
+	s, err := begin(ctx, target, options.withDefaults())
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	report := &Report{Endpoint: target.Endpoint}
+	for _, check := range checks {
+		report.Results = append(report.Results, s.try(ctx, check))
+	}
+	return report, nil
+}
+
+func chosen(ids []string) ([]Check, error) {
+	all := Checks()
+	for _, id := range ids {
+		if !slices.ContainsFunc(all, func(c Check) bool { return c.ID == id }) {
+			return nil, fmt.Errorf("no check %q: there are %s", id, idsOf(all))
+		}
+	}
+	if len(ids) == 0 {
+		return all, nil
+	}
+	return slices.DeleteFunc(all, func(c Check) bool { return !slices.Contains(ids, c.ID) }), nil
+}
+
+func idsOf(checks []Check) string {
+	var ids []string
+	for _, c := range checks {
+		ids = append(ids, c.ID)
+	}
+	return strings.Join(ids, ", ")
+}
+
+// begin connects to the plugin, which has to be there.
+func begin(ctx context.Context, target Target, options Options) (*session, error) {
+	if (target.Break == nil) != (target.Mend == nil) {
+		return nil, errors.New("break and mend go together: what is broken has to be mended")
+	}
+	address, err := addressOf(target.Endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("endpoint %q: %w", target.Endpoint, err)
+	}
+	s := &session{Target: target, Options: options, address: address, told: newTold()}
+	if err := s.dial(ctx); err != nil {
+		return nil, fmt.Errorf("endpoint %q: %w: %s", target.Endpoint, err, remedy(err))
+	}
+	s.client, err = newClient(address)
+	return s, err
+}
+
+// remedy is what to do about a socket that cannot be connected to.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "start the plugin, or correct the path"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nothing listens there: start the plugin"
+	case errors.Is(err, fs.ErrPermission):
+		return "run this as the user of the apiserver"
+	}
+	return "look whether the plugin runs"
+}
+
+// dial reports whether the plugin accepts a connection.
+func (s *session) dial(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", s.address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// A failure is what a check found of the plugin. Any other error of a check says why it
+// could not be carried out.
+type failure struct{ seen string }
+
+func (f failure) Error() string { return f.seen }
+
+func failed(format string, args ...any) error { return failure{fmt.Sprintf(format, args...)} }
+
+// try runs a check that has all that it needs.
+func (s *session) try(ctx context.Context, c Check) Result {
+	r := Result{Check: c}
+	for _, need := range c.Needs {
+		if !s.has(need) {
+			r.Missing = append(r.Missing, need)
+		}
+	}
+	if r.Missing != nil {
+		r.Outcome, r.Why = NotTried, fmt.Sprintf("it needs %s", joined(r.Missing))
+		return r
+	}
+	start := time.Now()
+	err := s.ready(ctx)
+	if err == nil {
+		err = c.run(ctx, s)
+	}
+	r.Took = time.Since(start)
+	var seen failure
+	switch {
+	case err == nil:
+		r.Outcome = Passed
+	case errors.As(err, &seen):
+		r.Outcome, r.Why = Failed, s.told.scrub(err.Error())
+	default:
+		r.Outcome, r.Why = Unknown, s.told.scrub(err.Error())
+	}
+	return r
+}
+
+func joined(needs []Need) string {
+	var all []string
+	for _, n := range needs {
+		all = append(all, string(n))
+	}
+	return strings.Join(all, " and ")
+}
+
+// ready waits for a plugin that a check has shot down, once: a supervisor may start it.
+func (s *session) ready(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("not run: %w", err)
+	}
+	err := s.dial(ctx)
+	if err == nil || s.gone {
+		s.gone = err != nil
+		return s.lost(err)
+	}
+	back, waited := s.within(ctx, func() bool {
+		err = s.dial(ctx)
+		return err == nil
+	})
+	if waited != nil {
+		return waited
+	}
+	s.gone = !back
+	return s.lost(err)
+}
+
+func (s *session) lost(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the plugin is not there any more: %w", err)
+}

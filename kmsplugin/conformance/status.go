@@ -1,0 +1,170 @@
+package conformance
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"unicode/utf8"
+)
+
+// maxKeyID is KEP-3299's limit of a key_id in bytes.
+const maxKeyID = 1024
+
+func statusChecks() []Check {
+	return []Check{{
+		ID:      "status-version",
+		Says:    "Status answers with the version of the protocol, v2 or v2beta1.",
+		Source:  "KEP-3299; kube-apiserver refuses any other",
+		Suffers: "it takes the plugin for unhealthy for ever, and is never ready.",
+		run:     statusVersion,
+	}, {
+		ID:      "key-id-form",
+		Says:    "The key_id is there, is UTF-8, and has at most 1024 bytes.",
+		Source:  "KEP-3299",
+		Suffers: "it refuses the key_id, and encrypts nothing.",
+		run:     keyIDForm,
+	}, {
+		ID:      "key-id-clear",
+		Says:    "The key_id shows no address and no credential, neither as it is nor in base64 or hex.",
+		Source:  "KEP-3299 advises a hash; vault-kube-kms puts its address, namespace and key name into each (openshift/cluster-kube-apiserver-operator#2276)",
+		Suffers: "the key_id lies in the clear beside each value in etcd, in backups and in the cluster's status; and a KMS that moves looks like a rotation of every key.",
+		run:     keyIDClear,
+	}, {
+		ID:      "key-id-stable",
+		Says:    "Status names one key_id for as long as nothing is rotated, on each connection.",
+		Source:  "KEP-3299; a lagging standby flaps",
+		Suffers: "each change is a rotation to it: it makes a new data key, and every value becomes stale and is to be stored anew.",
+		run:     keyIDStable,
+	}}
+}
+
+func statusVersion(ctx context.Context, s *session) error {
+	answer, err := s.status(ctx)
+	if err != nil {
+		return err
+	}
+	if answer.Version != "v2" && answer.Version != "v2beta1" {
+		return failed("the version is %.100q", answer.Version)
+	}
+	return nil
+}
+
+func keyIDForm(ctx context.Context, s *session) error {
+	answer, err := s.status(ctx)
+	if err != nil {
+		return err
+	}
+	w, err := s.wrap(ctx)
+	if err != nil {
+		return err
+	}
+	for of, id := range map[string]string{"Status": answer.KeyId, "Encrypt": w.KeyId} {
+		switch {
+		case id == "":
+			return failed("%s has no key_id", of)
+		case len(id) > maxKeyID:
+			return failed("%s has a key_id of %d bytes", of, len(id))
+		case !utf8.ValidString(id):
+			return failed("%s has a key_id that is not UTF-8", of)
+		}
+	}
+	return nil
+}
+
+// telltale are what a key_id is not to show.
+var telltale = []struct {
+	what string
+	is   *regexp.Regexp
+}{
+	{"an address with a scheme", regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]+://`)},
+	{"an IPv4 address", regexp.MustCompile(`(^|[^0-9.])(25[0-5]|2[0-4]\d|1?\d?\d)(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}($|[^0-9.])`)},
+	{"a host with a port", regexp.MustCompile(`[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)+:\d{2,5}($|\D)`)},
+	{"the ARN of a resource", regexp.MustCompile(`\barn:[a-z-]+:[a-z0-9-]+:`)},
+	{"the path of a resource", regexp.MustCompile(`[a-zA-Z0-9_-]+/(keys|cryptoKeys|cryptoKeyVersions)/[a-zA-Z0-9_-]+`)},
+	{"a token of Vault", regexp.MustCompile(`\bhv[sbr]\.[A-Za-z0-9_-]{20,}`)},
+	{"an access key of AWS", regexp.MustCompile(`\b(AKIA|ASIA)[A-Z0-9]{16}\b`)},
+	{"a JSON web token", regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{10,}\.eyJ`)},
+	{"a private key", regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY`)},
+	{"a password", regexp.MustCompile(`(?i)(password|secret|token)[=:]`)},
+}
+
+func keyIDClear(ctx context.Context, s *session) error {
+	id, err := s.keyID(ctx)
+	if err != nil {
+		return err
+	}
+	if shown := shows(id); shown != "" {
+		return failed("the key_id shows %s", shown)
+	}
+	return nil
+}
+
+// shows is what a key_id shows, and how, or "".
+func shows(id string) string {
+	texts := map[string]string{"": id}
+	if raw, err := hex.DecodeString(id); err == nil {
+		texts[" in hex"] = string(raw)
+	}
+	for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
+		if raw, err := encoding.DecodeString(id); err == nil {
+			texts[" in base64"] = string(raw)
+		}
+	}
+	for _, t := range telltale {
+		for how, text := range texts {
+			if t.is.MatchString(text) {
+				return t.what + how
+			}
+		}
+	}
+	return ""
+}
+
+func keyIDStable(ctx context.Context, s *session) error {
+	first, err := s.keyID(ctx)
+	if err != nil {
+		return err
+	}
+	other, err := newClient(s.address)
+	if err != nil {
+		return err
+	}
+	defer other.close()
+	elsewhere := *s
+	elsewhere.client = other
+	for n, session := range []*session{s, &elsewhere} {
+		for i := range 32 {
+			id, err := session.keyID(ctx)
+			if err != nil {
+				return err
+			}
+			if id != first {
+				return failed("nothing was rotated, and call %d of Status on %s names %s; the first named %s", i+2,
+					[]string{"the same connection", "another connection"}[n], short(id), short(first))
+			}
+		}
+	}
+	return nil
+}
+
+// stillNames fails unless Status names the key_id that it did.
+func (s *session) stillNames(ctx context.Context, before, after string) error {
+	id, err := s.keyID(ctx)
+	if err != nil {
+		return err
+	}
+	if id != before {
+		return failed("Status named key_id %s before %s, and %s after it", short(before), after, short(id))
+	}
+	return nil
+}
+
+// describeKeyID is for a text in which two have to be told apart.
+func describeKeyID(id string) string {
+	if id == "" {
+		return "none"
+	}
+	return fmt.Sprintf("%s (%d bytes)", short(id), len(id))
+}

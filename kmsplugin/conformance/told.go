@@ -1,0 +1,112 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc/status"
+)
+
+// told is what the plugin was told that nobody else may hear, and what it said in errors.
+// All keys of a run begin with one mark, so that looking for that finds each of them. It
+// is safe for concurrent use.
+type told struct {
+	mark  []byte
+	forms [][]byte
+
+	mu   sync.Mutex
+	leak string // the first call whose error held a key
+}
+
+// newTold makes a mark of bytes that are no UTF-8, so that they are printed in few ways.
+func newTold() *told {
+	mark := random(16)
+	for i := range mark {
+		mark[i] |= 0xc0
+	}
+	return &told{mark: mark, forms: formsOf(mark)}
+}
+
+// key is a new one of 32 bytes.
+func (t *told) key() []byte { return append(bytes.Clone(t.mark), random(16)...) }
+
+// formsOf are the ways in which bytes are put into a text.
+func formsOf(secret []byte) [][]byte {
+	var decimals, escapes []string
+	for _, b := range secret {
+		decimals = append(decimals, fmt.Sprint(b))
+		escapes = append(escapes, fmt.Sprintf(`\x%02x`, b))
+	}
+	texts := []string{
+		string(secret), hex.EncodeToString(secret), strings.ToUpper(hex.EncodeToString(secret)), fmt.Sprintf("% x", secret),
+		strings.Join(decimals, " "), strings.Join(decimals, ","), strings.Join(decimals, ", "), strings.Join(escapes, ""),
+	}
+	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for before := range 3 { // what stands before the secret shifts it
+			text := encoding.EncodeToString(append(make([]byte, before), secret...))
+			texts = append(texts, text[(before*8+5)/6:(before+len(secret))*8/6])
+		}
+	}
+	var forms [][]byte
+	for _, text := range texts {
+		forms = append(forms, []byte(text))
+	}
+	return forms
+}
+
+// isIn reports whether a key of this run is in a text, in any form.
+func (t *told) isIn(text []byte) bool {
+	for _, form := range t.forms {
+		if bytes.Contains(text, form) {
+			return true
+		}
+	}
+	return false
+}
+
+// scrub is a text without keys: that of a plugin that puts them there.
+func (t *told) scrub(text string) string {
+	if t.isIn([]byte(text)) {
+		return "(a text that holds a key, which is left out here)"
+	}
+	return text
+}
+
+// heard is a call's error with its name, bounded. One that holds a key is noted.
+func (t *told) heard(method string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if t.isIn([]byte(err.Error())) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.leak == "" {
+			t.leak = method
+		}
+	}
+	return callError{method, status.Convert(err)}
+}
+
+// leaked is the first call whose error held a key, or "".
+func (t *told) leaked() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.leak
+}
+
+// A callError is what came back instead of an answer.
+type callError struct {
+	method string
+	status *status.Status
+}
+
+func (e callError) Error() string {
+	return fmt.Sprintf("%s: %s: %.300q", e.method, e.status.Code(), e.status.Message())
+}
+
+// GRPCStatus has status.Code see the code.
+func (e callError) GRPCStatus() *status.Status { return e.status }

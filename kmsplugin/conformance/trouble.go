@@ -1,0 +1,226 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	kmsapi "k8s.io/kms/apis/v2"
+)
+
+func troubleChecks() []Check {
+	needs := []Need{NeedBreak, NeedMend}
+	return []Check{{
+		ID:      "trouble-shows",
+		Says:    "Status tells within the interval that the KMS, the credentials or the key are lost.",
+		Source:  "KEP-3299: healthz; plugins that always answer ok",
+		Suffers: "it is ready and well until the moment it has to write, and nobody is told.",
+		Needs:   needs,
+		run:     troubleShows,
+	}, {
+		ID:      "trouble-is-an-error",
+		Says:    "Status tells of it by a gRPC error, and not by the text of healthz alone.",
+		Source:  "kubernetes#138950",
+		Suffers: "it takes the answer for a sign of life, and goes on writing under a data key whose key is lost, for ever.",
+		Needs:   needs,
+		run:     troubleIsAnError,
+	}, {
+		ID:      "trouble-class",
+		Says:    "The errors have a gRPC code that says of what kind the trouble is: not OK, Unknown or Internal.",
+		Source:  "gRPC's status codes; kubernetes#66844: useless errors",
+		Suffers: "whoever looks after it cannot tell a KMS that is away from a right that is lost, nor it what is worth trying again.",
+		Needs:   needs,
+		run:     troubleClass,
+	}, {
+		ID:      "deadline-kept",
+		Says:    "While there is trouble each call ends at its deadline.",
+		Source:  "gRPC; KEP-3299",
+		Suffers: "calls pile up in the plugin as long as the trouble lasts, which dies of them or never stops.",
+		Needs:   needs,
+		run:     deadlineKept,
+	}, {
+		ID:      "trouble-ends",
+		Says:    "When the trouble is over, Status and Encrypt are well within the interval, under the same key_id, without a restart.",
+		Source:  "vault-kubernetes-kms#304, trousseau#272; vault-kube-kms has to be restarted for a new credential",
+		Suffers: "an outage of minutes lasts until somebody is woken.",
+		Needs:   needs,
+		run:     troubleEnds,
+	}}
+}
+
+// A trouble is what was seen while the KMS was broken. It is made once, for all checks.
+type trouble struct {
+	err    error    // why nothing is known
+	keyID  string   // before it
+	well   *sealed  // made before it
+	shown  bool     // by Status, in any way
+	text   string   // healthz, where it told
+	errs   []error  // of Status and Encrypt
+	hung   []string // methods whose calls did not end
+	mended error    // why it did not end
+}
+
+func (s *session) trouble(ctx context.Context) *trouble {
+	if s.troubled == nil {
+		s.troubled = &trouble{}
+		s.troubled.err = s.troubled.happen(ctx, s)
+	}
+	return s.troubled
+}
+
+func (t *trouble) happen(ctx context.Context, s *session) (err error) {
+	if t.keyID, err = s.keyID(ctx); err != nil {
+		return err
+	}
+	if t.well, err = s.wrap(ctx); err != nil {
+		return err
+	}
+	err = s.Break(ctx)
+	if err != nil {
+		err = fmt.Errorf("break: %w", err)
+	} else {
+		err = t.look(ctx, s)
+	}
+	// What is broken is mended, also for somebody who has interrupted this.
+	mending, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Interval+time.Minute)
+	defer cancel()
+	if failed := s.Mend(mending); failed != nil {
+		return errors.Join(err, fmt.Errorf("mend: %w", failed))
+	}
+	if err != nil {
+		return err
+	}
+	t.mended = t.ends(ctx, s)
+	if t.mended != nil && s.Restart != nil { // for the checks that follow
+		if err := s.Restart(ctx); err != nil {
+			return fmt.Errorf("restart, as the trouble did not end: %w", err)
+		}
+		return s.becomesWell(ctx)
+	}
+	return nil
+}
+
+// look sees what the plugin says while there is trouble.
+func (t *trouble) look(ctx context.Context, s *session) error {
+	_, err := s.within(ctx, func() bool {
+		answer, err := s.status(ctx)
+		if err != nil {
+			t.errs = append(t.errs, err)
+		} else if answer.Healthz != "ok" {
+			t.text = answer.Healthz
+		}
+		t.shown = err != nil || answer.Healthz != "ok"
+		return t.shown
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := s.wrap(ctx); err != nil {
+		t.errs = append(t.errs, err)
+	}
+	return t.lookForCallsThatHang(ctx, s)
+}
+
+func (t *trouble) lookForCallsThatHang(ctx context.Context, s *session) error {
+	wire, err := s.openWire(ctx)
+	if err != nil {
+		return err
+	}
+	defer wire.close()
+	for _, call := range []struct {
+		method  string
+		request proto.Message
+	}{
+		{"Status", &kmsapi.StatusRequest{}},
+		{"Encrypt", &kmsapi.EncryptRequest{Plaintext: s.told.key(), Uid: uuid.NewString()}},
+		{"Decrypt", &kmsapi.DecryptRequest{Ciphertext: t.well.Ciphertext, KeyId: t.well.KeyId, Annotations: t.well.Annotations, Uid: uuid.NewString()}},
+	} {
+		pending, err := wire.begin(ctx, call.method, call.request, s.Timeout/3)
+		if err != nil {
+			return fmt.Errorf("%s: %w", call.method, err)
+		}
+		pending.finish()
+		if pending.wait(s.Timeout) == errStillRunning {
+			t.hung = append(t.hung, call.method)
+		}
+	}
+	return nil
+}
+
+// ends is why the trouble has not ended, though it was mended.
+func (t *trouble) ends(ctx context.Context, s *session) error {
+	if err := s.becomesWell(ctx); err != nil {
+		return err
+	}
+	if err := s.stillNames(ctx, t.keyID, "the trouble"); err != nil {
+		return err
+	}
+	if err := s.opens(ctx, t.well); err != nil {
+		return err
+	}
+	return s.roundTrips(ctx, 1)
+}
+
+func troubleShows(ctx context.Context, s *session) error {
+	t := s.trouble(ctx)
+	if t.err != nil || t.shown {
+		return t.err
+	}
+	if len(t.errs) > 0 {
+		return failed("Status says ok for %s, and calls fail: %v", s.Interval, t.errs[0])
+	}
+	return failed("for %s Status says ok, and Encrypt answers: the plugin does not notice, or break takes nothing away from it", s.Interval)
+}
+
+func troubleIsAnError(ctx context.Context, s *session) error {
+	t := s.trouble(ctx)
+	switch {
+	case t.err != nil:
+		return t.err
+	case !t.shown:
+		return errors.New("Status did not tell of the trouble: see trouble-shows")
+	case t.text != "":
+		return failed("Status answers, with healthz %.300q", t.text)
+	}
+	return nil
+}
+
+func troubleClass(ctx context.Context, s *session) error {
+	t := s.trouble(ctx)
+	if t.err != nil {
+		return t.err
+	}
+	if len(t.errs) == 0 {
+		return errors.New("no call failed while there was trouble: see trouble-shows")
+	}
+	for _, err := range t.errs {
+		switch status.Code(err) {
+		case codes.Unavailable, codes.DeadlineExceeded, codes.PermissionDenied, codes.Unauthenticated,
+			codes.ResourceExhausted, codes.FailedPrecondition, codes.NotFound, codes.Aborted:
+		default:
+			return failed("%v", err)
+		}
+	}
+	return nil
+}
+
+func deadlineKept(ctx context.Context, s *session) error {
+	t := s.trouble(ctx)
+	if t.err == nil && len(t.hung) > 0 {
+		return failed("calls of %v go on %s after their deadline", t.hung, s.Timeout-s.Timeout/3)
+	}
+	return t.err
+}
+
+func troubleEnds(ctx context.Context, s *session) error {
+	t := s.trouble(ctx)
+	if t.mended != nil {
+		return failed("%v", t.mended)
+	}
+	return t.err
+}
