@@ -165,7 +165,7 @@ func (p *KMS) start() error {
 	}
 	p.mu.Lock()
 	p.starts++
-	p.tired, p.slots = false, make(chan struct{}, leakedSlots)
+	p.tired, p.slots = false, make(chan struct{}, places)
 	for _, k := range p.keks {
 		k.id = p.idOf(k)
 		p.known[k.id] = k

@@ -16,8 +16,8 @@ import (
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
-// leakedSlots is how many calls [LeaksSlots] leaves room for.
-const leakedSlots = 128
+// places is how many calls [LeaksSlots] and [Hangs] leave room for.
+const places = 128
 
 // SlowFor is how long the call of [SlowOnce] takes.
 const SlowFor = 700 * time.Millisecond
@@ -40,8 +40,12 @@ func (p *KMS) idOf(k *kek) string {
 }
 
 // Status names the current key.
-func (p *KMS) Status(ctx context.Context, _ *kmsapi.StatusRequest) (*kmsapi.StatusResponse, error) {
-	if err := p.trouble(ctx); err != nil && !p.flaws[SilentTrouble] {
+func (p *KMS) Status(_ context.Context, _ *kmsapi.StatusRequest) (*kmsapi.StatusResponse, error) {
+	if err := p.trouble(); err != nil && !p.flaws[SilentTrouble] {
+		if p.flaws[Hangs] {
+			p.slots <- struct{}{}
+			<-p.slots
+		}
 		if p.flaws[TroubleAsText] {
 			return &kmsapi.StatusResponse{Version: "v2", Healthz: err.Error(), KeyId: p.named()}, nil
 		}
@@ -72,9 +76,8 @@ func (p *KMS) named() string {
 	return id
 }
 
-// trouble is what to answer while the keys are away. While [Hangs] is a flaw, Encrypt
-// and Decrypt wait for them first.
-func (p *KMS) trouble(ctx context.Context) error {
+// trouble is what to answer while the keys are away.
+func (p *KMS) trouble() error {
 	p.mu.Lock()
 	mended, tired := p.mended, p.tired
 	p.mu.Unlock()
@@ -87,19 +90,22 @@ func (p *KMS) trouble(ctx context.Context) error {
 	return status.Error(codes.Unavailable, "the KMS is away")
 }
 
+// hang waits, as [Hangs] has it, for the trouble to end, in one of a few places.
 func (p *KMS) hang() {
 	p.mu.Lock()
-	mended := p.mended
+	mended, slots := p.mended, p.slots
 	p.mu.Unlock()
 	if p.flaws[Hangs] && mended != nil {
+		slots <- struct{}{}
 		<-mended
+		<-slots
 	}
 }
 
 // Encrypt wraps with the current key.
 func (p *KMS) Encrypt(ctx context.Context, r *kmsapi.EncryptRequest) (*kmsapi.EncryptResponse, error) {
 	p.hang()
-	if err := p.trouble(ctx); err != nil {
+	if err := p.trouble(); err != nil {
 		if p.flaws[KeyInError] {
 			return nil, status.Errorf(codes.Unavailable, "cannot encrypt %x: the KMS is away", r.Plaintext)
 		}
@@ -155,11 +161,9 @@ func (p *KMS) enter(ctx context.Context) (leave func(), err error) {
 		p.running++
 		running := p.running
 		p.mu.Unlock()
-		if running > 10 {
-			time.Sleep(20 * time.Millisecond)
-		}
+		time.Sleep(10 * time.Millisecond) // the KMS takes a while
 		p.mu.Lock()
-		if running > 32 {
+		if running > 16 {
 			err = status.Error(codes.Unknown, "another call is on this connection to the KMS")
 			p.running--
 		}
@@ -196,6 +200,8 @@ func (p *KMS) seal(k *kek, plaintext []byte) []byte {
 			sealed[i] = plaintext[i] ^ k.stream[i]
 		}
 		sealed = append(sealed, k.macOf(sealed)...)
+	case p.flaws[LongCiphertext]:
+		sealed = k.aead.Seal(nil, nil, append(make([]byte, 1024), plaintext...), nil)
 	default:
 		sealed = k.aead.Seal(nil, nil, plaintext, nil)
 	}
@@ -203,8 +209,6 @@ func (p *KMS) seal(k *kek, plaintext []byte) []byte {
 	switch {
 	case p.flaws[IgnoresTail]:
 		sealed = append(sealed, 'x')
-	case p.flaws[LongCiphertext]:
-		sealed = append(sealed, make([]byte, 1024)...)
 	}
 	return sealed
 }
@@ -216,9 +220,9 @@ func (k *kek) macOf(sealed []byte) []byte {
 }
 
 // Decrypt unwraps what any version made.
-func (p *KMS) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.DecryptResponse, error) {
+func (p *KMS) Decrypt(_ context.Context, r *kmsapi.DecryptRequest) (*kmsapi.DecryptResponse, error) {
 	p.hang()
-	if err := p.trouble(ctx); err != nil {
+	if err := p.trouble(); err != nil {
 		return nil, err
 	}
 	if err := p.panics(r.Ciphertext); err != nil {
@@ -290,7 +294,8 @@ func (p *KMS) open(labelled *kek, r *kmsapi.DecryptRequest) ([]byte, error) {
 	case p.flaws[IgnoresTail]:
 		sealed = sealed[:max(0, len(sealed)-1)]
 	case p.flaws[LongCiphertext]:
-		sealed = sealed[:max(0, len(sealed)-1024)]
+		plaintext, err := k.aead.Open(nil, nil, sealed, nil)
+		return plaintext[min(1024, len(plaintext)):], err
 	case p.flaws[ReusesNonce]:
 		return k.openStream(sealed)
 	}

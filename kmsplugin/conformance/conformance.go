@@ -38,7 +38,8 @@ type Check struct {
 	// Needs are what it cannot be tried without.
 	Needs []Need `json:"needs,omitempty"`
 
-	run func(context.Context, *session) error
+	run        func(context.Context, *session) error
+	afterwards bool // it looks back, and needs no plugin any more
 }
 
 // Checks are all of them, in the order in which they are run: those that may leave a bad

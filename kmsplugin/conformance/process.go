@@ -30,14 +30,14 @@ func processChecks() []Check {
 		Says:    "No error of the whole run holds a key that was to be encrypted.",
 		Source:  "the text of an error is logged on both sides",
 		Suffers: "its logs hold data keys in the clear.",
-		run:     errorsHoldNoKey,
+		run:     errorsHoldNoKey, afterwards: true,
 	}, {
 		ID:      "log-holds-no-key",
 		Says:    "No line that the plugin logged in the whole run holds a key that was to be encrypted.",
 		Source:  "vault-kubernetes-kms#85: a token was logged",
 		Suffers: "whoever reads the plugin's log reads what is in etcd.",
 		Needs:   []Need{NeedLog},
-		run:     logHoldsNoKey,
+		run:     logHoldsNoKey, afterwards: true,
 	}}
 }
 

@@ -4,12 +4,14 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 const (
 	racers     = 8      // that call while the key is rotated
 	denseCalls = 2000   // of each, one after the other; those that follow are paced
 	mostCalls  = 20_000 // of each
+	firstCalls = 5      // of each before the rotation
 	silent     = 25     // of each after a rotation, before anybody asks for Status
 	lastCalls  = 25     // of each after the rotation has shown
 	keptCalls  = 64     // of each key_id, at both ends of the race
@@ -22,7 +24,9 @@ type race struct {
 	// Encrypt was called after that.
 	quiet         bool
 	rotated, over atomic.Bool
-	encrypted     sync.WaitGroup // until each racer has called Encrypt in silence
+	sent          chan struct{}  // a request of Encrypt has just been sent
+	running       sync.WaitGroup // until each racer runs
+	encrypted     sync.WaitGroup // until each has called Encrypt in silence
 	ended         sync.WaitGroup
 
 	mu    sync.Mutex
@@ -45,23 +49,29 @@ func (e *ends) add(w *sealed) {
 }
 
 func (s *session) startRace(ctx context.Context, quiet bool) *race {
-	r := &race{s: s, quiet: quiet, kept: map[string]*ends{}}
+	r := &race{s: s, quiet: quiet, sent: make(chan struct{}, 1), kept: map[string]*ends{}}
 	for range racers {
+		r.running.Add(1)
 		r.encrypted.Add(1)
 		r.ended.Go(func() { r.run(ctx) })
 	}
+	r.running.Wait()
 	return r
 }
 
 // run is one racer: a bounded number of calls, in a row and then paced, and some more
 // when the race is over.
 func (r *race) run(ctx context.Context) {
-	silence := sync.OnceFunc(r.encrypted.Done)
+	running, silence := sync.OnceFunc(r.running.Done), sync.OnceFunc(r.encrypted.Done)
+	defer running()
 	defer silence()
 	alone, left := 0, lastCalls
 	for n := 0; n < mostCalls && left > 0; n++ {
 		if r.over.Load() {
 			left--
+		}
+		if n == firstCalls {
+			running()
 		}
 		if n > denseCalls && r.s.wait(ctx, r.s.Interval/6000) != nil {
 			return
@@ -81,9 +91,38 @@ func (r *race) run(ctx context.Context) {
 	}
 }
 
+// midway returns when a call of Encrypt is under way, and some time after it began: racers
+// that keep step would else all be asking for Status at each rotation.
+func (r *race) midway(ctx context.Context, after time.Duration) error {
+	select { // one of long ago
+	case <-r.sent:
+	default:
+	}
+	giveUp := time.NewTimer(r.s.patience())
+	defer giveUp.Stop()
+	select {
+	case <-r.sent:
+	case <-giveUp.C: // the racers have ended, and will say why
+	case <-ctx.Done():
+	}
+	moment := time.NewTimer(after)
+	defer moment.Stop()
+	<-moment.C
+	return ctx.Err()
+}
+
+func (r *race) wrap(ctx context.Context) (*sealed, error) {
+	return r.s.wrap(whenSent(ctx, func() {
+		select {
+		case r.sent <- struct{}{}:
+		default:
+		}
+	}))
+}
+
 // encrypting is a call of Encrypt alone.
 func (r *race) encrypting(ctx context.Context) bool {
-	w, err := r.s.wrap(ctx)
+	w, err := r.wrap(ctx)
 	return r.note(w, nil, err)
 }
 
@@ -93,7 +132,7 @@ func (r *race) agreeing(ctx context.Context) bool {
 	if err != nil {
 		return r.note(nil, nil, err)
 	}
-	w, err := r.s.wrap(ctx)
+	w, err := r.wrap(ctx)
 	if err != nil {
 		return r.note(nil, nil, err)
 	}

@@ -193,7 +193,7 @@ func refusesOversized(ctx context.Context, s *session) error {
 		return err
 	}
 	for _, n := range []int{maxCiphertext + 1, 64 << 10, 1 << 20, 8 << 20} {
-		long := append(bytes.Clone(w.Ciphertext), make([]byte, n-min(n, len(w.Ciphertext)))...)
+		long := append(bytes.Clone(w.Ciphertext), make([]byte, max(1, n-len(w.Ciphertext)))...)
 		if err := s.refused(ctx, fmt.Sprintf("a ciphertext of %d bytes", len(long)), with(w, long)); err != nil {
 			return err
 		}

@@ -62,7 +62,7 @@ func (s *session) rotations(ctx context.Context) *rotations {
 
 func (rs *rotations) collect(ctx context.Context, s *session) error {
 	for n := range s.Rotations {
-		r, err := s.rotateOnce(ctx, n == 0)
+		r, err := s.rotateOnce(ctx, n)
 		if r != nil {
 			rs.made = append(rs.made, r)
 		}
@@ -75,19 +75,24 @@ func (rs *rotations) collect(ctx context.Context, s *session) error {
 	return err
 }
 
-// rotateOnce rotates while racers call, and waits for it to show.
-func (s *session) rotateOnce(ctx context.Context, quiet bool) (*rotation, error) {
+// rotateOnce rotates while racers call, each time at another moment of a call, and waits
+// for it to show. The first time nobody asks for Status meanwhile.
+func (s *session) rotateOnce(ctx context.Context, n int) (*rotation, error) {
 	before, err := s.keyID(ctx)
 	if err != nil {
 		return nil, err
 	}
+	start := time.Now()
 	old, err := s.wraps(ctx, 16)
 	if err != nil {
 		return nil, err
 	}
-	race := s.startRace(ctx, quiet)
+	usual := time.Since(start) / 16
+	race := s.startRace(ctx, n == 0)
 	r := &rotation{before: before, after: before, old: old, race: race}
-	err = s.Rotate(ctx)
+	if err = race.midway(ctx, usual*time.Duration(2*n+1)/time.Duration(2*s.Rotations)); err == nil {
+		err = s.Rotate(ctx)
+	}
 	race.rotated.Store(true)
 	if err != nil {
 		err = fmt.Errorf("rotate: %w", err)

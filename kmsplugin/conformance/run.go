@@ -115,7 +115,10 @@ func (s *session) try(ctx context.Context, c Check) Result {
 		return r
 	}
 	start := time.Now()
-	err := s.ready(ctx)
+	var err error
+	if !c.afterwards {
+		err = s.ready(ctx)
+	}
 	if err == nil {
 		err = c.run(ctx, s)
 	}
