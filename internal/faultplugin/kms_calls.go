@@ -17,7 +17,7 @@ import (
 )
 
 // places is how many calls [LeaksSlots] and [Hangs] leave room for.
-const places = 128
+const places = 32
 
 // SlowFor is how long the call of [SlowOnce] takes.
 const SlowFor = 700 * time.Millisecond

@@ -144,6 +144,18 @@ type Result struct {
 	Took    time.Duration `json:"tookNanoseconds,omitempty"`
 }
 
+// String is the result in a few lines: what was seen, and what that means.
+func (r Result) String() string {
+	text := r.ID + " " + string(r.Outcome)
+	if r.Why != "" {
+		text += ": " + r.Why
+	}
+	if r.Outcome == Failed {
+		text += "\n  wanted: " + r.Says + "\n  an apiserver suffers: " + r.Suffers + "\n  source: " + r.Source
+	}
+	return text
+}
+
 // Report is what became of all that were asked for.
 type Report struct {
 	Endpoint string   `json:"endpoint"`

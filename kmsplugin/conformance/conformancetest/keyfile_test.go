@@ -1,0 +1,41 @@
+package conformancetest_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/kmsplugin/conformance"
+	"github.com/kube-atrest/atrest/kmsplugin/conformance/conformancetest"
+	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
+	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
+)
+
+// A back end of the kit is held to the suite in some twenty lines.
+func TestKeyFile(t *testing.T) {
+	path, endpoint := filepath.Join(plugintest.Folder(t), "kek.json"), plugintest.Endpoint(t)
+	file := keyfile.At(path)
+	_, err := file.Create(t.Context())
+	require.NoError(t, err)
+	serve := func() func() {
+		plugin, err := file.Open()
+		require.NoError(t, err)
+		return plugintest.Serve(t, endpoint, plugin)
+	}
+	stop := serve()
+	conformancetest.Run(t, conformance.Target{
+		Endpoint: endpoint,
+		Rotate:   func(ctx context.Context) error { _, err := file.Rotate(ctx); return err },
+		Restart:  func(context.Context) error { stop(); stop = serve(); return nil },
+		Recreate: func(ctx context.Context) error {
+			stop()
+			require.NoError(t, os.Remove(path))
+			_, err := file.Create(ctx)
+			stop = serve()
+			return err
+		},
+	}, conformance.Options{})
+}
