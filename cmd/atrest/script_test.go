@@ -37,7 +37,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"atrest": main, "until": until})
+	testscript.Main(m, map[string]func(){"atrest": main, "until": until, "kms": kms})
 }
 
 // until PATTERN atrest ARGS... is the command, interrupted by the line, on stdout or

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/conformance"
+	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
+)
+
+// kms serve|restart|stop|pid|rotate|recreate FOLDER is a plugin as a process of its own, on the
+// socket kms.sock in the folder, with its key file beside it and its log in kms.log.
+func kms() {
+	verb, folder := os.Args[1], os.Args[2]
+	file := keyfile.At(filepath.Join(folder, "kek.json"))
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	var err error
+	switch verb {
+	case "serve":
+		err = serveKMS(ctx, folder, file)
+	case "restart":
+		if err = stopKMS(folder); err == nil {
+			err = startKMS(folder)
+		}
+	case "stop":
+		err = stopKMS(folder)
+	case "pid":
+		var peer conformance.Peer
+		peer, err = conformance.Serves(kmsEndpoint(folder))
+		fmt.Println(peer.PID)
+	case "rotate":
+		_, err = file.Rotate(ctx)
+	case "recreate":
+		if err = errors.Join(stopKMS(folder), os.Remove(file.Path())); err == nil {
+			err = startKMS(folder)
+		}
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func kmsEndpoint(folder string) string {
+	path, err := filepath.Abs(filepath.Join(folder, "kms.sock"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	return "unix://" + path
+}
+
+func serveKMS(ctx context.Context, folder string, file *keyfile.File) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute) // nobody has to remember it
+	defer cancel()
+	if _, err := file.Create(ctx); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	plugin, err := file.Open()
+	if err != nil {
+		return err
+	}
+	server, err := kmsplugin.Listen(ctx, kmsEndpoint(folder), plugin)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "serving")
+	return server.Serve(ctx)
+}
+
+// startKMS returns when the plugin accepts connections.
+func startKMS(folder string) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(filepath.Join(folder, "kms.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	command := exec.Command(program, "serve", folder)
+	command.Args[0] = "kms" // by which the program knows what it is
+	command.Stdout, command.Stderr = out, out
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := command.Start(); err != nil {
+		return err
+	}
+	return untilServed(folder, true)
+}
+
+// stopKMS returns when nobody listens any more.
+func stopKMS(folder string) error {
+	peer, err := conformance.Serves(kmsEndpoint(folder))
+	if err != nil {
+		return nil
+	}
+	if err := syscall.Kill(peer.PID, syscall.SIGTERM); err != nil {
+		return err
+	}
+	return untilServed(folder, false)
+}
+
+func untilServed(folder string, served bool) error {
+	for range 3000 {
+		if _, err := conformance.Serves(kmsEndpoint(folder)); (err == nil) == served {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond) // it is another process, which tells nobody
+	}
+	return fmt.Errorf("half a minute later it is not so that somebody serves: %t", served)
+}
