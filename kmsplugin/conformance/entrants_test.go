@@ -46,7 +46,7 @@ var entrants = []entrant{
 	{
 		name: "k8s.io/kms/pkg/service", serve: serveService,
 		rotate: func(folder string) error {
-			return os.WriteFile(filepath.Join(folder, "version"), []byte(strconv.Itoa(versionIn(folder)+1)), 0o600)
+			return writeVersion(folder, versionIn(folder)+1)
 		},
 		breakIt:  func(folder string) error { return os.WriteFile(filepath.Join(folder, "broken"), nil, 0o600) },
 		mend:     func(folder string) error { return os.Remove(filepath.Join(folder, "broken")) },
