@@ -45,4 +45,8 @@ const (
 	// BindsLabel is no flaw: the key_id is authenticated, and nothing in a ciphertext
 	// says which key made it.
 	BindsLabel Flaw = "the key_id is bound"
+	// TimeInFront and CounterInFront are none either: a ciphertext begins with the time
+	// in seconds, as Fernet's do, or with the number of the call.
+	TimeInFront    Flaw = "the time is in front"
+	CounterInFront Flaw = "a counter is in front"
 )

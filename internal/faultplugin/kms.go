@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +33,8 @@ type KMS struct {
 	life     sync.Mutex // one change of the process at a time
 	server   *grpc.Server
 	listener *listener
+
+	sealed atomic.Uint64 // calls
 
 	mu      sync.Mutex
 	keks    map[int]*kek

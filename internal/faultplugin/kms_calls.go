@@ -6,6 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -192,6 +193,12 @@ const header = "kms:v%d:"
 func (p *KMS) seal(k *kek, plaintext []byte) []byte {
 	var sealed []byte
 	switch {
+	case p.flaws[TimeInFront]:
+		front := binary.BigEndian.AppendUint64(nil, uint64(time.Now().Unix())) //nolint:gosec // it is after 1970
+		return k.aead.Seal(front, nil, plaintext, append(front, k.id...))
+	case p.flaws[CounterInFront]:
+		front := binary.BigEndian.AppendUint64(nil, p.sealed.Add(1))
+		return k.aead.Seal(front, nil, plaintext, append(front, k.id...))
 	case p.flaws[BindsLabel]:
 		return k.aead.Seal(nil, nil, plaintext, []byte(k.id))
 	case p.flaws[ReusesNonce]:
@@ -276,6 +283,10 @@ func (p *KMS) panics(ciphertext []byte) error {
 }
 
 func (p *KMS) open(labelled *kek, r *kmsapi.DecryptRequest) ([]byte, error) {
+	if p.flaws[TimeInFront] || p.flaws[CounterInFront] {
+		n := min(8, len(r.Ciphertext))
+		return labelled.aead.Open(nil, nil, r.Ciphertext[n:], append(bytes.Clone(r.Ciphertext[:n]), r.KeyId...))
+	}
 	if p.flaws[BindsLabel] {
 		return labelled.aead.Open(nil, nil, r.Ciphertext, []byte(r.KeyId))
 	}

@@ -60,8 +60,8 @@ var flawed = map[faultplugin.Flaw]struct {
 	faultplugin.LabelsFromBefore: {fails: []string{"labels-agree-in-rotation"}},
 	faultplugin.LabelsFromAfter:  {fails: []string{"labels-agree-in-rotation"}},
 	faultplugin.StatusFromBefore: {fails: []string{"labels-agree-in-rotation"}},
-	faultplugin.StaticKeyID: {fails: []string{"rotation-shows", "key-id-not-reused"}, unknown: []string{"labels-agree-in-rotation"},
-		because: "a key_id that never changes is that of the key made anew too, and there is no rotation in which labels could be wrong"},
+	faultplugin.StaticKeyID: {fails: []string{"rotation-shows", "key-id-not-reused"}, unknown: []string{"labels-agree-in-rotation", "old-keys-open"},
+		because: "a key_id that never changes is that of the key made anew too, and there is no rotation that could be judged"},
 	faultplugin.ForgetsOldKeys:   {fails: []string{"old-keys-open"}},
 	faultplugin.ReusesKeyID:      {fails: []string{"key-id-not-reused"}},
 	faultplugin.NewKeyIDAtStart:  {fails: []string{"key-id-after-restart"}},
@@ -115,6 +115,21 @@ func TestEachCheckIsSeenToFail(t *testing.T) {
 	}
 	for _, check := range conformance.Checks() {
 		require.True(t, seen[check.ID], "no plugin fails %s", check.ID)
+	}
+}
+
+// A time or a counter in front of a ciphertext is not taken for a key. How they go on is
+// seen on the system's clock alone.
+func TestWhatIsInFrontOfACiphertextIsNotTakenForAKey(t *testing.T) {
+	for _, front := range []faultplugin.Flaw{faultplugin.TimeInFront, faultplugin.CounterInFront} {
+		t.Run(string(front), func(t *testing.T) {
+			t.Parallel()
+			p := faultplugin.StartKMS(t, front)
+			report, err := conformance.Run(t.Context(), conformance.Target{Endpoint: p.Endpoint(), Rotate: p.Rotate},
+				conformance.Options{Only: []string{"labels-agree-in-rotation", "old-keys-open"}})
+			require.NoError(t, err)
+			require.Equal(t, 2, report.Count(conformance.Passed), report.Results)
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package conformance
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -76,6 +77,9 @@ func timed(call func() error) (time.Duration, error) {
 }
 
 func manyCallers(ctx context.Context, s *session) error {
+	if err := s.roundTrips(ctx, 1); err != nil {
+		return fmt.Errorf("one caller alone: %w", err)
+	}
 	found := make(chan error, callers)
 	begin := make(chan struct{})
 	var all sync.WaitGroup

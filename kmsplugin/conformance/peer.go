@@ -3,6 +3,7 @@ package conformance
 import (
 	"fmt"
 	"net"
+	"time"
 )
 
 // Peer is the process that listens on a socket, as the kernel tells it: 0 and -1 if it
@@ -19,10 +20,10 @@ func Serves(endpoint string) (Peer, error) {
 }
 
 func peerOf(address string) (Peer, error) {
-	connection, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: address, Net: "unix"})
+	connection, err := net.DialTimeout("unix", address, 3*time.Second)
 	if err != nil {
 		return Peer{}, err
 	}
 	defer connection.Close()
-	return peerAt(connection)
+	return peerAt(connection.(*net.UnixConn))
 }

@@ -126,15 +126,22 @@ func (s *session) eventually(ctx context.Context, done func() bool) error {
 }
 
 func errorsHoldNoKey(_ context.Context, s *session) error {
-	if method := s.told.leaked(); method != "" {
-		return failed("an error of %s holds the key that it was given", method)
+	given, errs, leak := s.told.count()
+	switch {
+	case leak != "":
+		return failed("an error of %s holds the key that it was given", leak)
+	case given == 0 || errs == 0:
+		return errors.New("no key was given, or no call failed, so there was nothing to be looked at: run the other checks with it")
 	}
 	return nil
 }
 
 func logHoldsNoKey(_ context.Context, s *session) error {
+	given, _, _ := s.told.count()
 	log, err := s.Log()
 	switch {
+	case given == 0:
+		return errors.New("no key was given in this run, so none can be in the log: run the other checks with it")
 	case err != nil:
 		return fmt.Errorf("log: %w", err)
 	case len(log) == 0:

@@ -46,6 +46,19 @@ func refusalChecks() []Check {
 	}}
 }
 
+// opening is a ciphertext that is decrypted as it is: of a plugin that decrypts nothing it
+// is not known what it refuses.
+func (s *session) opening(ctx context.Context) (*sealed, error) {
+	w, err := s.wrap(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.opens(ctx, w); err != nil {
+		return nil, fmt.Errorf("what is refused is not known: %w", err)
+	}
+	return w, nil
+}
+
 // refused fails unless Decrypt refuses what can never be decrypted, and the plugin is
 // there afterwards.
 func (s *session) refused(ctx context.Context, what string, w *kmsapi.EncryptResponse) error {
@@ -86,7 +99,7 @@ func underKeyID(w *sealed, keyID string) *kmsapi.EncryptResponse {
 }
 
 func refusesUnknownKeyID(ctx context.Context, s *session) error {
-	w, err := s.wrap(ctx)
+	w, err := s.opening(ctx)
 	if err != nil {
 		return err
 	}
@@ -94,7 +107,7 @@ func refusesUnknownKeyID(ctx context.Context, s *session) error {
 }
 
 func refusesForeign(ctx context.Context, s *session) error {
-	w, err := s.wrap(ctx)
+	w, err := s.opening(ctx)
 	if err != nil {
 		return err
 	}
@@ -108,7 +121,7 @@ func refusesForeign(ctx context.Context, s *session) error {
 }
 
 func refusesDamaged(ctx context.Context, s *session) error {
-	w, err := s.wrap(ctx)
+	w, err := s.opening(ctx)
 	if err != nil {
 		return err
 	}
@@ -155,7 +168,7 @@ func isText(ciphertext []byte) bool {
 }
 
 func refusesEmpty(ctx context.Context, s *session) error {
-	w, err := s.wrap(ctx)
+	w, err := s.opening(ctx)
 	if err != nil {
 		return err
 	}
@@ -188,7 +201,7 @@ func (s *session) survives(ctx context.Context, what string, w *kmsapi.EncryptRe
 }
 
 func refusesOversized(ctx context.Context, s *session) error {
-	w, err := s.wrap(ctx)
+	w, err := s.opening(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,9 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -160,14 +162,11 @@ func labelsAgreeInRotation(ctx context.Context, s *session) error {
 		}
 	}
 	for _, r := range rs.made {
-		switch {
-		case r.race.err != nil:
+		if r.race.err != nil {
 			return fmt.Errorf("a call failed while the key was rotated: %w", r.race.err)
-		case r.before == r.after && rs.err == nil:
-			return fmt.Errorf("no rotation showed: see rotation-shows")
 		}
 	}
-	return rs.err
+	return cmp.Or(rs.err, rs.unseen())
 }
 
 // mislabelled says what of a race is not under the key_id of the key that made it.
@@ -213,7 +212,17 @@ func oldKeysOpen(ctx context.Context, s *session) error {
 			}
 		}
 	}
-	return rs.err
+	return cmp.Or(rs.err, rs.unseen())
+}
+
+// unseen is that a rotation did not show: nobody knows then whether there was one.
+func (rs *rotations) unseen() error {
+	for _, r := range rs.made {
+		if r.before == r.after {
+			return errors.New("no rotation showed: see rotation-shows")
+		}
+	}
+	return nil
 }
 
 func keyIDAfterRestart(ctx context.Context, s *session) error {
@@ -225,8 +234,16 @@ func keyIDAfterRestart(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+	wire, err := s.openWire(ctx)
+	if err != nil {
+		return err
+	}
+	defer wire.close()
 	if err := s.Restart(ctx); err != nil {
 		return fmt.Errorf("restart: %w", err)
+	}
+	if err := s.eventually(ctx, wire.isClosed); err != nil {
+		return fmt.Errorf("restart did not end the plugin, as a connection outlived it: %w", err)
 	}
 	if err := s.becomesWell(ctx); err != nil {
 		return err
@@ -234,5 +251,8 @@ func keyIDAfterRestart(ctx context.Context, s *session) error {
 	if err := s.stillNames(ctx, before, "a restart"); err != nil {
 		return err
 	}
-	return s.opens(ctx, w)
+	if err := s.opens(ctx, w); err != nil {
+		return failed("after a restart: %v", err)
+	}
+	return nil
 }

@@ -149,9 +149,12 @@ func (s *session) ready(ctx context.Context) error {
 		return fmt.Errorf("not run: %w", err)
 	}
 	err := s.dial(ctx)
-	if err == nil || s.gone {
-		s.gone = err != nil
-		return s.lost(err)
+	if err == nil {
+		s.gone = false
+		return s.answers(ctx)
+	}
+	if s.gone {
+		return lost(err)
 	}
 	back, waited := s.within(ctx, func() bool {
 		err = s.dial(ctx)
@@ -161,10 +164,24 @@ func (s *session) ready(ctx context.Context) error {
 		return waited
 	}
 	s.gone = !back
-	return s.lost(err)
+	return lost(err)
 }
 
-func (s *session) lost(err error) error {
+// answers waits for any answer at all to a call, and not for long if there was none before.
+func (s *session) answers(ctx context.Context) error {
+	patience := s.patience()
+	if s.silent {
+		patience = s.Timeout / 10
+	}
+	took, err := timed(func() error { return s.statusWithin(ctx, patience) })
+	s.silent = err != nil && took >= patience
+	if s.silent {
+		return fmt.Errorf("the plugin accepts connections, and does not answer: %w", err)
+	}
+	return nil
+}
+
+func lost(err error) error {
 	if err == nil {
 		return nil
 	}

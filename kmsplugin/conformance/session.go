@@ -22,6 +22,7 @@ type session struct {
 	client  *client
 	told    *told
 	gone    bool // the plugin went, and was waited for
+	silent  bool // it did not answer, and was waited for
 
 	rotated  *rotations // what was seen of the rotations, once they were made
 	troubled *trouble   // and of the trouble
@@ -96,14 +97,14 @@ func (s *session) decrypt(ctx context.Context, w *kmsapi.EncryptResponse) ([]byt
 	return answer.GetPlaintext(), s.told.heard("Decrypt", err)
 }
 
-// opens fails unless w is decrypted to what it was.
+// opens is an error unless w is decrypted to what it was.
 func (s *session) opens(ctx context.Context, w *sealed) error {
 	plaintext, err := s.decrypt(ctx, w.EncryptResponse)
 	switch {
 	case err != nil:
-		return failed("what was encrypted under key_id %s does not open: %v", short(w.KeyId), err)
+		return fmt.Errorf("what was encrypted under key_id %s does not open: %w", short(w.KeyId), err)
 	case !bytes.Equal(plaintext, w.plaintext):
-		return failed("what was encrypted under key_id %s opens to something else: %d bytes were encrypted, and %d came back", short(w.KeyId), len(w.plaintext), len(plaintext))
+		return fmt.Errorf("what was encrypted under key_id %s opens to something else: %d bytes were encrypted, and %d came back", short(w.KeyId), len(w.plaintext), len(plaintext))
 	}
 	return nil
 }

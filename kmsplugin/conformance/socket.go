@@ -94,9 +94,11 @@ func liveSocketStays(ctx context.Context, s *session) error {
 	trying, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	// Whether it ended, and how, is its own affair, if only it began.
-	if err := s.Second(trying); errors.Is(err, ErrNotRun) {
-		return fmt.Errorf("second: %w", err)
+	ended := s.Second(trying)
+	if errors.Is(ended, ErrNotRun) {
+		return fmt.Errorf("second: %w", ended)
 	}
+	silently := ended == nil && trying.Err() == nil
 	after, err := os.Stat(s.address)
 	switch {
 	case ctx.Err() != nil:
@@ -108,6 +110,9 @@ func liveSocketStays(ctx context.Context, s *session) error {
 	}
 	if err := s.dial(ctx); err != nil {
 		return s.bringBack(ctx, failed("nobody listens any more: %v", err))
+	}
+	if silently {
+		return errors.New("the second plugin ended by itself and said that all is well: whether it tried is not known")
 	}
 	_, err = s.keyID(ctx)
 	return err

@@ -18,8 +18,10 @@ type told struct {
 	mark  []byte
 	forms [][]byte
 
-	mu   sync.Mutex
-	leak string // the first call whose error held a key
+	mu    sync.Mutex
+	given int    // keys
+	errs  int    // that were looked at
+	leak  string // the first call whose error held a key
 }
 
 // newTold makes a mark of bytes that are no UTF-8, so that they are printed in few ways.
@@ -32,7 +34,12 @@ func newTold() *told {
 }
 
 // key is a new one of 32 bytes.
-func (t *told) key() []byte { return append(bytes.Clone(t.mark), random(16)...) }
+func (t *told) key() []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.given++
+	return append(bytes.Clone(t.mark), random(16)...)
+}
 
 // formsOf are the ways in which bytes are put into a text.
 func formsOf(secret []byte) [][]byte {
@@ -81,21 +88,22 @@ func (t *told) heard(method string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if t.isIn([]byte(err.Error())) {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.leak == "" {
-			t.leak = method
-		}
+	held := t.isIn([]byte(err.Error()))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.errs++
+	if held && t.leak == "" {
+		t.leak = method
 	}
 	return callError{method, status.Convert(err)}
 }
 
-// leaked is the first call whose error held a key, or "".
-func (t *told) leaked() string {
+// count is how many keys were given and how many errors looked at, and the first call
+// whose error held a key, or "".
+func (t *told) count() (given, errs int, leak string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.leak
+	return t.given, t.errs, t.leak
 }
 
 // A callError is what came back instead of an answer.

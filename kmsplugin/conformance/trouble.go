@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -227,11 +228,11 @@ func troubleIsAnError(ctx context.Context, s *session) error {
 
 func troubleClass(ctx context.Context, s *session) error {
 	t := s.trouble(ctx)
-	if t.err != nil {
-		return t.err
+	if err := cmp.Or(t.err, t.unseen()); err != nil {
+		return err
 	}
 	if len(t.errs) == 0 {
-		return errors.New("no call failed while there was trouble: see trouble-shows")
+		return errors.New("no call failed while Status told of trouble")
 	}
 	for _, err := range t.errs {
 		switch status.Code(err) {
@@ -249,7 +250,7 @@ func deadlineKept(ctx context.Context, s *session) error {
 	if t.err == nil && len(t.hung) > 0 {
 		return failed("%s", strings.Join(t.hung, "; "))
 	}
-	return t.err
+	return cmp.Or(t.err, t.unseen())
 }
 
 func troubleEnds(ctx context.Context, s *session) error {
@@ -257,5 +258,13 @@ func troubleEnds(ctx context.Context, s *session) error {
 	if t.mended != nil {
 		return failed("%v", t.mended)
 	}
-	return t.err
+	return cmp.Or(t.err, t.unseen())
+}
+
+// unseen is that no call had any trouble: nobody knows then whether there was some.
+func (t *trouble) unseen() error {
+	if t.shown || len(t.errs) > 0 {
+		return nil
+	}
+	return errors.New("no call failed while there was trouble: see trouble-shows")
 }

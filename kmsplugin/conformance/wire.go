@@ -18,10 +18,13 @@ import (
 // A wire is one connection on which calls are made by hand, for what no gRPC client can
 // do: to have a call under way for certain, and to see whether it ends when the caller
 // itself goes on waiting.
-type wire struct{ connection *http2.ClientConn }
+type wire struct {
+	connection *http2.ClientConn
+	patience   time.Duration // with a plugin that does not take a call
+}
 
 func (s *session) openWire(ctx context.Context) (*wire, error) {
-	raw, err := new(net.Dialer).DialContext(ctx, "unix", s.address)
+	raw, err := (&net.Dialer{Timeout: s.Timeout}).DialContext(ctx, "unix", s.address)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +32,7 @@ func (s *session) openWire(ctx context.Context) (*wire, error) {
 	if err != nil {
 		return nil, errors.Join(err, raw.Close())
 	}
-	return &wire{connection}, nil
+	return &wire{connection, s.patience()}, nil
 }
 
 func (w *wire) close() { _ = w.connection.Close() }
@@ -67,6 +70,8 @@ func (w *wire) begin(ctx context.Context, method string, request proto.Message, 
 	}
 	p := &pending{rest: framed[1:], body: writer, ended: make(chan error, 1), cancel: cancel}
 	go func() { p.ended <- w.call(r) }()
+	taken := time.AfterFunc(w.patience, cancel)
+	defer taken.Stop()
 	// The body is written behind the headers, and the answer to a ping comes after both
 	// were read.
 	if _, err := writer.Write(framed[:1]); err != nil {

@@ -1,0 +1,204 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kube-atrest/atrest/internal/faultplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/conformance"
+	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
+)
+
+func outcomes(r *conformance.Report) map[string]conformance.Outcome {
+	all := map[string]conformance.Outcome{}
+	for _, result := range r.Results {
+		all[result.ID] = result.Outcome
+	}
+	return all
+}
+
+func TestEachCheckSaysWhatItIs(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range conformance.Checks() {
+		require.Regexp(t, `^[a-z0-9]+(-[a-z0-9]+)*$`, c.ID)
+		require.False(t, seen[c.ID], c.ID)
+		seen[c.ID] = true
+		require.Regexp(t, `^[A-Z0-9].*\.$`, c.Says)
+		require.Regexp(t, `^[a-z].*\.$`, c.Suffers)
+		require.NotEmpty(t, c.Source)
+	}
+}
+
+func TestWhatCannotBeRunIsAnError(t *testing.T) {
+	p := faultplugin.StartKMS(t)
+	nothing := func(context.Context) error { return nil }
+	for name, test := range map[string]struct {
+		target conformance.Target
+		only   string
+		says   string
+	}{
+		"nobody listens":        {conformance.Target{Endpoint: plugintest.Endpoint(t)}, "", "start the plugin, or correct the path"},
+		"another protocol":      {conformance.Target{Endpoint: "tcp://localhost:1"}, "", "write unix:///path/to/plugin.sock"},
+		"two slashes":           {conformance.Target{Endpoint: "unix://run/kms.sock"}, "", "write unix:///path/to/plugin.sock"},
+		"no such check":         {conformance.Target{Endpoint: p.Endpoint()}, "nosuch", `no check "nosuch": there are status-version,`},
+		"broken and not mended": {conformance.Target{Endpoint: p.Endpoint(), Break: nothing}, "", "break and mend go together"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := conformance.Options{}
+			if test.only != "" {
+				options.Only = []string{test.only}
+			}
+			_, err := conformance.Run(t.Context(), test.target, options)
+			require.ErrorContains(t, err, test.says)
+		})
+	}
+}
+
+// With nothing but a socket most checks are tried, and none of the others is passed.
+func TestWhatIsNotHadIsNotTried(t *testing.T) {
+	report, err := conformance.Run(t.Context(), conformance.Target{Endpoint: faultplugin.StartKMS(t).Endpoint()}, fast())
+	require.NoError(t, err)
+	require.Len(t, report.Results, len(conformance.Checks()))
+	for _, result := range report.Results {
+		want := conformance.Passed
+		if result.Needs != nil {
+			want = conformance.NotTried
+			require.Equal(t, result.Needs, result.Missing)
+		}
+		require.Equal(t, want, result.Outcome, result)
+	}
+}
+
+// Nothing is passed of a plugin that does nothing, but what does not depend on it.
+func TestAPluginThatRefusesAllPassesNothing(t *testing.T) {
+	p := faultplugin.Start(t)
+	refuses := status.Error(codes.Unavailable, "the KMS is away")
+	p.Set(func(b *faultplugin.Behaviour) { b.StatusErr, b.EncryptErr, b.DecryptErr = refuses, refuses, refuses })
+	done := func(context.Context) error { return nil }
+	report, err := conformance.Run(t.Context(), conformance.Target{
+		Endpoint: p.Endpoint(), Rotate: done, Break: done, Mend: done, Recreate: done, Restart: done,
+		Kill: done, Terminate: done, Second: done, Log: func() ([]byte, error) { return []byte("up"), nil },
+	}, conformance.Options{Timeout: 50 * time.Millisecond, Clock: newHurried()})
+	require.NoError(t, err)
+	for _, result := range report.Results {
+		switch result.ID {
+		case "socket-mode", "errors-hold-no-key", "log-holds-no-key":
+			require.Equal(t, conformance.Passed, result.Outcome, result)
+		case "sigterm-drains": // it goes on serving
+			require.Equal(t, conformance.Failed, result.Outcome, result)
+		default:
+			require.Equal(t, conformance.Unknown, result.Outcome, result)
+		}
+	}
+}
+
+// Commands that do nothing make nothing known.
+func TestWhatWasNotDoneIsNotPassed(t *testing.T) {
+	p := faultplugin.StartKMS(t)
+	done := func(context.Context) error { return nil }
+	report, err := conformance.Run(t.Context(), conformance.Target{
+		Endpoint: p.Endpoint(), Rotate: done, Break: done, Mend: done, Recreate: done, Restart: done,
+		Kill: done, Terminate: done, Second: done, Log: func() ([]byte, error) { return nil, nil },
+	}, conformance.Options{Timeout: 50 * time.Millisecond, Clock: newHurried(), Only: []string{
+		"rotation-shows", "labels-agree-in-rotation", "old-keys-open", "trouble-shows", "trouble-is-an-error", "trouble-class", "deadline-kept", "trouble-ends",
+		"key-id-after-restart", "key-id-not-reused", "live-socket-stays", "sigterm-drains", "stale-socket-replaced", "log-holds-no-key",
+	}})
+	require.NoError(t, err)
+	require.Len(t, report.Results, 14)
+	for _, result := range report.Results {
+		require.Contains(t, []conformance.Outcome{conformance.Failed, conformance.Unknown}, result.Outcome, result)
+	}
+}
+
+func TestWhatLooksBackNeedsSomethingToLookAt(t *testing.T) {
+	p := faultplugin.StartKMS(t)
+	report, err := conformance.Run(t.Context(), conformance.Target{Endpoint: p.Endpoint(), Log: func() ([]byte, error) { return []byte("up"), nil }},
+		conformance.Options{Only: []string{"errors-hold-no-key", "log-holds-no-key"}})
+	require.NoError(t, err)
+	require.Equal(t, 2, report.Count(conformance.Unknown), report.Results)
+}
+
+// What is broken is mended: where break itself fails, and where somebody interrupts.
+func TestWhatIsBrokenIsMended(t *testing.T) {
+	for name, breaks := range map[string]func(cancel func()) error{
+		"break fails":    func(func()) error { return errors.New("no such unit") },
+		"it interrupted": func(cancel func()) error { cancel(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := faultplugin.StartKMS(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			mended := 0
+			target := everything(p)
+			target.Break = func(context.Context) error { return breaks(cancel) }
+			target.Mend = func(ctx context.Context) error { mended++; return ctx.Err() }
+			options := fast()
+			options.Only = []string{"trouble-shows", "trouble-ends", "socket-mode"}
+			report, err := conformance.Run(ctx, target, options)
+			require.NoError(t, err)
+			require.Equal(t, 1, mended)
+			require.Equal(t, conformance.Unknown, outcomes(report)["trouble-shows"])
+			require.Equal(t, conformance.Unknown, outcomes(report)["trouble-ends"])
+		})
+	}
+}
+
+func TestWhatWasInterruptedIsUnknown(t *testing.T) {
+	p := faultplugin.StartKMS(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	target := everything(p)
+	target.Rotate = func(ctx context.Context) error { cancel(); return ctx.Err() }
+	report, err := conformance.Run(ctx, target, fast())
+	require.NoError(t, err)
+	after := false
+	for _, result := range report.Results {
+		after = after || result.ID == "rotation-shows"
+		if after && result.ID != "errors-hold-no-key" && result.ID != "log-holds-no-key" {
+			require.Equal(t, conformance.Unknown, result.Outcome, result)
+		}
+	}
+}
+
+// A plugin that dies is waited for once, and nothing is passed after that.
+func TestAPluginThatDiesIsUnknownFromThenOn(t *testing.T) {
+	p := faultplugin.StartKMS(t)
+	target := conformance.Target{Endpoint: p.Endpoint(), Rotate: p.Kill}
+	options := fast()
+	options.Timeout = 50 * time.Millisecond
+	options.Only = []string{"status-version", "rotation-shows", "socket-mode"}
+	report, err := conformance.Run(t.Context(), target, options)
+	require.NoError(t, err)
+	require.Equal(t, map[string]conformance.Outcome{"status-version": conformance.Passed, "rotation-shows": conformance.Unknown, "socket-mode": conformance.Unknown}, outcomes(report))
+	require.Contains(t, report.Results[2].Why, "the plugin is not there any more")
+}
+
+// One that takes connections and says nothing costs a run seconds, not minutes.
+func TestAPluginThatIsSilentIsUnknown(t *testing.T) {
+	endpoint := plugintest.Endpoint(t)
+	silent, err := net.Listen("unix", endpoint[len("unix://"):])
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, silent.Close()) })
+	report, err := conformance.Run(t.Context(), conformance.Target{Endpoint: endpoint}, conformance.Options{Timeout: 50 * time.Millisecond})
+	require.NoError(t, err)
+	require.Zero(t, report.Count(conformance.Passed)+report.Count(conformance.Failed), report.Results)
+	require.Contains(t, report.Results[0].Why, "accepts connections, and does not answer")
+}
+
+func TestNoResultHoldsAKey(t *testing.T) {
+	p := faultplugin.StartKMS(t, faultplugin.KeyInError)
+	target := everything(p)
+	require.NoError(t, p.Break(t.Context()))
+	options := fast()
+	options.Only = []string{"round-trip", "ciphertext-size", "errors-hold-no-key"}
+	report, err := conformance.Run(t.Context(), target, options)
+	require.NoError(t, err)
+	require.Contains(t, report.Results[1].Why, "a text that holds a key, which is left out here")
+	require.Equal(t, conformance.Failed, report.Results[2].Outcome)
+}
