@@ -1,0 +1,213 @@
+package conformance
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	kmsapi "k8s.io/kms/apis/v2"
+)
+
+func TestAKeyIsFoundInAnyForm(t *testing.T) {
+	told := newTold()
+	key := told.key()
+	require.Len(t, key, 32)
+	for form, text := range map[string]string{
+		"raw": string(key), "hex": hex.EncodeToString(key), "HEX": fmt.Sprintf("%X", key), "spaced": fmt.Sprintf("% x", key),
+		"bytes of Go": fmt.Sprint(key), "JSON": fmt.Sprintf("%d", key), "quoted": fmt.Sprintf("%q", key),
+		"base64": base64.StdEncoding.EncodeToString(key), "base64 in a URL": base64.URLEncoding.EncodeToString(key),
+		"shifted by 1": base64.StdEncoding.EncodeToString(append([]byte("a"), key...)),
+		"shifted by 2": base64.StdEncoding.EncodeToString(append([]byte("ab"), key...)),
+		"shifted by 3": base64.StdEncoding.EncodeToString(append([]byte("abc"), key...)),
+		"shifted by 4": base64.RawURLEncoding.EncodeToString(append([]byte("abcd"), key...)),
+	} {
+		require.True(t, told.isIn([]byte("level=info plaintext="+text+" uid=1")), form)
+		require.NotContains(t, told.scrub("it said "+text), text, form)
+	}
+	for _, other := range []string{"", "level=info uid=1", base64.StdEncoding.EncodeToString(newTold().key()), string(newTold().key())} {
+		require.False(t, told.isIn([]byte(other)))
+		require.Equal(t, other, told.scrub(other))
+	}
+}
+
+func TestWhatAKeyIDShows(t *testing.T) {
+	for id, want := range map[string]string{
+		"https://vault.example.com:8200/v1/transit/keys/k8s":                 "an address with a scheme",
+		"vault.example.com:8200":                                             "a host with a port",
+		"kms-10.0.0.1-3":                                                     "an IPv4 address",
+		"arn:aws:kms:eu-central-1:123456789012:key/1":                        "the ARN of a resource",
+		"projects/p/locations/l/keyRings/r/cryptoKeys/k/cryptoKeyVersions/1": "the path of a resource",
+		"hvs.CAESIJ1q2w3e4r5t6z7u8i9o0p":                                     "a token of Vault",
+		"password=secret":                                                    "a password",
+		base64.StdEncoding.EncodeToString([]byte("\n\x02v1\x1a#\n!https://vault.example.com:8200")): "an address with a scheme in base64",
+		hex.EncodeToString([]byte("vault.example.com:8200/transit")):                                "a host with a port in hex",
+	} {
+		require.Equal(t, want, shows(id), id)
+	}
+	for _, fine := range []string{
+		"1", "v1.2.3.4.5", "0f3a", "1.0f3ac2", "2026-01-31T12:00:00Z", "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
+		"a1b2c3d4-e5f6-4a5b-8c7d-9e0f1a2b3c4d", "local-kek:3", "key/7", "300.300.300.300",
+	} {
+		require.Empty(t, shows(fine), fine)
+	}
+}
+
+// What looks like an address in random bytes would be a failure now and then.
+func TestAHashAsAKeyIDShowsNothing(t *testing.T) {
+	for range 2000 {
+		raw := random(32)
+		for _, id := range []string{hex.EncodeToString(raw), base64.StdEncoding.EncodeToString(raw), base64.RawURLEncoding.EncodeToString(raw)} {
+			require.Empty(t, shows(id), id)
+		}
+	}
+}
+
+func sealedAs(ciphertexts ...string) (all []*sealed) {
+	for _, c := range ciphertexts {
+		all = append(all, &sealed{EncryptResponse: &kmsapi.EncryptResponse{Ciphertext: []byte(c)}})
+	}
+	return all
+}
+
+func TestHeadsTellKeysApart(t *testing.T) {
+	v1, v10 := head(sealedAs("vault:v1:abc", "vault:v1:xyz")), head(sealedAs("vault:v10:def", "vault:v10:uvw"))
+	require.Equal(t, "vault:v1:", string(v1))
+	require.Equal(t, "vault:v10:", string(v10))
+	require.True(t, tell(v1, v10, 10))
+	require.True(t, madeBy(sealedAs("vault:v1:abx")[0], v1, v10))
+	require.False(t, madeBy(sealedAs("vault:v1:abx")[0], v10, v1))
+	require.False(t, madeBy(sealedAs("vault:v2:abx")[0], v10, v1), "nobody's")
+	require.False(t, tell(v1, v10, 8), "what differs did not stay the same")
+	require.False(t, tell(v1, v1, 9))
+	require.False(t, tell(v1, nil, 9))
+	require.False(t, tell([]byte("v1"), []byte("v1:2"), 9), "the one may go on as the other")
+	require.Empty(t, head(nil))
+}
+
+func TestAStreamThatIsUsedTwiceShows(t *testing.T) {
+	stream, a, b := random(32), random(32), random(32)
+	require.Equal(t, differenceOf(a, b), differenceOf(differenceOf(a, stream), differenceOf(b, stream)))
+	require.NotEqual(t, differenceOf(a, b), differenceOf(differenceOf(a, stream), differenceOf(b, random(32))))
+}
+
+func TestOthersReachWhatNoFolderKeepsThemFrom(t *testing.T) {
+	folder := t.TempDir()
+	below := filepath.Join(folder, "below")
+	require.NoError(t, os.Mkdir(below, 0o755))  //nolint:gosec // it is what is tested
+	require.NoError(t, os.Chmod(folder, 0o700)) //nolint:gosec // it is a folder
+	require.False(t, othersReach(below))
+	require.True(t, othersReach("/"))
+}
+
+// server speaks HTTP/2 on a socket, in its own way.
+func server(t *testing.T, answer http.HandlerFunc) *session {
+	folder, err := os.MkdirTemp("", "kms")
+	require.NoError(t, err)
+	address := filepath.Join(folder, "kms.sock")
+	listener, err := net.Listen("unix", address)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, listener.Close())
+		require.NoError(t, os.RemoveAll(folder))
+	})
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go (&http2.Server{}).ServeConn(conn, &http2.ServeConnOpts{Handler: answer})
+		}
+	}()
+	return &session{Target: Target{Endpoint: "unix://" + address}, Options: Options{Timeout: 100 * time.Millisecond}.withDefaults(), address: address, told: newTold()}
+}
+
+func TestACallByHand(t *testing.T) {
+	over := make(chan struct{})
+	for name, test := range map[string]struct {
+		answer http.HandlerFunc
+		says   string
+	}{
+		"is answered": {func(w http.ResponseWriter, r *http.Request) {
+			request, err := io.ReadAll(r.Body)
+			if err != nil || len(request) != 5+2+3 || r.Host != "localhost" || r.Header.Get("Grpc-Timeout") != "33m" {
+				http.Error(w, "not what was sent", http.StatusBadRequest)
+				return
+			}
+			w.Header().Set("Trailer", "Grpc-Status")
+			_, _ = w.Write(make([]byte, 5))
+			w.Header().Set("Grpc-Status", "0")
+		}, ""},
+		"is refused": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Grpc-Status", "14")
+			w.Header().Set("Grpc-Message", "away")
+		}, `gRPC code 14: "away"`},
+		"is answered by a proxy": {func(http.ResponseWriter, *http.Request) {}, "an answer without a gRPC code: HTTP 200"},
+		"goes on":                {func(http.ResponseWriter, *http.Request) { <-over }, errStillRunning.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := server(t, test.answer)
+			wire, err := s.openWire(t.Context())
+			require.NoError(t, err)
+			defer wire.close()
+			call, err := wire.begin(t.Context(), "Encrypt", &kmsapi.EncryptRequest{Plaintext: []byte("dek")}, s.Timeout/3)
+			require.NoError(t, err)
+			call.finish()
+			err = call.wait(time.Second)
+			if test.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, test.says)
+		})
+	}
+	close(over)
+}
+
+// A server that does not end calls at their deadline is seen, whatever it tells a client.
+func TestACallThatGoesOnAfterItsDeadlineIsSeen(t *testing.T) {
+	over := make(chan struct{})
+	defer close(over)
+	s := server(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v2.KeyManagementService/Status" {
+			w.Header().Set("Grpc-Status", "14")
+			return
+		}
+		<-over
+	})
+	var err error
+	s.client, err = newClient(s.address)
+	require.NoError(t, err)
+	defer s.close()
+	seen := &trouble{well: sealedAs("c")[0]}
+	require.NoError(t, seen.lookForCallsThatHang(t.Context(), s))
+	require.GreaterOrEqual(t, len(seen.hung), 2) // and those that went before may keep Status out
+	require.Regexp(t, "^Encrypt goes on .* after its deadline$", seen.hung[0])
+	require.Regexp(t, "^Decrypt goes on .* after its deadline$", seen.hung[1])
+}
+
+// A server that takes a connection and no call keeps nobody waiting for ever.
+func TestACallThatIsNotTakenIsGivenUp(t *testing.T) {
+	folder, err := os.MkdirTemp("", "kms")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(folder)) })
+	listener, err := net.Listen("unix", filepath.Join(folder, "kms.sock"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	s := &session{Options: Options{Timeout: 20 * time.Millisecond}, address: filepath.Join(folder, "kms.sock")}
+	wire, err := s.openWire(context.Background())
+	require.NoError(t, err)
+	defer wire.close()
+	_, err = wire.begin(t.Context(), "Status", &kmsapi.StatusRequest{}, 0)
+	require.Error(t, err)
+}
