@@ -142,7 +142,7 @@ func (p *KMS) spoil(answer *kmsapi.EncryptResponse, plaintext []byte, told strin
 	case p.flaws[LabelsFromBefore] && told != "":
 		answer.KeyId = told
 	case p.flaws[LabelsFromAfter]:
-		time.Sleep(time.Millisecond) // the second call
+		time.Sleep(5 * time.Millisecond) // the second call
 		p.mu.Lock()
 		answer.KeyId = p.current.id
 		p.mu.Unlock()

@@ -86,7 +86,7 @@ func manyCallers(ctx context.Context, s *session) error {
 	for range callers {
 		all.Go(func() {
 			<-begin
-			found <- s.roundTrips(ctx, 4)
+			found <- s.roundTrips(ctx, 2)
 		})
 	}
 	close(begin)

@@ -14,7 +14,7 @@ const (
 	firstCalls = 5      // of each before the rotation
 	silent     = 25     // of each after a rotation, before anybody asks for Status
 	lastCalls  = 25     // of each after the rotation has shown
-	keptCalls  = 64     // of each key_id, at both ends of the race
+	keptCalls  = 32     // of each key_id, at both ends of the race
 )
 
 // A race is what is called while the key is rotated. The racers share it.

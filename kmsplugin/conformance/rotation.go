@@ -128,7 +128,7 @@ func (r *rotation) waitUntilItShows(ctx context.Context, s *session) error {
 // calls were made between them, and more than a second passed: some formats begin with
 // the time in seconds, or with a counter.
 func (s *session) steady(ctx context.Context) (int, error) {
-	first, err := s.wraps(ctx, 256)
+	first, err := s.wraps(ctx, 128)
 	if err != nil {
 		return 0, err
 	}

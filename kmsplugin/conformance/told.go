@@ -50,7 +50,8 @@ func formsOf(secret []byte) [][]byte {
 	}
 	texts := []string{
 		string(secret), hex.EncodeToString(secret), strings.ToUpper(hex.EncodeToString(secret)), fmt.Sprintf("% x", secret),
-		strings.Join(decimals, " "), strings.Join(decimals, ","), strings.Join(decimals, ", "), strings.Join(escapes, ""),
+		strings.Join(decimals, " "), strings.Join(decimals, ","), strings.Join(decimals, ", "),
+		strings.Join(escapes[:len(escapes)-1], ""), // the last may be half a letter, with what follows
 	}
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for before := range 3 { // what stands before the secret shifts it
