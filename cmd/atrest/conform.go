@@ -113,6 +113,9 @@ func (c *conformCommand) run(ctx context.Context) error {
 		return err
 	}
 	c.options.Only = c.only
+	if isTerminal(c.err) { // some take minutes
+		c.options.Each = func(r conformance.Result) { fmt.Fprintf(c.err, "%s: %s\n", r.ID, r.Outcome) }
+	}
 	report, err := conformance.Run(ctx, target, c.options)
 	if err != nil {
 		return err

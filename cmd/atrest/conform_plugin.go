@@ -103,8 +103,7 @@ func shell(ctx context.Context, line string) (printed string, err error) {
 	defer file.Close()
 	command := exec.CommandContext(ctx, "sh", "-c", line)
 	command.Stdout, command.Stderr = file, file
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
+	inGroup(command)
 	err = command.Run()
 	return tail(file), err
 }
@@ -181,7 +180,11 @@ func (f *pluginFlags) signal(signal syscall.Signal) func(context.Context) error 
 		if peer.PID <= 1 {
 			return fmt.Errorf("process %d listens at %s, which is not one to end", peer.PID, f.endpoint)
 		}
-		return syscall.Kill(peer.PID, signal)
+		process, err := os.FindProcess(peer.PID)
+		if err != nil {
+			return err
+		}
+		return process.Signal(signal)
 	}
 }
 

@@ -77,8 +77,21 @@ func serveKMS(ctx context.Context, folder string, file *keyfile.File) error {
 	return server.Serve(ctx)
 }
 
-// startKMS returns when the plugin accepts connections.
+// startKMS returns when the plugin accepts connections. The one before may still be on its
+// way out, so it is started again while it ends at once, as a supervisor does.
 func startKMS(folder string) error {
+	for range 100 {
+		if err := startOnce(folder); !errors.Is(err, errEnded) {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return errEnded
+}
+
+var errEnded = errors.New("the plugin has ended: see its log")
+
+func startOnce(folder string) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -94,7 +107,15 @@ func startKMS(folder string) error {
 	if err := command.Start(); err != nil {
 		return err
 	}
-	return untilServed(folder, true)
+	served, ended := make(chan error, 1), make(chan struct{})
+	go func() { served <- untilServed(folder, true) }()
+	go func() { _ = command.Wait(); close(ended) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ended:
+		return errEnded
+	}
 }
 
 // stopKMS returns when nobody listens any more.

@@ -100,6 +100,8 @@ type Options struct {
 	Timeout time.Duration
 	// Rotations is how often the key is rotated in search of a race; default 3.
 	Rotations int
+	// Each is called with each result as it is there; default nothing.
+	Each func(Result)
 	// Clock measures the Interval and paces the asking in it. How long a call takes is
 	// always measured by the system's.
 	Clock clock.Clock
@@ -114,6 +116,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Rotations == 0 {
 		o.Rotations = 3
+	}
+	if o.Each == nil {
+		o.Each = func(Result) {}
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

@@ -27,7 +27,9 @@ func Run(ctx context.Context, target Target, options Options) (*Report, error) {
 	defer s.close()
 	report := &Report{Endpoint: target.Endpoint}
 	for _, check := range checks {
-		report.Results = append(report.Results, s.try(ctx, check))
+		result := s.try(ctx, check)
+		s.Each(result)
+		report.Results = append(report.Results, result)
 	}
 	return report, nil
 }

@@ -63,8 +63,12 @@ func TestWhatCannotBeRunIsAnError(t *testing.T) {
 
 // With nothing but a socket most checks are tried, and none of the others is passed.
 func TestWhatIsNotHadIsNotTried(t *testing.T) {
-	report, err := conformance.Run(t.Context(), conformance.Target{Endpoint: faultplugin.StartKMS(t).Endpoint()}, fast())
+	var each []conformance.Result
+	options := fast()
+	options.Each = func(r conformance.Result) { each = append(each, r) }
+	report, err := conformance.Run(t.Context(), conformance.Target{Endpoint: faultplugin.StartKMS(t).Endpoint()}, options)
 	require.NoError(t, err)
+	require.Len(t, each, len(report.Results))
 	require.Len(t, report.Results, len(conformance.Checks()))
 	for _, result := range report.Results {
 		want := conformance.Passed

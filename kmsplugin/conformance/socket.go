@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 )
 
 func socketChecks() []Check {
@@ -47,14 +46,6 @@ func socketMode(_ context.Context, s *session) error {
 		return failed("the socket is owned by uid %d, and the plugin is of uid %d", owner, peer.UID)
 	}
 	return foldersAreSafe(filepath.Dir(s.address))
-}
-
-func ownerOf(info fs.FileInfo) (uid int, known bool) {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, false
-	}
-	return int(stat.Uid), true
 }
 
 // othersReach reports whether everybody may go into a folder, and those above it.
