@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"time"
 
@@ -55,9 +56,9 @@ func (s *session) keyID(ctx context.Context) (string, error) {
 	case err != nil:
 		return "", err
 	case answer.Healthz != "ok":
-		return "", fmt.Errorf("Status: the plugin is not well: healthz is %.300q", answer.Healthz)
+		return "", fmt.Errorf("the plugin is not well: healthz of Status is %.300q", answer.Healthz)
 	case answer.KeyId == "":
-		return "", fmt.Errorf("Status: there is no key_id")
+		return "", errors.New("there is no key_id in the answer of Status")
 	}
 	return answer.KeyId, nil
 }

@@ -219,7 +219,7 @@ func troubleIsAnError(ctx context.Context, s *session) error {
 	case t.err != nil:
 		return t.err
 	case !t.shown:
-		return errors.New("Status did not tell of the trouble: see trouble-shows")
+		return errors.New("the trouble did not show in Status: see trouble-shows")
 	case t.text != "":
 		return failed("Status answers, with healthz %.300q", t.text)
 	}
