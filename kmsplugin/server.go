@@ -55,15 +55,15 @@ type Server struct {
 // Listen binds the socket at endpoint, so that from its return on clients can
 // connect and wait for [Server.Serve], which must follow.
 //
-// The endpoint is unix:///path or, on Linux, unix:///@name for an abstract socket. It is
-// a URL, whose path is decoded once: what an EncryptionConfiguration calls
-// unix:///run/a%3Fb.sock is the file /run/a?b.sock. kube-apiserver's own client dials any
-// such name but one that has a %, once decoded, without two hexadecimal digits behind it.
-// A socket file has mode 0600, so only its owner and root may connect; an abstract socket
-// admits the same two by the peer's credentials. The parent folder must exist. A socket
-// file that nobody listens on, as a crash leaves it, is replaced; a live one is an error
-// that wraps [ErrSocketInUse]; anything else at the path is an error and stays. While the
-// server lives, an empty file path.lock keeps other servers of this kit away.
+// The endpoint is unix:///path. It is a URL, whose path is decoded once: what an
+// EncryptionConfiguration calls unix:///run/a%3Fb.sock is the file /run/a?b.sock.
+// kube-apiserver's own client dials any such name but one that has a %, once decoded,
+// without two hexadecimal digits behind it. The socket has mode 0600, so only its owner
+// and root may connect. Its folder must exist, belong to this user or to root, and not
+// let others write, unless it is sticky. A socket file that nobody listens on, as a
+// crash leaves it, is replaced; a live one is an error that wraps [ErrSocketInUse];
+// anything else at the path is an error and stays. While the server lives, an empty
+// file path.lock keeps other servers of this kit away.
 //
 // Log lines go to the logger in ctx (klog.NewContext); ctx bounds only the look
 // for a live server.

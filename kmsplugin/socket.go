@@ -11,58 +11,29 @@ import (
 	"sync"
 	"syscall"
 
-	"k8s.io/klog/v2"
-
 	"github.com/kube-atrest/atrest/internal/filelock"
 )
 
 // ErrSocketInUse is returned by [Listen] when another server has the socket.
 var ErrSocketInUse = errors.New("socket is in use")
 
-// A socket is a bound unix socket, and for a socket file also the lock that
-// keeps other servers off its path from before the bind until release.
+// A socket is a bound unix socket, with the lock that keeps other servers off its path
+// from before the bind until release.
 type socket struct {
 	*net.UnixListener
-	name   string
-	admit  func(*net.UnixConn) error
-	file   os.FileInfo    // nil if abstract
-	lock   *filelock.Lock // nil if abstract
-	logger klog.Logger
+	path string
+	file os.FileInfo
+	lock *filelock.Lock
 
 	closing sync.Once
 	mu      sync.Mutex
 	open    map[*conn]struct{} // nil once cut
 }
 
-// bind makes the socket called name, as parseEndpoint returns it.
-func bind(ctx context.Context, name string) (*socket, error) {
-	if isAbstract(name) {
-		return bindAbstract(ctx, name)
-	}
-	return bindFile(ctx, name)
-}
-
-func bindAbstract(ctx context.Context, name string) (*socket, error) {
-	if !abstractSockets {
-		return nil, fmt.Errorf("abstract socket %s: only Linux has them: use a path", name)
-	}
-	listener, err := listen(ctx, name)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%w: another process serves on %s: stop it or choose another name", ErrSocketInUse, name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &socket{
-		UnixListener: listener, name: name, admit: checkPeer,
-		logger: klog.FromContext(ctx), open: map[*conn]struct{}{},
-	}, nil
-}
-
-// bindFile takes the lock first. Two servers that start at the same time would
+// bind takes the lock first. Two servers that start at the same time would
 // otherwise both find the same dead file, and the slower one would remove the
 // socket that the faster one has just made.
-func bindFile(ctx context.Context, path string) (*socket, error) {
+func bind(ctx context.Context, path string) (*socket, error) {
 	if err := checkFolder(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
@@ -78,9 +49,7 @@ func bindFile(ctx context.Context, path string) (*socket, error) {
 		return nil, errors.Join(err, lock.Release())
 	}
 	return &socket{
-		UnixListener: listener, name: path, file: file, lock: lock,
-		admit:  func(*net.UnixConn) error { return nil }, // mode 0600 has done it
-		logger: klog.FromContext(ctx), open: map[*conn]struct{}{},
+		UnixListener: listener, path: path, file: file, lock: lock, open: map[*conn]struct{}{},
 	}, nil
 }
 
@@ -94,6 +63,24 @@ func checkFolder(folder string) error {
 	}
 	if !info.IsDir() {
 		return fmt.Errorf("%s is not a folder: choose another path for the socket", folder)
+	}
+	return checkOwners(folder, info)
+}
+
+// checkOwners refuses a folder in which others may put a socket of theirs in the place of
+// this one: to that an apiserver would give its DEKs. A sticky folder, as /tmp, lets
+// nobody do that.
+func checkOwners(folder string, info os.FileInfo) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	self := os.Geteuid()
+	switch {
+	case stat.Uid != 0 && int(stat.Uid) != self:
+		return fmt.Errorf("folder %s belongs to uid %d, who may put another socket in the place of this one: use a folder of uid %d or of root", folder, stat.Uid, self)
+	case info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
+		return fmt.Errorf("others may write to folder %s (%s), and put another socket in the place of this one: chmod go-w %s", folder, info.Mode(), folder)
 	}
 	return nil
 }
@@ -171,20 +158,13 @@ func listen(ctx context.Context, name string) (*net.UnixListener, error) {
 	return listener.(*net.UnixListener), nil
 }
 
-// Accept returns the next connection that is allowed in.
+// Accept returns the next connection.
 func (s *socket) Accept() (net.Conn, error) {
-	for {
-		accepted, err := s.AcceptUnix()
-		if err != nil {
-			return nil, err
-		}
-		if err := s.admit(accepted); err != nil {
-			s.logger.Error(err, "connection refused", "socket", s.name)
-			accepted.Close()
-			continue
-		}
-		return s.track(accepted), nil
+	accepted, err := s.AcceptUnix()
+	if err != nil {
+		return nil, err
 	}
+	return s.track(accepted), nil
 }
 
 // Close makes the socket disappear: newcomers find nothing, connections stay.
@@ -197,23 +177,16 @@ func (s *socket) Close() error {
 }
 
 func (s *socket) removeFile() error {
-	if s.file == nil {
-		return nil
-	}
-	current, err := os.Lstat(s.name)
+	current, err := os.Lstat(s.path)
 	if err != nil || !os.SameFile(s.file, current) {
 		return nil // removed or replaced by somebody else
 	}
-	return os.Remove(s.name)
+	return os.Remove(s.path)
 }
 
 // release closes the socket and lets the next server have its path.
 func (s *socket) release() error {
-	err := s.Close()
-	if s.lock != nil {
-		err = errors.Join(err, s.lock.Release())
-	}
-	return err
+	return errors.Join(s.Close(), s.lock.Release())
 }
 
 // A conn is known to its socket until it is closed.
