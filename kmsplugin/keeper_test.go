@@ -32,7 +32,7 @@ type shelf struct {
 }
 
 func newShelf(labels ...string) *shelf {
-	s := &shelf{over: make(chan struct{})}
+	s := &shelf{}
 	for _, label := range labels {
 		s.all = append(s.all, version(label))
 	}
@@ -53,8 +53,12 @@ func (s *shelf) set(change func()) {
 func (s *shelf) Open(context.Context) (Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
+	}
 	s.opened++
-	return s, s.err
+	s.over = make(chan struct{})
+	return s, nil
 }
 
 func (s *shelf) Close(context.Context) error { s.set(func() { s.closed++ }); return nil }
@@ -377,7 +381,7 @@ func TestOtherCredentialsOpenAnotherSession(t *testing.T) {
 func TestASessionThatIsOverIsReplaced(t *testing.T) {
 	s := newShelf("1")
 	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
-		s.set(func() { close(s.over); s.over = make(chan struct{}) })
+		s.set(func() { close(s.over) })
 		synctest.Wait()
 		require.Equal(t, 2, s.opened)
 		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))

@@ -23,7 +23,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 	r := &runner{Keeper: k, retry: firstRetry}
 	for ctx.Err() == nil {
 		r.turn(ctx)
-		r.wait(ctx)
+		if r.asked != nil {
+			close(r.asked)
+		}
+		r.asked = r.wait(ctx)
 	}
 	k.state.Store(k.state.Load().with(fmt.Errorf("%w: the plugin stops", ErrUnavailable)))
 	r.drop(context.WithoutCancel(ctx), r.open)
@@ -37,6 +40,7 @@ type runner struct {
 	open    *opened
 	seen    string // what the credentials were when it was opened
 	retry   time.Duration
+	asked   chan struct{} // to be closed when the next look is over, or nil
 	closing sync.WaitGroup
 }
 
@@ -143,13 +147,13 @@ func (r *runner) probe(ctx context.Context, v Version) error {
 	return nil
 }
 
-// wait returns when there is something to look at.
-func (r *runner) wait(ctx context.Context) {
+// wait returns when there is something to look at, and who asked for it, if somebody did.
+func (r *runner) wait(ctx context.Context) (asked chan struct{}) {
 	every := r.config.Poll
 	var over <-chan struct{}
 	if r.state.Load().trouble != nil {
 		every = min(r.retry, every)
-		r.retry *= 2
+		r.retry = 2 * every
 	} else if r.open != nil {
 		over = r.open.ended
 	}
@@ -159,10 +163,9 @@ func (r *runner) wait(ctx context.Context) {
 	case <-ctx.Done():
 	case <-timer.C():
 	case <-over:
-	case done := <-r.asks:
-		r.turn(ctx)
-		close(done)
+	case asked = <-r.asks:
 	}
+	return asked
 }
 
 // drop closes a session once its calls have returned, and waits for nobody.

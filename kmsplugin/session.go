@@ -13,8 +13,10 @@ type opened struct {
 	ended chan struct{}
 	stop  context.CancelFunc
 
-	mu     sync.RWMutex // read while a call runs
-	closed bool
+	mu      sync.Mutex
+	running int // calls
+	closed  bool
+	idle    chan struct{} // closed when it is closed and no call runs
 }
 
 var errClosed = fmt.Errorf("%w: the session is closed", ErrUnavailable)
@@ -27,7 +29,7 @@ func open(ctx context.Context, b Backend, c Config) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &opened{session: session, ended: make(chan struct{})}
+	o := &opened{session: session, ended: make(chan struct{}), idle: make(chan struct{})}
 	renewing, stop := context.WithCancel(ctx)
 	o.stop = stop
 	if renewer, ok := session.(interface{ Renew(context.Context) error }); ok {
@@ -41,20 +43,41 @@ func open(ctx context.Context, b Backend, c Config) (*opened, error) {
 
 // use has f call the session, unless it is closed.
 func (o *opened) use(f func(Session) error) error {
-	o.mu.RLock()
-	defer o.mu.RUnlock()
-	if o.closed {
+	if !o.begin() {
 		return errClosed
 	}
+	defer o.end()
 	return f(o.session)
+}
+
+func (o *opened) begin() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return false
+	}
+	o.running++
+	return true
+}
+
+func (o *opened) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.running--; o.closed && o.running == 0 {
+		close(o.idle)
+	}
 }
 
 // close waits for the calls that run, and closes the session.
 func (o *opened) close(ctx context.Context) error {
 	o.stop()
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.closed = true
+	if o.running == 0 {
+		close(o.idle)
+	}
+	o.mu.Unlock()
+	<-o.idle
 	return o.session.Close(ctx)
 }
 
