@@ -260,7 +260,7 @@ func TestEndpoints(t *testing.T) {
 		"relative":          {"unix:x.sock", "path is not absolute"},
 		"no path":           {"unix://", "path is not absolute"},
 		"root":              {"unix:///", "no socket is named"},
-		"abstract, no name": {"unix:///@", "no socket is named"},
+		"abstract":          {"unix:///@atrest", "it is an abstract socket"},
 		"query":             {"unix://" + folder + "/kms.sock?mode=0600", "a query or a fragment"},
 		"empty query":       {"unix://" + folder + "/kms.sock?", "a query or a fragment"},
 		"fragment":          {"unix://" + folder + "/kms.sock#1", "a query or a fragment"},
