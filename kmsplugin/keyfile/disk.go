@@ -14,6 +14,13 @@ import (
 // well say so when asked again, having dropped what it could not write.
 var errNotDurable = errors.New("it may not be on the disk to stay")
 
+// errReplaced: a rename came between the open and the read.
+var errReplaced = errors.New("it was replaced while it was read, again and again")
+
+// errMounted: a rotation puts another file in the place of the old one, and a mount of the
+// file itself goes on to show the old one, or keeps its place.
+var errMounted = errors.New("it is mounted as a file, and so never shows what a rotation puts in its place: mount its folder instead")
+
 // readFile returns the bytes of a key file that nobody but its owner, this
 // process's user, can read, and what identifies them on the disk.
 //
@@ -35,7 +42,7 @@ func readFile(files fileSystem, path string) ([]byte, os.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkAccess(path, info); err != nil {
+	if err := errors.Join(checkMount(path, info), checkAccess(path, info)); err != nil {
 		return nil, nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
@@ -50,6 +57,17 @@ func readFile(files fileSystem, path string) ([]byte, os.FileInfo, error) {
 		return data, info, fmt.Errorf("%w: %w: look at the disk, then put a fresh copy of the file in its place", errNotDurable, err)
 	}
 	return data, info, nil
+}
+
+// checkMount refuses a file that has no name any more and yet is at its path.
+func checkMount(path string, info os.FileInfo) error {
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || stat.Nlink > 0 {
+		return nil
+	}
+	if now, err := os.Lstat(path); err == nil && os.SameFile(now, info) {
+		return errMounted
+	}
+	return errReplaced
 }
 
 func checkAccess(path string, info os.FileInfo) error {
@@ -70,14 +88,6 @@ func ownerOf(info os.FileInfo) int {
 		return int(stat.Uid)
 	}
 	return -1
-}
-
-// isSame reports whether two looks at a path saw the same bytes under the same
-// owner and mode. A rotation makes a new and longer file; a chmod or a chown
-// has to be noticed too.
-func isSame(a, b os.FileInfo) bool {
-	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) &&
-		a.Mode() == b.Mode() && ownerOf(a) == ownerOf(b)
 }
 
 // temporary is where the next content of path is written first. A crash may
@@ -113,14 +123,21 @@ func publishNew(files fileSystem, path string) error {
 // publishNext puts the temporary file in the place of the one at path.
 func publishNext(files fileSystem, path string) error {
 	if err := files.Rename(temporary(path), path); err != nil {
+		if errors.Is(err, syscall.EBUSY) {
+			err = fmt.Errorf("%w: %w", errMounted, err)
+		}
 		return errors.Join(err, files.Remove(temporary(path)))
 	}
 	return syncFolder(files, path)
 }
 
-// syncFolder makes the entries of the folder of path durable.
+// syncFolder makes the entries of the folder of path durable. Where it cannot be opened, as
+// one with mode 0711 by others than its owner, everything on the disk is.
 func syncFolder(files fileSystem, path string) error {
 	folder, err := files.OpenFile(filepath.Dir(path), os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return files.SyncAll(path)
+	}
 	if err != nil {
 		return err
 	}
