@@ -26,7 +26,7 @@ type session struct {
 	ring    atomic.Pointer[keyring]
 	looking sync.Mutex // one look at a time: a slow one would undo what a later one saw
 	seen    filestamp.Stamp
-	problem error // errNotDurable of what was seen, or nil
+	problem error // ErrNotDurable of what was seen, or nil
 }
 
 // Open removes what a writer that was killed left beside the file, and reads nothing yet. A
@@ -62,7 +62,7 @@ func (s *session) look() error {
 	}
 	ring, seen, err := s.file.load()
 	switch {
-	case errors.Is(err, errNotDurable):
+	case errors.Is(err, ErrNotDurable):
 		if s.seen, s.problem = seen, err; len(served.keys) == 0 {
 			s.ring.Store(ring)
 		}

@@ -10,10 +10,6 @@ import (
 	"syscall"
 )
 
-// errNotDurable: the system could not say that a file is on the disk. It may
-// well say so when asked again, having dropped what it could not write.
-var errNotDurable = errors.New("it may not be on the disk to stay")
-
 // errReplaced: a rename came between the open and the read.
 var errReplaced = errors.New("it was replaced while it was read, again and again")
 
@@ -27,7 +23,7 @@ var errMounted = errors.New("it is mounted as a file, and so never shows what a 
 // It returns them only once they and the folder entry are durable: a key that
 // wraps something before a power cut must be there after it. Whoever copied the
 // file there will not have seen to that, and the process that renamed it there
-// may still be waiting. With errNotDurable comes what was read.
+// may still be waiting. With ErrNotDurable comes what was read.
 func readFile(files fileSystem, path string) ([]byte, os.FileInfo, error) {
 	// Without O_NONBLOCK a pipe in the file's place would block for ever.
 	file, err := files.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
@@ -54,7 +50,7 @@ func readFile(files fileSystem, path string) ([]byte, os.FileInfo, error) {
 	}
 	// After the read: what is written between the two is seen as a change of info.
 	if err := errors.Join(file.Sync(), syncFolder(files, path)); err != nil {
-		return data, info, fmt.Errorf("%w: %w: look at the disk, then put a fresh copy of the file in its place", errNotDurable, err)
+		return data, info, fmt.Errorf("%w: %w: look at the disk, then put a fresh copy of the file in its place", ErrNotDurable, err)
 	}
 	return data, info, nil
 }

@@ -25,6 +25,9 @@ var (
 	// ErrDamaged: the file is not what this package wrote. It is left as it
 	// is; restore it from a copy.
 	ErrDamaged = errors.New("damaged")
+	// ErrNotDurable: the system could not say that the file is on the disk. It may well say
+	// so when asked again, having dropped what it could not write.
+	ErrNotDurable = errors.New("it may not be on the disk to stay")
 	// ErrFull: the file has 10,000 versions, as many as it may.
 	ErrFull = errors.New("full")
 	// ErrBusy: another process was changing the file for as long as ctx lasted.
@@ -171,13 +174,13 @@ func (f *File) read() (*keyring, error) {
 	return ring, f.explain(err)
 }
 
-// load reads the file. With errNotDurable comes what was read.
+// load reads the file. With ErrNotDurable comes what was read.
 func (f *File) load() (*keyring, filestamp.Stamp, error) {
 	data, info, err := readFile(f.files, f.path)
 	for n := 0; n < 100 && errors.Is(err, errReplaced); n++ {
 		data, info, err = readFile(f.files, f.path)
 	}
-	if err != nil && !errors.Is(err, errNotDurable) {
+	if err != nil && !errors.Is(err, ErrNotDurable) {
 		return nil, filestamp.Stamp{}, err
 	}
 	defer clear(data)
