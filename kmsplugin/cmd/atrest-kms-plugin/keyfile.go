@@ -63,7 +63,7 @@ everything then, and have the same file.
 A key file that is mounted into a container is mounted with its folder: a mount
 of the file alone never shows a change.`
 
-func newKeyFile() *cobra.Command {
+func newKeyFileGroup() *cobra.Command {
 	return group("keyfile", "Keys in one file, for machines that have no KMS", keyFileHelp,
 		newServe(), newCreate(), newRotate(), newStage(), newActivate(), newMerge(), newImport(), newList())
 }
