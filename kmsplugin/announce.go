@@ -48,9 +48,9 @@ func (a announcing) next(found Versions, c Config, now time.Time) (announcing, e
 		a.candidate, a.polls, a.since = wanted.KeyID(), 0, now
 	}
 	a.polls++
-	age := now.Sub(a.since)
+	age := now.Sub(a.since) // by this clock, where that of its maker is ahead
 	if !wanted.Created.IsZero() {
-		age = now.Sub(wanted.Created)
+		age = max(age, now.Sub(wanted.Created))
 	}
 	if a.polls >= c.Steady && age >= c.HoldDown {
 		return announcing{version: &wanted}, nil
@@ -62,7 +62,7 @@ func (a announcing) next(found Versions, c Config, now time.Time) (announcing, e
 // younger than it has to be, the youngest before it that is not.
 func oldEnough(found Versions, age time.Duration, now time.Time) Version {
 	for _, v := range slices.Backward(found.All[:found.Writes+1]) {
-		if v.Created.IsZero() || now.Sub(v.Created) >= age {
+		if age == 0 || v.Created.IsZero() || now.Sub(v.Created) >= age {
 			return v
 		}
 	}

@@ -21,8 +21,7 @@ type Keeper struct {
 	asks    chan chan struct{}
 	state   atomic.Pointer[state]
 	running atomic.Bool
-	// looked is when versions were last asked for, in Unix nanoseconds.
-	looked atomic.Int64
+	first   chan struct{} // closed when it was looked at once
 }
 
 // state is what the last look found. It is read-only.
@@ -48,7 +47,7 @@ func NewKeeper(backend Backend, config Config) (*Keeper, error) {
 	if backend == nil {
 		return nil, errors.New("kmsplugin: no back end to keep")
 	}
-	k := &Keeper{backend: backend, config: config, turns: make(chan struct{}, config.Concurrency), asks: make(chan chan struct{})}
+	k := &Keeper{backend: backend, config: config, turns: make(chan struct{}, config.Concurrency), asks: make(chan chan struct{}), first: make(chan struct{})}
 	k.state.Store(&state{trouble: errStarting})
 	return k, nil
 }
@@ -61,6 +60,9 @@ func (k *Keeper) Status(context.Context) (string, error) {
 
 // Encrypt wraps under the version that Status names.
 func (k *Keeper) Encrypt(ctx context.Context, _ string, plaintext []byte) (Sealed, error) {
+	if err := checkPlaintext(plaintext); err != nil {
+		return Sealed{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
 	for {
 		s := k.state.Load()
 		if s.trouble != nil {
@@ -101,14 +103,16 @@ func (k *Keeper) wrap(ctx context.Context, o *opened, v Version, plaintext []byt
 // Decrypt unwraps with the version of a key_id. If none is known the versions are looked
 // at again, at most once a second.
 func (k *Keeper) Decrypt(ctx context.Context, _ string, sealed Sealed) ([]byte, error) {
+	if len(sealed.Annotations) > 0 {
+		return nil, fmt.Errorf("%w: it carries annotations, which this plugin never makes: it was changed, or another plugin wrapped it", ErrInvalid)
+	}
 	for {
 		s := k.state.Load()
 		v, known := s.byKeyID[sealed.KeyID]
 		if !known {
 			k.look(ctx, true)
-			if s = k.state.Load(); s.trouble == nil || s.byKeyID != nil {
-				v, known = s.byKeyID[sealed.KeyID]
-			}
+			s = k.state.Load()
+			v, known = s.byKeyID[sealed.KeyID]
 		}
 		switch {
 		case !known && s.trouble != nil:
@@ -150,12 +154,9 @@ func call[T any](ctx context.Context, k *Keeper, o *opened, f func(context.Conte
 // soon is how soon after a look another one is made because a call asks for it.
 const soon = time.Second
 
-// look has the versions looked at again, unless that was just done, and waits for it if it
-// is to.
+// look has the versions looked at again, and waits until that is done if it is to: for a look that
+// begins after this call.
 func (k *Keeper) look(ctx context.Context, wait bool) {
-	if k.config.Clock.Now().UnixNano()-k.looked.Load() < int64(soon) {
-		return
-	}
 	ctx, cancel := k.config.within(ctx, k.config.CallTimeout)
 	defer cancel()
 	done := make(chan struct{})

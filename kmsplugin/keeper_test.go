@@ -24,6 +24,8 @@ type shelf struct {
 	hangs    chan struct{} // what a call waits for, whatever its ctx
 	mislabel bool
 	panics   bool
+	readable bool // whatever the error
+	looks    int
 	opened   int
 	closed   int
 	running  int
@@ -53,7 +55,7 @@ func (s *shelf) set(change func()) {
 func (s *shelf) Open(context.Context) (Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
+	if s.err != nil && !s.readable {
 		return nil, s.err
 	}
 	s.opened++
@@ -101,6 +103,10 @@ func (s *shelf) Versions(context.Context) (Versions, error) {
 	err := s.call()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.looks++
+	if err != nil && !s.readable {
+		return Versions{}, err
+	}
 	return Versions{All: append([]Version{}, s.all...), Writes: s.writes}, err
 }
 
@@ -117,7 +123,7 @@ func (s *shelf) Wrap(_ context.Context, v Version, dek, aad []byte) ([]byte, Ver
 }
 
 func (s *shelf) Unwrap(_ context.Context, v Version, ciphertext, aad []byte) (dek []byte, err error) {
-	if err := s.call(); err != nil {
+	if err := s.call(); err != nil && !s.readable {
 		return nil, err
 	}
 	if _, err := fmt.Sscanf(string(ciphertext), v.Label+"|"+string(aad)+"|%x", &dek); err != nil {
@@ -277,7 +283,6 @@ func TestTroubleIsToldAsAnErrorAndReadsGoOn(t *testing.T) {
 func TestAVersionThatIsNewToADecryptIsFoundAndNotAnnounced(t *testing.T) {
 	s := newShelf("1")
 	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
-		time.Sleep(2 * time.Second)
 		s.set(func() { s.all, s.writes = append(s.all, version("2")), 1 })
 		keyID := version("2").KeyID()
 		dek, err := k.Decrypt(t.Context(), "", Sealed{Ciphertext: fmt.Appendf(nil, "2|%s|%x", keyID, "dek"), KeyID: keyID})
@@ -286,6 +291,71 @@ func TestAVersionThatIsNewToADecryptIsFoundAndNotAnnounced(t *testing.T) {
 		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
 		_, err = k.Decrypt(t.Context(), "", Sealed{Ciphertext: []byte("x"), KeyID: "nobody's"})
 		require.ErrorIs(t, err, ErrUnknownKey)
+	})
+}
+
+func TestManyWhoAskForAnUnknownKeyIDShareALook(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		before, began := s.looks, time.Now()
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				_, err := k.Decrypt(t.Context(), "", Sealed{Ciphertext: []byte("x"), KeyID: "nobody's"})
+				require.ErrorIs(t, err, ErrUnknownKey)
+			})
+		}
+		all.Wait()
+		require.LessOrEqual(t, s.looks-before, 2)
+		require.LessOrEqual(t, time.Since(began), time.Second)
+	})
+}
+
+func TestVersionsThatComeWithTroubleUnwrap(t *testing.T) {
+	s := newShelf("1")
+	s.err, s.readable = fmt.Errorf("%w: the disk takes no writes", ErrUnavailable), true
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		keyID := version("1").KeyID()
+		dek, err := k.Decrypt(t.Context(), "", Sealed{Ciphertext: fmt.Appendf(nil, "1|%s|%x", keyID, "dek"), KeyID: keyID})
+		require.NoError(t, err)
+		require.Equal(t, []byte("dek"), dek)
+		_, err = k.Encrypt(t.Context(), "", []byte("dek"))
+		require.ErrorContains(t, err, "takes no writes")
+		_, err = k.Status(t.Context())
+		require.ErrorContains(t, err, "takes no writes")
+		s.set(func() { s.err = nil })
+		poll(1)
+		require.Equal(t, keyID, keyIDOf(t, k))
+	})
+}
+
+func TestWhatNoVersionWrappedIsInvalid(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		for _, plaintext := range [][]byte{nil, {}, make([]byte, MaxPlaintext+1)} {
+			_, err := k.Encrypt(t.Context(), "", plaintext)
+			require.ErrorIs(t, err, ErrInvalid)
+		}
+		sealed, err := k.Encrypt(t.Context(), "", make([]byte, MaxPlaintext))
+		require.NoError(t, err)
+		sealed.Annotations = map[string][]byte{"a.example": nil}
+		_, err = k.Decrypt(t.Context(), "", sealed)
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, "annotations")
+	})
+}
+
+func TestAVersionOfAClockThatIsAheadIsAnnounced(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		ahead := version("2")
+		ahead.Created = time.Now().Add(time.Hour)
+		s.set(func() { s.all, s.writes = append(s.all, ahead), 1 })
+		poll(2)
+		require.Equal(t, ahead.KeyID(), keyIDOf(t, k))
+	})
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		require.Equal(t, version("2").KeyID(), keyIDOf(t, k), "a restart is no rotation back")
 	})
 }
 

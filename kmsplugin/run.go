@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/kube-atrest/atrest/kmsplugin/internal/filestamp"
 )
 
 // Run opens the back end and keeps up with it until ctx ends; then it closes it. It has to
@@ -23,24 +25,43 @@ func (k *Keeper) Run(ctx context.Context) error {
 	r := &runner{Keeper: k, retry: firstRetry}
 	for ctx.Err() == nil {
 		r.turn(ctx)
-		if r.asked != nil {
-			close(r.asked)
-		}
-		r.asked = r.wait(ctx)
+		r.answer()
+		r.wait(ctx)
 	}
 	k.state.Store(k.state.Load().with(fmt.Errorf("%w: the plugin stops", ErrUnavailable)))
+	r.answer()
 	r.drop(context.WithoutCancel(ctx), r.open)
 	r.closing.Wait()
 	return nil
+}
+
+// Start has [Keeper.Run] run until stop is called, and returns when the back end was looked at
+// once, or a second later: a quick one never shows an apiserver that it starts. The values
+// in ctx hold for as long, its end does not. stop waits for the end of Run; it has its
+// place after the end of [Server.Serve].
+func (k *Keeper) Start(ctx context.Context) (stop func() error) {
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- k.Run(running) }()
+	timer := k.config.Clock.NewTimer(soon)
+	defer timer.Stop()
+	select {
+	case <-k.first:
+	case <-timer.C():
+	case <-ctx.Done():
+	}
+	return sync.OnceValue(func() error { cancel(); return <-ended })
 }
 
 // runner is the one goroutine that changes the state of a Keeper.
 type runner struct {
 	*Keeper
 	open    *opened
-	seen    string // what the credentials were when it was opened
+	seen    string    // what the credentials were when it was opened
+	looked  time.Time // when it was looked last
 	retry   time.Duration
-	asked   chan struct{} // to be closed when the next look is over, or nil
+	started sync.Once
+	asked   []chan struct{} // to be closed when the next look is over
 	closing sync.WaitGroup
 }
 
@@ -51,7 +72,7 @@ const firstRetry = time.Second
 // turn looks at everything once.
 func (r *runner) turn(ctx context.Context) {
 	before := r.state.Load()
-	r.looked.Store(r.config.Clock.Now().UnixNano())
+	r.looked = r.config.Clock.Now()
 	after, replaced := r.next(ctx, before)
 	if ctx.Err() != nil {
 		r.drop(context.WithoutCancel(ctx), replaced)
@@ -67,9 +88,9 @@ func (r *runner) turn(ctx context.Context) {
 
 // next is the state after a look, and the session that is of no use any more.
 func (r *runner) next(ctx context.Context, before *state) (after *state, replaced *opened) {
-	found, replaced, err := r.versions(ctx)
-	if err != nil {
-		return before.with(err), nil
+	found, replaced, trouble := r.versions(ctx)
+	if trouble != nil && len(found.All) == 0 {
+		return before.with(trouble), replaced
 	}
 	byKeyID, err := found.byKeyID()
 	if err != nil {
@@ -78,6 +99,10 @@ func (r *runner) next(ctx context.Context, before *state) (after *state, replace
 		return after, replaced
 	}
 	after = &state{open: r.open, byKeyID: byKeyID, announcing: before.announcing, keyID: before.keyID, probed: before.probed}
+	if trouble != nil {
+		after.trouble = trouble
+		return after, replaced
+	}
 	now := r.config.Clock.Now()
 	if after.announcing, err = before.announcing.next(found, r.config, now); err != nil {
 		after.trouble = err
@@ -109,9 +134,9 @@ func (r *runner) versions(ctx context.Context) (found Versions, replaced *opened
 	}
 	next, err := open(ctx, r.backend, r.config)
 	if err == nil {
-		if found, err = r.ask(ctx, next); err == nil {
+		if found, err = r.ask(ctx, next); err == nil || r.open == nil && len(found.All) > 0 {
 			replaced, r.open, r.seen = r.open, next, seen
-			return found, replaced, nil
+			return found, replaced, err
 		}
 		r.drop(ctx, next)
 	}
@@ -147,8 +172,10 @@ func (r *runner) probe(ctx context.Context, v Version) error {
 	return nil
 }
 
-// wait returns when there is something to look at, and who asked for it, if somebody did.
-func (r *runner) wait(ctx context.Context) (asked chan struct{}) {
+// wait returns when there is something to look at, and keeps who asked for it. It does not for
+// who asks less than [soon] after the last look: that would have the back end asked as
+// often as somebody names key_ids that there are not.
+func (r *runner) wait(ctx context.Context) {
 	every := r.config.Poll
 	var over <-chan struct{}
 	if r.state.Load().trouble != nil {
@@ -159,13 +186,31 @@ func (r *runner) wait(ctx context.Context) (asked chan struct{}) {
 	}
 	timer := r.config.Clock.NewTimer(every)
 	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C():
-	case <-over:
-	case asked = <-r.asks:
+	for {
+		select {
+		case <-ctx.Done():
+		case <-timer.C():
+		case <-over:
+		case asked := <-r.asks:
+			r.asked = append(r.asked, asked)
+			if early := soon - r.config.Clock.Since(r.looked); early > 0 {
+				if early < every {
+					timer.Reset(early)
+				}
+				continue
+			}
+		}
+		return
 	}
-	return asked
+}
+
+// answer lets those go on who asked for a look.
+func (r *runner) answer() {
+	for _, asked := range r.asked {
+		close(asked)
+	}
+	r.asked = nil
+	r.started.Do(func() { close(r.first) })
 }
 
 // drop closes a session once its calls have returned, and waits for nobody.
@@ -201,7 +246,7 @@ func fingerprint(files []string) string {
 			text += "|" + err.Error()
 			continue
 		}
-		text += fmt.Sprintf("|%d %d %+v", info.Size(), info.ModTime().UnixNano(), info.Sys())
+		text += fmt.Sprintf("|%+v", filestamp.Of(info))
 	}
 	return text
 }
