@@ -18,7 +18,8 @@ import (
 var ErrSocketInUse = errors.New("socket is in use")
 
 // A socket is a bound unix socket, with the lock that keeps other servers off its path
-// from before the bind until release.
+// from before the bind until release. One that another process has bound has no lock, and
+// its file is not this server's.
 type socket struct {
 	*net.UnixListener
 	path string
@@ -33,7 +34,7 @@ type socket struct {
 // bind takes the lock first. Two servers that start at the same time would
 // otherwise both find the same dead file, and the slower one would remove the
 // socket that the faster one has just made.
-func bind(ctx context.Context, path string) (*socket, error) {
+func bind(ctx context.Context, path string, group *int) (*socket, error) {
 	if err := checkFolder(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
@@ -44,7 +45,7 @@ func bind(ctx context.Context, path string) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, file, err := replaceDead(ctx, path)
+	listener, file, err := replaceDead(ctx, path, group)
 	if err != nil {
 		return nil, errors.Join(err, lock.Release())
 	}
@@ -85,7 +86,7 @@ func checkOwners(folder string, info os.FileInfo) error {
 	return nil
 }
 
-func replaceDead(ctx context.Context, path string) (*net.UnixListener, os.FileInfo, error) {
+func replaceDead(ctx context.Context, path string, group *int) (*net.UnixListener, os.FileInfo, error) {
 	if err := removeDead(ctx, path); err != nil {
 		return nil, nil, err
 	}
@@ -96,14 +97,29 @@ func replaceDead(ctx context.Context, path string) (*net.UnixListener, os.FileIn
 	// The file is ours to remove, and by hand: the listener's own removal
 	// would take away whatever is at the path by then.
 	listener.SetUnlinkOnClose(false)
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("mode of the socket: %w", err), listener.Close())
+	if err := letIn(path, group); err != nil {
+		return nil, nil, errors.Join(err, listener.Close(), os.Remove(path))
 	}
 	file, err := os.Lstat(path)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("socket just made: %w", err), listener.Close())
 	}
 	return listener, file, nil
+}
+
+// letIn sets who may connect: the owner, and a group if there is one.
+func letIn(path string, group *int) error {
+	mode := fs.FileMode(0o600)
+	if group != nil {
+		mode = 0o660
+		if err := os.Lchown(path, -1, *group); err != nil {
+			return fmt.Errorf("group %d of the socket: %w: run as root, or as a user who is in that group", *group, err)
+		}
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return fmt.Errorf("mode of the socket: %w", err)
+	}
+	return nil
 }
 
 // removeDead removes a socket file that nobody listens on, and nothing else.
@@ -177,6 +193,9 @@ func (s *socket) Close() error {
 }
 
 func (s *socket) removeFile() error {
+	if s.file == nil {
+		return nil
+	}
 	current, err := os.Lstat(s.path)
 	if err != nil || !os.SameFile(s.file, current) {
 		return nil // removed or replaced by somebody else
@@ -186,7 +205,11 @@ func (s *socket) removeFile() error {
 
 // release closes the socket and lets the next server have its path.
 func (s *socket) release() error {
-	return errors.Join(s.Close(), s.lock.Release())
+	err := s.Close()
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Release())
+	}
+	return err
 }
 
 // A conn is known to its socket until it is closed.
