@@ -37,6 +37,7 @@ type Problem = plugin.Problem
 // The classes of [Problem].
 const (
 	Unreachable  = plugin.Unreachable  // nothing listens on the socket, or the connection broke
+	KMSAway      = plugin.KMSAway      // the plugin answers that the KMS behind it is out of reach
 	TimedOut     = plugin.TimedOut     // no answer within the configured timeout
 	Denied       = plugin.Denied       // the plugin or the KMS behind it refused the caller
 	Throttled    = plugin.Throttled    // too many calls

@@ -22,19 +22,6 @@ func (s Sealed) check() error {
 	return checkAnnotations(s.Annotations)
 }
 
-func (s Status) check() error {
-	if err := checkLength("healthz text", len(s.Healthz), MaxHealthz); err != nil {
-		return err
-	}
-	if !utf8.ValidString(s.Healthz) {
-		return errors.New("healthz text is not valid UTF-8")
-	}
-	if s.Healthz != Healthy && s.KeyID == "" {
-		return nil
-	}
-	return checkKeyID(s.KeyID)
-}
-
 func checkKeyID(keyID string) error {
 	if err := checkLength("key_id", len(keyID), MaxKeyID); err != nil {
 		return err

@@ -8,9 +8,13 @@
 // held in both directions, a panic turned into an error, an orderly stop. The
 // Service is left with the keys.
 //
-// The key-file plugin in the folder keyfile is a Service that needs nothing but
-// a file; cmd/atrest-keyfile runs it alone.
+// A [Backend] has KEKs, in a KMS, an HSM or a file, and a [Keeper] makes a Service of it: it
+// alone makes key_ids, looks at the versions apart from Status, and announces one when it is
+// time.
+//
+// The key file in the folder keyfile is a Backend that needs nothing but a file;
+// cmd/atrest-kms-plugin serves all back ends.
 //
 // The package knows nothing of apiservers, of stored objects or of the
-// EncryptionConfiguration. It needs a Unix; abstract sockets need Linux.
+// EncryptionConfiguration. It needs a Unix.
 package kmsplugin

@@ -11,13 +11,14 @@ import (
 // ends a file's name with a NUL, which counts.
 const maxSocketName = len(syscall.RawSockaddrUnix{}.Path) - 1
 
-// parseEndpoint returns what package net calls the socket: an absolute path,
-// or "@name" for an abstract one. The path is decoded once, as by an apiserver.
+// parseEndpoint returns the absolute path of the socket, decoded once, as by an apiserver.
+// An abstract socket (unix:///@name) is refused: while the plugin is down any local
+// process may take its name, and would be given DEKs.
 //
 // It is stricter than apiservers, which drop the host part of unix://tmp/x.sock
 // and dial /x.sock: each side would then wait for the other on its own socket.
 func parseEndpoint(endpoint string) (string, error) {
-	const form = "write unix:///path/to/plugin.sock or unix:///@name"
+	const form = "write unix:///path/to/plugin.sock"
 	const escapes = "in a name write % as %25, ? as %3F and # as %23"
 	parsed, err := url.Parse(endpoint)
 	if err != nil {
@@ -37,7 +38,7 @@ func parseEndpoint(endpoint string) (string, error) {
 		return "", fmt.Errorf("a socket's name has no NUL byte: %s", form)
 	}
 	if strings.HasPrefix(path, "/@") {
-		path = path[1:]
+		return "", fmt.Errorf("it is an abstract socket, whose name any local process may take while the plugin is down: %s", form)
 	}
 	if len(path) < 2 {
 		return "", fmt.Errorf("no socket is named: %s", form)
@@ -47,5 +48,3 @@ func parseEndpoint(endpoint string) (string, error) {
 	}
 	return path, nil
 }
-
-func isAbstract(name string) bool { return strings.HasPrefix(name, "@") }

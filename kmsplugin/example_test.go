@@ -31,9 +31,7 @@ func newOneKey() (*oneKey, error) {
 	return &oneKey{keyID: uuid.NewString(), kek: kek}, err
 }
 
-func (k *oneKey) Status(context.Context) (kmsplugin.Status, error) {
-	return kmsplugin.Status{Healthz: kmsplugin.Healthy, KeyID: k.keyID}, nil
-}
+func (k *oneKey) Status(context.Context) (string, error) { return k.keyID, nil }
 
 func (k *oneKey) Encrypt(_ context.Context, _ string, plaintext []byte) (kmsplugin.Sealed, error) {
 	return kmsplugin.Sealed{Ciphertext: k.kek.Seal(nil, nil, plaintext, []byte(k.keyID)), KeyID: k.keyID}, nil

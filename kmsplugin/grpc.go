@@ -12,6 +12,9 @@ import (
 // apiVersion is what KEP-3299 has a stable plugin answer.
 const apiVersion = "v2"
 
+// healthy is the only healthz text that there is: what is wrong is an error.
+const healthy = "ok"
+
 // An adapter is a [Service] behind the gRPC interface: it translates, and lets
 // nothing through that is outside the limits, in either direction.
 type adapter struct {
@@ -20,14 +23,14 @@ type adapter struct {
 }
 
 func (a *adapter) Status(ctx context.Context, _ *kmsapi.StatusRequest) (*kmsapi.StatusResponse, error) {
-	answer, err := a.service.Status(ctx)
+	keyID, err := a.service.Status(ctx)
 	if err != nil {
 		return nil, toGRPC(err)
 	}
-	if err := answer.check(); err != nil {
+	if err := checkKeyID(keyID); err != nil {
 		return nil, badAnswer("Status", err)
 	}
-	return &kmsapi.StatusResponse{Version: apiVersion, Healthz: answer.Healthz, KeyId: answer.KeyID}, nil
+	return &kmsapi.StatusResponse{Version: apiVersion, Healthz: healthy, KeyId: keyID}, nil
 }
 
 func (a *adapter) Encrypt(ctx context.Context, request *kmsapi.EncryptRequest) (*kmsapi.EncryptResponse, error) {
@@ -67,21 +70,4 @@ func badRequest(method string, err error) error {
 // may be a plaintext.
 func badAnswer(method string, err error) error {
 	return status.Errorf(codes.Internal, "the plugin's own answer to %s is not one KMS v2 allows: %s: report it to the plugin's maintainers", method, err)
-}
-
-// toGRPC gives the error the code that the comment of [Service] promises. The
-// Service's own word goes before the status of some gRPC call that it made.
-func toGRPC(err error) error {
-	switch {
-	case errors.Is(err, ErrUnknownKey):
-		return status.Error(codes.NotFound, err.Error())
-	case errors.Is(err, ErrInvalid):
-		return status.Error(codes.InvalidArgument, err.Error())
-	case errors.Is(err, ErrUnavailable):
-		return status.Error(codes.Unavailable, err.Error())
-	}
-	if _, ok := status.FromError(err); ok {
-		return err
-	}
-	return status.Error(status.FromContextError(err).Code(), err.Error())
 }

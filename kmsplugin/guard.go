@@ -36,6 +36,18 @@ func (g guard) intercept(ctx context.Context, request any, info *grpc.UnaryServe
 	return answer, err
 }
 
+// guarded calls f, and makes an error of its panic: f runs on a goroutine of its own, where
+// nothing else would.
+func guarded[T any](ctx context.Context, f func(context.Context) (T, error)) (value T, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			klog.FromContext(ctx).Error(nil, "the back end panicked", "cause", describe(cause), "at", callers())
+			err = status.Error(codes.Internal, "the back end of the plugin panicked: see its log")
+		}
+	}()
+	return f(ctx)
+}
+
 // describe prints only what cannot hold key material: the runtime's own errors
 // are text about indices and types; any other value is the Service's, and all
 // that is safe to tell of it is its type.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -34,12 +35,26 @@ type Option func(*settings)
 type settings struct {
 	stopTimeout time.Duration
 	clock       clock.Clock
+	group       *int
+	bound       *net.UnixListener
 }
 
 // WithStopTimeout sets how long calls that are running when the server is told
 // to stop may go on: 5 s by default. Zero cuts them off at once.
 func WithStopTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.stopTimeout = timeout }
+}
+
+// WithGroup gives the socket to a group, by its gid, and the mode 0660: whoever is in the
+// group may have DEKs unwrapped. It is for an apiserver that runs as another user.
+func WithGroup(gid int) Option {
+	return func(s *settings) { s.group = &gid }
+}
+
+// WithListener serves on a socket that is bound already, as [Inherited] returns it. It has
+// to be at the endpoint, and no others may connect; it stays when the server ends.
+func WithListener(bound *net.UnixListener) Option {
+	return func(s *settings) { s.bound = bound }
 }
 
 // A Server serves one [Service] on one socket. [Listen] makes it, [Server.Serve]
@@ -55,15 +70,15 @@ type Server struct {
 // Listen binds the socket at endpoint, so that from its return on clients can
 // connect and wait for [Server.Serve], which must follow.
 //
-// The endpoint is unix:///path or, on Linux, unix:///@name for an abstract socket. It is
-// a URL, whose path is decoded once: what an EncryptionConfiguration calls
-// unix:///run/a%3Fb.sock is the file /run/a?b.sock. kube-apiserver's own client dials any
-// such name but one that has a %, once decoded, without two hexadecimal digits behind it.
-// A socket file has mode 0600, so only its owner and root may connect; an abstract socket
-// admits the same two by the peer's credentials. The parent folder must exist. A socket
-// file that nobody listens on, as a crash leaves it, is replaced; a live one is an error
-// that wraps [ErrSocketInUse]; anything else at the path is an error and stays. While the
-// server lives, an empty file path.lock keeps other servers of this kit away.
+// The endpoint is unix:///path. It is a URL, whose path is decoded once: what an
+// EncryptionConfiguration calls unix:///run/a%3Fb.sock is the file /run/a?b.sock.
+// kube-apiserver's own client dials any such name but one that has a %, once decoded,
+// without two hexadecimal digits behind it. The socket has mode 0600, so only its owner
+// and root may connect, unless [WithGroup] lets a group in. Its folder must exist, belong to this user or to root, and not
+// let others write, unless it is sticky. A socket file that nobody listens on, as a
+// crash leaves it, is replaced; a live one is an error that wraps [ErrSocketInUse];
+// anything else at the path is an error and stays. While the server lives, an empty
+// file path.lock keeps other servers of this kit away.
 //
 // Log lines go to the logger in ctx (klog.NewContext); ctx bounds only the look
 // for a live server.
@@ -71,22 +86,24 @@ func Listen(ctx context.Context, endpoint string, service Service, options ...Op
 	if service == nil {
 		return nil, errors.New("kmsplugin: no service to serve")
 	}
-	name, err := parseEndpoint(endpoint)
-	if err != nil {
-		return nil, fmt.Errorf("kmsplugin: endpoint %q: %w", endpoint, err)
-	}
-	socket, err := bind(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("kmsplugin: endpoint %q: %w", endpoint, err)
-	}
 	s := &Server{
 		settings: settings{stopTimeout: defaultStopTimeout, clock: clock.RealClock{}},
 		endpoint: endpoint,
-		socket:   socket,
 		grpc:     newGRPC(service, klog.FromContext(ctx).WithValues("endpoint", endpoint)),
 	}
 	for _, option := range options {
 		option(&s.settings)
+	}
+	path, err := parseEndpoint(endpoint)
+	switch {
+	case err != nil:
+	case s.bound != nil:
+		s.socket, err = adopt(s.bound, path)
+	default:
+		s.socket, err = bind(ctx, path, s.group)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kmsplugin: endpoint %q: %w", endpoint, err)
 	}
 	return s, nil
 }

@@ -1,9 +1,6 @@
 package kmsplugin
 
-import (
-	"context"
-	"errors"
-)
+import "context"
 
 // Limits of KEP-3299, in bytes; an apiserver refuses what goes beyond them.
 const (
@@ -22,25 +19,6 @@ const (
 	MaxPlaintext = 512
 	// MaxUID bounds the id of a request. An apiserver sends a UUID.
 	MaxUID = 256
-	// MaxHealthz bounds [Status.Healthz], which an apiserver puts into the
-	// text of its health check.
-	MaxHealthz = 4096
-)
-
-// Healthy is the [Status.Healthz] of a Service that can wrap and unwrap.
-const Healthy = "ok"
-
-// Errors a [Service] returns, wrapped or as they are, so that the caller at the
-// other end of the socket can tell three different things apart.
-var (
-	// ErrUnknownKey: the key_id is none of this Service's keys. Trying again
-	// does not help; bringing the key back does. codes.NotFound.
-	ErrUnknownKey = errors.New("unknown key_id")
-	// ErrInvalid: the request can never succeed: the ciphertext is damaged, or
-	// something is outside its limits. codes.InvalidArgument.
-	ErrInvalid = errors.New("invalid request")
-	// ErrUnavailable: the keys are out of reach for now. codes.Unavailable.
-	ErrUnavailable = errors.New("keys unavailable")
 )
 
 // A Service wraps and unwraps the keys that an apiserver encrypts with (DEKs)
@@ -48,19 +26,23 @@ var (
 // goroutines at once and return soon after ctx ends: the caller's deadline is
 // on it, 3 s unless the EncryptionConfiguration says otherwise.
 //
-// An error becomes a gRPC status: [ErrUnknownKey], [ErrInvalid] and
-// [ErrUnavailable] as their comments say, the error of an ended ctx
-// codes.Canceled or codes.DeadlineExceeded, an error that carries a gRPC status
-// keeps its code, and all others are codes.Unknown. A panic is codes.Internal.
-// The text crosses the socket and is logged by apiservers: it must never hold
-// key material.
+// An error becomes a gRPC status with the code that the comment of its class says, from
+// [ErrUnavailable] to [ErrInvalid], and an ErrorInfo; the error of an ended ctx
+// codes.Canceled or codes.DeadlineExceeded; an error that carries a gRPC status keeps
+// its code, and all others are codes.Unknown. A panic is codes.Internal. The text crosses
+// the socket, cut to [MaxError] bytes, and is logged by apiservers: it must never hold key
+// material.
 type Service interface {
-	// Status tells the state of the Service and the key_id that Encrypt wraps
-	// under now. An apiserver asks every 60 s, every 10 s while something is
-	// wrong, and once a new key_id shows it asks Encrypt for a new DEK. Status
-	// and Encrypt have to agree on the key_id, or the new DEK is thrown away.
-	// Returning an error means that not even the state is known.
-	Status(ctx context.Context) (Status, error)
+	// Status tells the key_id that Encrypt wraps under now: 1 to [MaxKeyID] bytes of
+	// UTF-8. An apiserver asks every 60 s, every 10 s while something is wrong, and
+	// once a new key_id shows it asks Encrypt for a new DEK. Status and Encrypt have to
+	// agree on the key_id, or the new DEK is thrown away. A key_id names one KEK for ever:
+	// one used again for another KEK makes apiservers take old data for current.
+	//
+	// While nothing can be wrapped it is an error, and never a key_id with a text that
+	// says so: kube-apiserver goes on to write under such a key_id for ever
+	// (kubernetes/kubernetes#138950).
+	Status(ctx context.Context) (keyID string, err error)
 
 	// Encrypt wraps plaintext, 1 to [MaxPlaintext] bytes, which it neither
 	// changes nor keeps. uid, at most [MaxUID] bytes, names the request in logs
@@ -72,18 +54,6 @@ type Service interface {
 	// the limits of [Sealed]; Decrypt neither changes nor keeps it. The result
 	// is 1 to [MaxPlaintext] bytes and the caller's own.
 	Decrypt(ctx context.Context, uid string, sealed Sealed) ([]byte, error)
-}
-
-// Status is the answer to [Service.Status].
-type Status struct {
-	// Healthz is [Healthy], or what is wrong in at most [MaxHealthz] bytes of
-	// UTF-8, never empty. An apiserver shows it in its health check.
-	Healthz string
-	// KeyID names the KEK that Encrypt uses now: 1 to [MaxKeyID] bytes of
-	// UTF-8. It is empty only while unhealthy with no key at all. A key_id
-	// names one KEK for ever: one used again for another KEK makes apiservers
-	// take old data for current.
-	KeyID string
 }
 
 // Sealed is a wrapped key. An apiserver stores all of it, in the clear, beside

@@ -11,58 +11,30 @@ import (
 	"sync"
 	"syscall"
 
-	"k8s.io/klog/v2"
-
 	"github.com/kube-atrest/atrest/internal/filelock"
 )
 
 // ErrSocketInUse is returned by [Listen] when another server has the socket.
 var ErrSocketInUse = errors.New("socket is in use")
 
-// A socket is a bound unix socket, and for a socket file also the lock that
-// keeps other servers off its path from before the bind until release.
+// A socket is a bound unix socket, with the lock that keeps other servers off its path
+// from before the bind until release. One that another process has bound has no lock, and
+// its file is not this server's.
 type socket struct {
 	*net.UnixListener
-	name   string
-	admit  func(*net.UnixConn) error
-	file   os.FileInfo    // nil if abstract
-	lock   *filelock.Lock // nil if abstract
-	logger klog.Logger
+	path string
+	file os.FileInfo
+	lock *filelock.Lock
 
 	closing sync.Once
 	mu      sync.Mutex
 	open    map[*conn]struct{} // nil once cut
 }
 
-// bind makes the socket called name, as parseEndpoint returns it.
-func bind(ctx context.Context, name string) (*socket, error) {
-	if isAbstract(name) {
-		return bindAbstract(ctx, name)
-	}
-	return bindFile(ctx, name)
-}
-
-func bindAbstract(ctx context.Context, name string) (*socket, error) {
-	if !abstractSockets {
-		return nil, fmt.Errorf("abstract socket %s: only Linux has them: use a path", name)
-	}
-	listener, err := listen(ctx, name)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%w: another process serves on %s: stop it or choose another name", ErrSocketInUse, name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &socket{
-		UnixListener: listener, name: name, admit: checkPeer,
-		logger: klog.FromContext(ctx), open: map[*conn]struct{}{},
-	}, nil
-}
-
-// bindFile takes the lock first. Two servers that start at the same time would
+// bind takes the lock first. Two servers that start at the same time would
 // otherwise both find the same dead file, and the slower one would remove the
 // socket that the faster one has just made.
-func bindFile(ctx context.Context, path string) (*socket, error) {
+func bind(ctx context.Context, path string, group *int) (*socket, error) {
 	if err := checkFolder(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
@@ -73,14 +45,12 @@ func bindFile(ctx context.Context, path string) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, file, err := replaceDead(ctx, path)
+	listener, file, err := replaceDead(ctx, path, group)
 	if err != nil {
 		return nil, errors.Join(err, lock.Release())
 	}
 	return &socket{
-		UnixListener: listener, name: path, file: file, lock: lock,
-		admit:  func(*net.UnixConn) error { return nil }, // mode 0600 has done it
-		logger: klog.FromContext(ctx), open: map[*conn]struct{}{},
+		UnixListener: listener, path: path, file: file, lock: lock, open: map[*conn]struct{}{},
 	}, nil
 }
 
@@ -95,10 +65,28 @@ func checkFolder(folder string) error {
 	if !info.IsDir() {
 		return fmt.Errorf("%s is not a folder: choose another path for the socket", folder)
 	}
+	return checkOwners(folder, info)
+}
+
+// checkOwners refuses a folder in which others may put a socket of theirs in the place of
+// this one: to that an apiserver would give its DEKs. A sticky folder, as /tmp, lets
+// nobody do that.
+func checkOwners(folder string, info os.FileInfo) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	self := os.Geteuid()
+	switch {
+	case stat.Uid != 0 && int(stat.Uid) != self:
+		return fmt.Errorf("folder %s belongs to uid %d, who may put another socket in the place of this one: use a folder of uid %d or of root", folder, stat.Uid, self)
+	case info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
+		return fmt.Errorf("others may write to folder %s (%s), and put another socket in the place of this one: chmod go-w %s", folder, info.Mode(), folder)
+	}
 	return nil
 }
 
-func replaceDead(ctx context.Context, path string) (*net.UnixListener, os.FileInfo, error) {
+func replaceDead(ctx context.Context, path string, group *int) (*net.UnixListener, os.FileInfo, error) {
 	if err := removeDead(ctx, path); err != nil {
 		return nil, nil, err
 	}
@@ -109,14 +97,29 @@ func replaceDead(ctx context.Context, path string) (*net.UnixListener, os.FileIn
 	// The file is ours to remove, and by hand: the listener's own removal
 	// would take away whatever is at the path by then.
 	listener.SetUnlinkOnClose(false)
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("mode of the socket: %w", err), listener.Close())
+	if err := letIn(path, group); err != nil {
+		return nil, nil, errors.Join(err, listener.Close(), os.Remove(path))
 	}
 	file, err := os.Lstat(path)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("socket just made: %w", err), listener.Close())
 	}
 	return listener, file, nil
+}
+
+// letIn sets who may connect: the owner, and a group if there is one.
+func letIn(path string, group *int) error {
+	mode := fs.FileMode(0o600)
+	if group != nil {
+		mode = 0o660
+		if err := os.Lchown(path, -1, *group); err != nil {
+			return fmt.Errorf("group %d of the socket: %w: run as root, or as a user who is in that group", *group, err)
+		}
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return fmt.Errorf("mode of the socket: %w", err)
+	}
+	return nil
 }
 
 // removeDead removes a socket file that nobody listens on, and nothing else.
@@ -171,20 +174,13 @@ func listen(ctx context.Context, name string) (*net.UnixListener, error) {
 	return listener.(*net.UnixListener), nil
 }
 
-// Accept returns the next connection that is allowed in.
+// Accept returns the next connection.
 func (s *socket) Accept() (net.Conn, error) {
-	for {
-		accepted, err := s.AcceptUnix()
-		if err != nil {
-			return nil, err
-		}
-		if err := s.admit(accepted); err != nil {
-			s.logger.Error(err, "connection refused", "socket", s.name)
-			accepted.Close()
-			continue
-		}
-		return s.track(accepted), nil
+	accepted, err := s.AcceptUnix()
+	if err != nil {
+		return nil, err
 	}
+	return s.track(accepted), nil
 }
 
 // Close makes the socket disappear: newcomers find nothing, connections stay.
@@ -200,11 +196,11 @@ func (s *socket) removeFile() error {
 	if s.file == nil {
 		return nil
 	}
-	current, err := os.Lstat(s.name)
+	current, err := os.Lstat(s.path)
 	if err != nil || !os.SameFile(s.file, current) {
 		return nil // removed or replaced by somebody else
 	}
-	return os.Remove(s.name)
+	return os.Remove(s.path)
 }
 
 // release closes the socket and lets the next server have its path.

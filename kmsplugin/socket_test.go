@@ -252,21 +252,21 @@ func TestAPluginComesBackOnItsSocket(t *testing.T) {
 func TestEndpoints(t *testing.T) {
 	folder := plugintest.Folder(t)
 	for name, test := range map[string]struct{ endpoint, problem string }{
-		"empty":             {"", `scheme is "", not unix`},
-		"a bare path":       {folder + "/kms.sock", `scheme is "", not unix`},
-		"tcp":               {"tcp://127.0.0.1:80", `scheme is "tcp", not unix`},
-		"two slashes":       {"unix://tmp/x.sock", "write three, unix:///tmp/x.sock"},
-		"abstract, two":     {"unix://@atrest", "write three, unix:///@atrest"},
-		"relative":          {"unix:x.sock", "path is not absolute"},
-		"no path":           {"unix://", "path is not absolute"},
-		"root":              {"unix:///", "no socket is named"},
-		"abstract, no name": {"unix:///@", "no socket is named"},
-		"query":             {"unix://" + folder + "/kms.sock?mode=0600", "a query or a fragment"},
-		"empty query":       {"unix://" + folder + "/kms.sock?", "a query or a fragment"},
-		"fragment":          {"unix://" + folder + "/kms.sock#1", "a query or a fragment"},
-		"NUL":               {"unix://" + folder + "/kms%00.sock", "NUL"},
-		"bad escape":        {"unix://" + folder + "/kms%zz.sock", "invalid URL escape"},
-		"too long":          {"unix://" + folder + "/" + strings.Repeat("x", 120), "choose a shorter folder"},
+		"empty":         {"", `scheme is "", not unix`},
+		"a bare path":   {folder + "/kms.sock", `scheme is "", not unix`},
+		"tcp":           {"tcp://127.0.0.1:80", `scheme is "tcp", not unix`},
+		"two slashes":   {"unix://tmp/x.sock", "write three, unix:///tmp/x.sock"},
+		"abstract, two": {"unix://@atrest", "write three, unix:///@atrest"},
+		"relative":      {"unix:x.sock", "path is not absolute"},
+		"no path":       {"unix://", "path is not absolute"},
+		"root":          {"unix:///", "no socket is named"},
+		"abstract":      {"unix:///@atrest", "it is an abstract socket"},
+		"query":         {"unix://" + folder + "/kms.sock?mode=0600", "a query or a fragment"},
+		"empty query":   {"unix://" + folder + "/kms.sock?", "a query or a fragment"},
+		"fragment":      {"unix://" + folder + "/kms.sock#1", "a query or a fragment"},
+		"NUL":           {"unix://" + folder + "/kms%00.sock", "NUL"},
+		"bad escape":    {"unix://" + folder + "/kms%zz.sock", "invalid URL escape"},
+		"too long":      {"unix://" + folder + "/" + strings.Repeat("x", 120), "choose a shorter folder"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := kmsplugin.Listen(t.Context(), test.endpoint, well)

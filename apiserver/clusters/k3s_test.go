@@ -162,7 +162,7 @@ func (r *rancher) service(k *kubelet) {
 	r.copyKeys(k)
 	unit := r.page.block(r.t, "ini", "[Service]")
 	require.Contains(r.t, unit, "Before=k3s.service")
-	_, line, _ := strings.Cut(unit, "ExecStart=/usr/local/bin/atrest-keyfile ")
+	_, line, _ := strings.Cut(unit, "ExecStart=/usr/local/bin/atrest-kms-plugin keyfile ")
 	args := strings.Fields(strings.SplitN(line, "\n", 2)[0])
 	require.Equal(r.t, []string{"serve", "--listen", "--key-file"}, []string{args[0], args[1], args[3]})
 	require.NoError(r.t, os.MkdirAll(k.on("/run/kmsplugin"), 0o700))

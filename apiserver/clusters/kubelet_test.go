@@ -92,8 +92,8 @@ func (k *kubelet) start(file string, pod corev1.Pod) {
 	switch {
 	case file != "kube-apiserver.yaml":
 		k.stop(k.plugins[file])
-		require.Equal(k.t, []string{"atrest-keyfile", "serve", "--listen", "--key-file"}, []string{args[0], args[1], args[2], args[4]})
-		k.plugins[file] = harness.Run(k.t, harness.KeyFilePlugin, args[5], args[3])
+		require.Equal(k.t, []string{"atrest-kms-plugin", "keyfile", "serve", "--listen", "--key-file"}, []string{args[0], args[1], args[2], args[3], args[5]})
+		k.plugins[file] = harness.Run(k.t, harness.KeyFilePlugin, args[6], args[4])
 	default:
 		k.serve(k.serverArgs)
 	}

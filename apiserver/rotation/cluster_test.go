@@ -94,7 +94,12 @@ func (k keys) newest(t *testing.T) string {
 	t.Helper()
 	all, err := k.List()
 	require.NoError(t, err)
-	return all[len(all)-1].KeyID
+	for _, info := range all {
+		if info.Writes {
+			return info.KeyID
+		}
+	}
+	return ""
 }
 
 // copyTo gives another file the same versions, in one step.

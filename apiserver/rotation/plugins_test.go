@@ -8,7 +8,6 @@ import (
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 	"github.com/kube-atrest/atrest/kmsplugin"
-	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
 )
 
 // Plugins as there are in front of a KMS, which hold no keys themselves.
@@ -26,8 +25,8 @@ const (
 )
 
 func runLaggingPlugin() int {
-	known, err := keyfile.At(os.Args[1]).Open()
-	all, err2 := keyfile.At(os.Args[2]).Open()
+	known, err := harness.Keys(os.Args[1])
+	all, err2 := harness.Keys(os.Args[2])
 	if err := errors.Join(err, err2); err != nil {
 		return harness.Ended(err)
 	}
@@ -35,7 +34,7 @@ func runLaggingPlugin() int {
 }
 
 func runNewestPlugin() int {
-	keys, err := keyfile.At(os.Args[1]).Open()
+	keys, err := harness.Keys(os.Args[1])
 	if err != nil {
 		return harness.Ended(err)
 	}
@@ -43,7 +42,7 @@ func runNewestPlugin() int {
 }
 
 func runDeafPlugin() int {
-	keys, err := keyfile.At(os.Args[1]).Open()
+	keys, err := harness.Keys(os.Args[1])
 	if err != nil {
 		return harness.Ended(err)
 	}
@@ -66,7 +65,7 @@ func (n newest) Decrypt(ctx context.Context, uid string, sealed kmsplugin.Sealed
 	if err != nil {
 		return nil, err
 	}
-	if sealed.KeyID != current.KeyID {
+	if sealed.KeyID != current {
 		return nil, fmt.Errorf("%w: version %s is disabled", kmsplugin.ErrUnknownKey, sealed.KeyID)
 	}
 	return n.Service.Decrypt(ctx, uid, sealed)

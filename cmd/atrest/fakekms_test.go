@@ -65,16 +65,17 @@ func serveKMS(ctx context.Context, folder string, file *keyfile.File) error {
 	if _, err := file.Create(ctx); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	plugin, err := file.Open()
+	keeper, err := kmsplugin.NewKeeper(file, kmsplugin.Config{Poll: 100 * time.Millisecond})
 	if err != nil {
 		return err
 	}
-	server, err := kmsplugin.Listen(ctx, kmsEndpoint(folder), plugin)
+	server, err := kmsplugin.Listen(ctx, kmsEndpoint(folder), keeper)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(os.Stderr, "serving")
-	return server.Serve(ctx)
+	stop := keeper.Start(context.WithoutCancel(ctx))
+	return errors.Join(server.Serve(ctx), stop())
 }
 
 // startKMS returns when the plugin accepts connections. The one before may still be on its

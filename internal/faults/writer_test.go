@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -41,12 +42,19 @@ func refuse(code codes.Code) func(*faultplugin.Plugin) {
 	return behave(func(b *faultplugin.Behaviour) { b.StatusErr, b.EncryptErr, b.DecryptErr = err, err, err })
 }
 
+// kmsAway is what a plugin of this project's kit answers whose KMS is away.
+func kmsAway() func(*faultplugin.Plugin) {
+	s, _ := status.New(codes.Unavailable, "sealed").WithDetails(&errdetails.ErrorInfo{Reason: "UNAVAILABLE"})
+	return behave(func(b *faultplugin.Behaviour) { b.StatusErr, b.EncryptErr, b.DecryptErr = s.Err(), s.Err(), s.Err() })
+}
+
 // faults are those of every plugin, whether it is written with or only read.
 var faults = []fault{
 	{id: "killed", problem: envelope.Unreachable, cold: envelope.ErrUnavailable, byItself: true,
 		spoil: (*faultplugin.Plugin).Kill, heal: (*faultplugin.Plugin).Serve},
 	{id: "hanging", problem: envelope.TimedOut, cold: envelope.ErrUnavailable, timeout: 2 * time.Second,
 		spoil: behave(func(b *faultplugin.Behaviour) { b.Hang = true })},
+	{id: "kms-away", problem: envelope.KMSAway, cold: envelope.ErrUnavailable, spoil: kmsAway()},
 	{id: "denied", problem: envelope.Denied, cold: envelope.ErrUnavailable, spoil: refuse(codes.PermissionDenied)},
 	{id: "throttled", problem: envelope.Throttled, cold: envelope.ErrUnavailable, spoil: refuse(codes.ResourceExhausted)},
 	{id: "key-disabled", problem: envelope.KeyDisabled, cold: envelope.ErrUnavailable, spoil: refuse(codes.FailedPrecondition)},

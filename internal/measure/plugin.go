@@ -33,30 +33,32 @@ func StartPlugins(ctx context.Context, folder string, delay time.Duration) (quic
 	if _, err := file.Create(ctx); err != nil {
 		return nil, nil, err
 	}
-	keys, err := file.Open()
-	if err != nil {
+	if quick, err = servePlugin(ctx, folder+"/quick.sock", file, 0); err != nil {
 		return nil, nil, err
 	}
-	if quick, err = servePlugin(ctx, folder+"/quick.sock", keys, 0); err != nil {
-		return nil, nil, err
-	}
-	if slow, err = servePlugin(ctx, folder+"/slow.sock", keys, delay); err != nil {
+	if slow, err = servePlugin(ctx, folder+"/slow.sock", file, delay); err != nil {
 		quick.Stop()
 		return nil, nil, err
 	}
 	return quick, slow, nil
 }
 
-func servePlugin(ctx context.Context, socket string, keys kmsplugin.Service, delay time.Duration) (*Plugin, error) {
-	p := &Plugin{Endpoint: "unix://" + socket, Service: keys, delay: delay, served: make(chan struct{})}
+func servePlugin(ctx context.Context, socket string, file *keyfile.File, delay time.Duration) (*Plugin, error) {
+	keeper, err := kmsplugin.NewKeeper(file, keyfile.Config())
+	if err != nil {
+		return nil, err
+	}
+	p := &Plugin{Endpoint: "unix://" + socket, Service: keeper, delay: delay, served: make(chan struct{})}
 	server, err := kmsplugin.Listen(ctx, p.Endpoint, p, kmsplugin.WithStopTimeout(0))
 	if err != nil {
 		return nil, fmt.Errorf("start the key-file plugin: %w", err)
 	}
 	ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	stop := keeper.Start(ctx)
 	go func() {
 		defer close(p.served)
 		_ = server.Serve(ctx) // an error says only that a client was still there
+		_ = stop()
 	}()
 	return p, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -85,6 +86,12 @@ func (l *link) dialOnce(ctx context.Context) (*linked, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", l.socket)
 	if err != nil {
 		return nil, err
+	}
+	if listener, ok := conn.(*net.UnixConn); ok && strings.HasPrefix(l.socket, "@") {
+		if err := checkServer(listener); err != nil {
+			conn.Close()
+			return nil, &net.OpError{Op: "dial", Net: "unix", Addr: conn.RemoteAddr(), Err: err}
+		}
 	}
 	linked := &linked{Conn: conn, link: l}
 	if err := linked.greet(ctx); err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -18,6 +19,7 @@ type Problem string
 // The classes of [Problem].
 const (
 	Unreachable  Problem = "unreachable"  // nothing listens on the socket, or the connection broke
+	KMSAway      Problem = "kms_away"     // the plugin answers that the KMS behind it is out of reach
 	TimedOut     Problem = "timeout"      // no answer within the configured timeout
 	Denied       Problem = "denied"       // the plugin or the KMS behind it refused the caller
 	Throttled    Problem = "throttled"    // too many calls
@@ -38,6 +40,9 @@ func ProblemOf(err error) Problem {
 	}
 	switch status.Code(err) {
 	case codes.Unavailable:
+		if reasonOf(err) != "" {
+			return KMSAway
+		}
 		return Unreachable
 	case codes.DeadlineExceeded:
 		return TimedOut
@@ -49,6 +54,18 @@ func ProblemOf(err error) Problem {
 		return KeyDisabled
 	}
 	return Failed
+}
+
+// reasonOf is the reason of the ErrorInfo that an error carries, or empty. gRPC's own
+// errors, as of a connection that broke, have none: with it the plugin itself answered.
+func reasonOf(err error) string {
+	s, _ := status.FromError(err)
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok {
+			return info.GetReason()
+		}
+	}
+	return ""
 }
 
 // OfTheValue reports whether the error of Decrypt is about what was to be
@@ -99,9 +116,10 @@ func (t *Trouble) text() string {
 	return t.Err.Error()
 }
 
-// LostContact reports whether the plugin was not reached or did not answer.
+// LostContact reports whether the plugin, or the KMS behind it, was not reached or did not
+// answer.
 func (t *Trouble) LostContact() bool {
-	return t.class() == Unreachable || t.class() == TimedOut
+	return t.class() == Unreachable || t.class() == KMSAway || t.class() == TimedOut
 }
 
 // refusesStatus reports whether t is the answer of a plugin that serves no
@@ -115,8 +133,8 @@ func (t *Trouble) refusesStatus() bool {
 const MaxText = 1 << 10
 
 // Cut bounds the text of an error that came from a plugin to [MaxText] on one line of
-// characters that can be seen. Its gRPC code stays; an error that needs no cut is
-// returned as it is.
+// characters that can be seen. Its gRPC code stays, and that it had a reason; an error
+// that needs no cut is returned as it is.
 func Cut(err error) error {
 	if err == nil {
 		return nil
@@ -134,7 +152,13 @@ func Cut(err error) error {
 	} else if code == codes.Unknown {
 		return errors.New(oneLine(text))
 	}
-	return status.Error(code, oneLine(text))
+	short := status.New(code, oneLine(text))
+	if reason := reasonOf(err); reason != "" {
+		if with, failed := short.WithDetails(&errdetails.ErrorInfo{Reason: fmt.Sprintf("%.64q", reason)}); failed == nil {
+			short = with
+		}
+	}
+	return short.Err()
 }
 
 // isHidden reports whether a character would not be seen as it is where a text is

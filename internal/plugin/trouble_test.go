@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -22,6 +23,7 @@ func TestProblemsOfCalls(t *testing.T) {
 		require.Equal(t, want, ProblemOf(fmt.Errorf("wrapped: %w", status.Error(code, "x"))), code)
 	}
 	require.Equal(t, TimedOut, ProblemOf(context.DeadlineExceeded))
+	require.Equal(t, KMSAway, ProblemOf(fmt.Errorf("wrapped: %w", withReason("x"))), "the plugin itself answered")
 	require.Equal(t, Failed, ProblemOf(errors.New("odd")))
 }
 
@@ -30,6 +32,7 @@ func TestTheTextOfAPluginsErrorIsBounded(t *testing.T) {
 	for _, err := range []error{
 		status.Error(codes.PermissionDenied, long),
 		fmt.Errorf("version: %w", status.Error(codes.PermissionDenied, long)),
+		withReason(long),
 		errors.New(long),
 		fmt.Errorf("%s: %w", long, context.DeadlineExceeded),
 		status.Error(codes.PermissionDenied, "two\nlines\r\n"),
@@ -47,4 +50,9 @@ func TestTheTextOfAPluginsErrorIsBounded(t *testing.T) {
 	short := status.Error(codes.PermissionDenied, "no")
 	require.Same(t, short, Cut(short))
 	require.NoError(t, Cut(nil))
+}
+
+func withReason(text string) error {
+	s, _ := status.New(codes.Unavailable, text).WithDetails(&errdetails.ErrorInfo{Reason: "UNAVAILABLE"})
+	return s.Err()
 }

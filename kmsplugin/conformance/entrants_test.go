@@ -61,11 +61,13 @@ func serveKeyFile(t *testing.T, ctx context.Context, folder, socket string) {
 	if _, err := keyFile(folder).Create(ctx); err != nil {
 		require.ErrorIs(t, err, os.ErrExist)
 	}
-	plugin, err := keyFile(folder).Open()
+	keeper, err := kmsplugin.NewKeeper(keyFile(folder), kmsplugin.Config{Poll: 100 * time.Millisecond})
 	require.NoError(t, err)
-	server, err := kmsplugin.Listen(ctx, "unix://"+socket, plugin)
+	server, err := kmsplugin.Listen(ctx, "unix://"+socket, keeper)
 	require.NoError(t, err)
+	rest := keeper.Start(context.WithoutCancel(ctx))
 	require.NoError(t, server.Serve(ctx))
+	require.NoError(t, rest())
 }
 
 // serveMock is the plugin that kube-apiserver's own tests use.

@@ -18,10 +18,19 @@ import (
 
 // everyUse calls all that reads a key file.
 func everyUse(file *keyfile.File) map[string]error {
+	ctx, sound := context.Background(), keyfile.At(file.Path()+".sound")
+	_, _ = sound.Create(ctx)
+	defer os.Remove(sound.Path())
 	_, list := file.List()
-	_, open := file.Open()
-	_, rotate := file.Rotate(context.Background())
-	return map[string]error{"List": list, "Open": open, "Rotate": rotate}
+	_, versions := open(file).Versions(ctx)
+	_, rotate := file.Rotate(ctx)
+	_, stage := file.Stage(ctx)
+	_, activate := file.Activate(ctx, "")
+	_, merge := file.Merge(ctx, sound.Path())
+	_, merged := sound.Merge(ctx, file.Path())
+	_, imported := sound.Import(ctx, file.Path())
+	return map[string]error{"List": list, "Versions": versions, "Rotate": rotate, "Stage": stage, "Activate": activate,
+		"Merge": merge, "Merge from": merged, "Import from": imported}
 }
 
 func TestAFileThatOthersCanReachIsRefused(t *testing.T) {
@@ -36,7 +45,7 @@ func TestAFileThatOthersCanReachIsRefused(t *testing.T) {
 		}
 		require.Equal(t, before, content(t, file))
 		require.NoError(t, os.Chmod(file.Path(), 0o400))
-		_, err := file.Open()
+		_, err := open(file).Versions(t.Context())
 		require.NoError(t, err, "the remedy helps, and the owner need not write")
 	}
 }

@@ -10,9 +10,12 @@ import (
 	"syscall"
 )
 
-// errNotDurable: the system could not say that a file is on the disk. It may
-// well say so when asked again, having dropped what it could not write.
-var errNotDurable = errors.New("it may not be on the disk to stay")
+// errReplaced: a rename came between the open and the read.
+var errReplaced = errors.New("it was replaced while it was read, again and again")
+
+// errMounted: a rotation puts another file in the place of the old one, and a mount of the
+// file itself goes on to show the old one, or keeps its place.
+var errMounted = errors.New("it is mounted as a file, and so never shows what a rotation puts in its place: mount its folder instead")
 
 // readFile returns the bytes of a key file that nobody but its owner, this
 // process's user, can read, and what identifies them on the disk.
@@ -20,7 +23,7 @@ var errNotDurable = errors.New("it may not be on the disk to stay")
 // It returns them only once they and the folder entry are durable: a key that
 // wraps something before a power cut must be there after it. Whoever copied the
 // file there will not have seen to that, and the process that renamed it there
-// may still be waiting. With errNotDurable comes what was read.
+// may still be waiting. With ErrNotDurable comes what was read.
 func readFile(files fileSystem, path string) ([]byte, os.FileInfo, error) {
 	// Without O_NONBLOCK a pipe in the file's place would block for ever.
 	file, err := files.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
@@ -35,7 +38,7 @@ func readFile(files fileSystem, path string) ([]byte, os.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkAccess(path, info); err != nil {
+	if err := errors.Join(checkMount(path, info), checkAccess(path, info)); err != nil {
 		return nil, nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
@@ -47,9 +50,20 @@ func readFile(files fileSystem, path string) ([]byte, os.FileInfo, error) {
 	}
 	// After the read: what is written between the two is seen as a change of info.
 	if err := errors.Join(file.Sync(), syncFolder(files, path)); err != nil {
-		return data, info, fmt.Errorf("%w: %w: look at the disk, then put a fresh copy of the file in its place", errNotDurable, err)
+		return data, info, fmt.Errorf("%w: %w: look at the disk, then put a fresh copy of the file in its place", ErrNotDurable, err)
 	}
 	return data, info, nil
+}
+
+// checkMount refuses a file that has no name any more and yet is at its path.
+func checkMount(path string, info os.FileInfo) error {
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || stat.Nlink > 0 {
+		return nil
+	}
+	if now, err := os.Lstat(path); err == nil && os.SameFile(now, info) {
+		return errMounted
+	}
+	return errReplaced
 }
 
 func checkAccess(path string, info os.FileInfo) error {
@@ -70,14 +84,6 @@ func ownerOf(info os.FileInfo) int {
 		return int(stat.Uid)
 	}
 	return -1
-}
-
-// isSame reports whether two looks at a path saw the same bytes under the same
-// owner and mode. A rotation makes a new and longer file; a chmod or a chown
-// has to be noticed too.
-func isSame(a, b os.FileInfo) bool {
-	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) &&
-		a.Mode() == b.Mode() && ownerOf(a) == ownerOf(b)
 }
 
 // temporary is where the next content of path is written first. A crash may
@@ -113,14 +119,21 @@ func publishNew(files fileSystem, path string) error {
 // publishNext puts the temporary file in the place of the one at path.
 func publishNext(files fileSystem, path string) error {
 	if err := files.Rename(temporary(path), path); err != nil {
+		if errors.Is(err, syscall.EBUSY) {
+			err = fmt.Errorf("%w: %w", errMounted, err)
+		}
 		return errors.Join(err, files.Remove(temporary(path)))
 	}
 	return syncFolder(files, path)
 }
 
-// syncFolder makes the entries of the folder of path durable.
+// syncFolder makes the entries of the folder of path durable. Where it cannot be opened, as
+// one with mode 0711 by others than its owner, everything on the disk is.
 func syncFolder(files fileSystem, path string) error {
 	folder, err := files.OpenFile(filepath.Dir(path), os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return files.SyncAll(path)
+	}
 	if err != nil {
 		return err
 	}

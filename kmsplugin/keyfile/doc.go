@@ -1,7 +1,7 @@
-// Package keyfile is the key-file plugin: KEKs in one file, served as a
-// [kmsplugin.Service]. A path comes in; out go a [Plugin] that wraps and
-// unwraps, and a [File] that is made, listed and rotated, by the same process
-// or by another one while the plugin serves.
+// Package keyfile is the key-file back end: KEKs in one file, kept by a
+// [kmsplugin.Keeper]. A path comes in; out goes a [File] that is opened as a
+// [kmsplugin.Backend], and made, listed and changed, by the same process or by
+// another one while a plugin serves it.
 //
 // # What it protects
 //
@@ -21,10 +21,17 @@
 //   - A file that others can read or that was damaged is refused, never
 //     repaired and never overwritten.
 //
+// # Several nodes
+//
+// Each has a file of its own, with the same versions. A version is staged on one
+// node, brought to the others ([File.Import]), and activated on each: before
+// one wraps with it all unwrap with it. Where nodes were rotated apart, each
+// merges the other's file ([File.Merge]): both have the same bytes then.
+//
 // # How it wraps
 //
 // AES-256-GCM (NIST SP 800-38D) with a random 96-bit nonce in front; the
-// additional data are the name of this format and the key_id. SP 800-38D,
+// additional data are the name of this use and the key_id. SP 800-38D,
 // section 8.3, allows 2^32 such nonces under a key: at ten Encrypt calls a
 // second that is thirteen years, and an apiserver makes one when it starts and
 // one for each new DEK. Rotate once a year and the limit is out of sight.
@@ -36,16 +43,23 @@
 //
 //	{
 //	  "format": "atrest-keyfile",
-//	  "version": 1,
-//	  "checksum": "sha256:…",       of the list of keys, as compact JSON
-//	  "keys": [                     oldest first, the last one wraps
+//	  "version": 2,
+//	  "checksum": "sha256:…",       of what follows, as compact JSON
+//	  "writes": "0f3a…",            id of the key that wraps
+//	  "keys": [                     oldest first
 //	    {
-//	      "keyID": "1.0f3a…",       version, dot, 32 hexadecimal digits
-//	      "created": "2026-01-31T12:00:00Z",
+//	      "id": "0f3a…",            32 hexadecimal digits
+//	      "formerly": "1.0f3a…",    its key_id in format 1, if it had one
+//	      "created": "2026-01-31T12:00:00.123Z",
 //	      "kek": "…"                32 bytes in base64
 //	    }
 //	  ]
 //	}
+//
+// Format 1 had a list of keys alone, each with its "keyID", of which the last one
+// wrapped. It is read for ever, and written anew as format 2 by the first change.
+// Its keys have other key_ids since the kit makes these; what was wrapped under
+// the former ones stays readable.
 //
 // The checksum finds accidents, not attackers: who can write the file can
 // write the keys.

@@ -29,30 +29,31 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	plugin, err := file.Open()
+	keeper, err := kmsplugin.NewKeeper(file, keyfile.Config())
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	server, err := kmsplugin.Listen(ctx, "unix://"+filepath.Join(folder, "kms.sock"), plugin)
+	server, err := kmsplugin.Listen(ctx, "unix://"+filepath.Join(folder, "kms.sock"), keeper)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
+	stopKeeper := keeper.Start(ctx)
 	ended := make(chan error)
 	go func() { ended <- server.Serve(ctx) }()
 
-	info, err := plugin.Rotate(ctx)
-	fmt.Println("version", info.Version, "wraps now; error:", err)
+	_, err = file.Rotate(ctx)
+	fmt.Println("another version wraps within a second; error:", err)
 	stop()
-	fmt.Println("ended; error:", <-ended)
+	fmt.Println("ended; errors:", <-ended, stopKeeper())
 	// Output:
-	// version 2 wraps now; error: <nil>
-	// ended; error: <nil>
+	// another version wraps within a second; error: <nil>
+	// ended; errors: <nil> <nil>
 }
 
-// A key file is rotated, and what is in the way of that told apart.
-func ExampleFile_Rotate() {
+// Two nodes have the same keys: a new one is on both before one of them wraps with it.
+func ExampleFile_Stage() {
 	folder, err := os.MkdirTemp("", "kms")
 	if err != nil {
 		fmt.Println(err)
@@ -62,22 +63,27 @@ func ExampleFile_Rotate() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 
-	file := keyfile.At(filepath.Join(folder, "kek.json"))
-	if _, err := file.Create(ctx); err != nil {
+	one, two := keyfile.At(filepath.Join(folder, "one")), keyfile.At(filepath.Join(folder, "two"))
+	_, err = one.Create(ctx)
+	_, err2 := two.Import(ctx, one.Path())
+	staged, err3 := one.Stage(ctx)
+	_, err4 := two.Import(ctx, one.Path())
+	if err := errors.Join(err, err2, err3, err4); err != nil {
 		fmt.Println(err)
 		return
 	}
-	info, err := file.Rotate(ctx)
-	switch {
-	case errors.Is(err, keyfile.ErrBusy):
-		fmt.Println("another process is changing it: once more later")
-	case errors.Is(err, keyfile.ErrFull):
-		fmt.Println("time for another file, and another provider")
-	case err != nil:
-		fmt.Println(err)
-	default:
-		fmt.Println("version", info.Version, "wraps now")
+	for _, node := range []*keyfile.File{one, two} {
+		info, err := node.Activate(ctx, staged.ID)
+		switch {
+		case errors.Is(err, keyfile.ErrBusy):
+			fmt.Println("another process is changing it: once more later")
+		case err != nil:
+			fmt.Println(err)
+		default:
+			fmt.Println("it writes:", info.Writes)
+		}
 	}
 	// Output:
-	// version 2 wraps now
+	// it writes: true
+	// it writes: true
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/internal/filelock"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/filestamp"
 )
 
 // Errors of a key file, beside fs.ErrNotExist and fs.ErrExist.
@@ -24,6 +25,9 @@ var (
 	// ErrDamaged: the file is not what this package wrote. It is left as it
 	// is; restore it from a copy.
 	ErrDamaged = errors.New("damaged")
+	// ErrNotDurable: the system could not say that the file is on the disk. It may well say
+	// so when asked again, having dropped what it could not write.
+	ErrNotDurable = errors.New("it may not be on the disk to stay")
 	// ErrFull: the file has 10,000 versions, as many as it may.
 	ErrFull = errors.New("full")
 	// ErrBusy: another process was changing the file for as long as ctx lasted.
@@ -74,73 +78,179 @@ func (f *File) Create(ctx context.Context) (KeyInfo, error) {
 		if _, err := os.Lstat(f.path); err == nil {
 			return fmt.Errorf("%w: it is not replaced, as values may still need its keys", fs.ErrExist)
 		}
-		var err error
-		created, err = f.extend(nil, publishNew)
-		return err
-	})
-	return created, f.explain(err)
-}
-
-// Rotate adds a new version, which wraps from now on; all older ones stay
-// readable. A [Plugin] on the same file, in any process, notices at its next
-// Status. If the error comes after the file was replaced, the new version may
-// be there: look with [File.List]. ctx as in Create.
-func (f *File) Rotate(ctx context.Context) (KeyInfo, error) {
-	var created KeyInfo
-	err := f.locked(ctx, func() error {
-		ring, _, err := f.load()
+		k, err := newKey(f.clock.Now(), f.random)
 		if err != nil {
 			return err
 		}
-		created, err = f.extend(ring.keys, publishNext)
-		return err
+		ring := newKeyring(k.id, k)
+		created = ring.info(k)
+		return f.write(ring, publishNew)
 	})
-	return created, f.explain(err)
+	if err != nil {
+		return KeyInfo{}, f.explain(err)
+	}
+	return created, nil
+}
+
+// Stage adds a new version that unwraps and does not wrap: every node has to have it before
+// one wraps with it. If the error comes after the file was replaced, the new version may be
+// there: look with [File.List]. A [kmsplugin.Keeper] of the same file, in any process,
+// notices at its next look. ctx as in Create.
+func (f *File) Stage(ctx context.Context) (KeyInfo, error) {
+	return f.change(ctx, func(now *keyring) (*keyring, key, error) { return f.extended(now) })
+}
+
+// Activate has the version write whose id or key_id begins so, or the newest if id is empty;
+// it is no error if it does already. ctx as in Create.
+func (f *File) Activate(ctx context.Context, id string) (KeyInfo, error) {
+	return f.change(ctx, func(now *keyring) (*keyring, key, error) {
+		k, err := now.find(id)
+		return newKeyring(k.id, now.keys...), k, err
+	})
+}
+
+// Rotate is Stage and Activate in one step, for a file that one node alone has. All older
+// versions stay readable.
+func (f *File) Rotate(ctx context.Context) (KeyInfo, error) {
+	return f.change(ctx, func(now *keyring) (*keyring, key, error) {
+		next, k, err := f.extended(now)
+		if err != nil {
+			return nil, key{}, err
+		}
+		return newKeyring(k.id, next.keys...), k, nil
+	})
+}
+
+// Merge adds the versions of another key file, and returns the one that writes then: of the
+// two files' the one created later. Once each of two nodes has merged the other's file,
+// both have the same bytes. ctx as in Create.
+func (f *File) Merge(ctx context.Context, other string) (KeyInfo, error) {
+	theirs, err := At(other).read()
+	if err != nil {
+		return KeyInfo{}, err
+	}
+	return f.change(ctx, func(now *keyring) (*keyring, key, error) {
+		next, err := now.merged(theirs)
+		if err != nil {
+			return nil, key{}, fmt.Errorf("%s: %w", other, err)
+		}
+		return next, next.byID[next.writes], nil
+	})
+}
+
+// Import puts a copy of another key file in the place of this one, which may be missing, and
+// returns the version that writes. It is refused if the other one lacks a version of
+// this one. ctx as in Create.
+func (f *File) Import(ctx context.Context, other string) (KeyInfo, error) {
+	theirs, err := At(other).read()
+	if err != nil {
+		return KeyInfo{}, err
+	}
+	if _, err := os.Lstat(f.path); errors.Is(err, fs.ErrNotExist) {
+		if err := f.locked(ctx, func() error { return f.write(theirs, publishNew) }); err != nil {
+			return KeyInfo{}, f.explain(err)
+		}
+		return theirs.info(theirs.byID[theirs.writes]), nil
+	}
+	return f.change(ctx, func(now *keyring) (*keyring, key, error) {
+		if err := theirs.hasAll(now); err != nil {
+			return nil, key{}, fmt.Errorf("%s does not go in its place: %w: merge it instead", other, err)
+		}
+		return theirs, theirs.byID[theirs.writes], nil
+	})
 }
 
 // List returns what may be told of the versions, oldest first.
 func (f *File) List() ([]KeyInfo, error) {
-	ring, _, err := f.load()
+	ring, err := f.read()
 	if err != nil {
-		return nil, f.explain(err)
+		return nil, err
 	}
 	return ring.infos(), nil
 }
 
-// load reads the file. With errNotDurable comes what was read.
-func (f *File) load() (*keyring, os.FileInfo, error) {
-	data, info, err := readFile(f.files, f.path)
-	if err != nil && !errors.Is(err, errNotDurable) {
-		return nil, nil, err
-	}
-	keys, damage := decode(data)
-	if damage != nil {
-		return nil, nil, fmt.Errorf("%w: %w; restore it from a copy, nothing here overwrites it", ErrDamaged, damage)
-	}
-	return newKeyring(keys), info, err
+func (f *File) read() (*keyring, error) {
+	ring, _, err := f.load()
+	return ring, f.explain(err)
 }
 
-// extend writes keys and a new one, and publishes the result.
-func (f *File) extend(keys []key, publish func(files fileSystem, path string) error) (KeyInfo, error) {
-	if len(keys) >= maxVersions {
-		return KeyInfo{}, fmt.Errorf("%w: it has %d versions: serve a new file under another provider name and migrate to it", ErrFull, len(keys))
+// load reads the file. With ErrNotDurable comes what was read.
+func (f *File) load() (*keyring, filestamp.Stamp, error) {
+	data, info, err := readFile(f.files, f.path)
+	for n := 0; n < 100 && errors.Is(err, errReplaced); n++ {
+		data, info, err = readFile(f.files, f.path)
 	}
-	next, err := newKey(len(keys)+1, f.clock.Now(), f.random)
+	if err != nil && !errors.Is(err, ErrNotDurable) {
+		return nil, filestamp.Stamp{}, err
+	}
+	defer clear(data)
+	ring, damage := decode(data)
+	if damage != nil {
+		return nil, filestamp.Stamp{}, fmt.Errorf("%w: %w; restore it from a copy, nothing here overwrites it", ErrDamaged, damage)
+	}
+	return ring, filestamp.Of(info), err
+}
+
+// extended has a new key more.
+func (f *File) extended(now *keyring) (*keyring, key, error) {
+	k, err := newKey(f.clock.Now(), f.random)
 	if err != nil {
-		return KeyInfo{}, err
+		return nil, key{}, err
 	}
-	ring := keyring{keys: append(keys[:len(keys):len(keys)], next)}
-	data, err := encode(ring.keys)
+	next := now.with(k)
+	return next, next.byID[k.id], nil
+}
+
+// change replaces the file by another, and tells of a key of it. What is the same is left
+// as it is.
+func (f *File) change(ctx context.Context, change func(now *keyring) (*keyring, key, error)) (info KeyInfo, err error) {
+	err = f.locked(ctx, func() error {
+		now, _, err := f.load()
+		if err != nil {
+			return err
+		}
+		next, k, err := change(now)
+		if err != nil {
+			return err
+		}
+		info = next.info(k)
+		if next.writes == now.writes && len(next.keys) == len(now.keys) {
+			return nil
+		}
+		return f.write(next, publishNext)
+	})
 	if err != nil {
-		return KeyInfo{}, err
+		return KeyInfo{}, f.explain(err)
 	}
+	return info, nil
+}
+
+func (f *File) write(ring *keyring, publish func(files fileSystem, path string) error) error {
+	if len(ring.keys) > maxVersions {
+		return fmt.Errorf("%w: it would have %d versions, more than %d: serve a new file under another provider name and migrate to it", ErrFull, len(ring.keys), maxVersions)
+	}
+	data, err := encode(ring)
+	if err != nil {
+		return err
+	}
+	defer clear(data)
 	if err := writeTemporary(f.files, f.path, data); err != nil {
-		return KeyInfo{}, err
+		return err
 	}
-	if err := publish(f.files, f.path); err != nil {
-		return KeyInfo{}, err
+	return publish(f.files, f.path)
+}
+
+// sweep removes what a writer that was killed has left: a copy of the keys. Where nothing may
+// be written nothing was left.
+func (f *File) sweep() {
+	if _, err := os.Lstat(temporary(f.path)); err != nil {
+		return
 	}
-	return ring.infos()[len(keys)], nil
+	lock, err := filelock.TryAcquire(f.path + ".lock")
+	if err != nil {
+		return // somebody writes, or may who comes
+	}
+	_ = errors.Join(f.files.Remove(temporary(f.path)), lock.Release())
 }
 
 // locked runs change while no other process changes the file.
@@ -155,6 +265,9 @@ func (f *File) locked(ctx context.Context, change func() error) error {
 func (f *File) lock(ctx context.Context) (*filelock.Lock, error) {
 	for {
 		lock, err := filelock.TryAcquire(f.path + ".lock")
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, f.notAllowed(err)
+		}
 		if !errors.Is(err, filelock.ErrHeld) {
 			return lock, err
 		}
@@ -164,6 +277,15 @@ func (f *File) lock(ctx context.Context) (*filelock.Lock, error) {
 		case <-f.clock.After(lockPoll):
 		}
 	}
+}
+
+// notAllowed says why nothing can be changed.
+func (f *File) notAllowed(err error) error {
+	name, self := f.path+".lock", os.Geteuid()
+	if info, lost := os.Lstat(name); lost == nil && ownerOf(info) != self {
+		return fmt.Errorf("%w: %s belongs to uid %d, who changes the file or was killed while at it: run as that user or, once nobody does, rm %s", err, name, ownerOf(info), name)
+	}
+	return fmt.Errorf("%w: a change puts a new file in the place of the old one: uid %d has to be let write to the folder %s", err, self, filepath.Dir(f.path))
 }
 
 // explain says which file, and what to do where the cause does not.

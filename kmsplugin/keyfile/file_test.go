@@ -3,6 +3,8 @@ package keyfile_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/internal/filelock"
+	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
 )
 
@@ -28,6 +31,15 @@ func created(t *testing.T) (*keyfile.File, keyfile.KeyInfo) {
 	info, err := file.Create(t.Context())
 	require.NoError(t, err)
 	return file, info
+}
+
+// open is a session of a file, in which nothing was read yet.
+func open(file *keyfile.File) kmsplugin.Session {
+	session, err := file.Open(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	return session
 }
 
 func content(t *testing.T, file *keyfile.File) []byte {
@@ -50,15 +62,16 @@ func requireAlone(t *testing.T, file *keyfile.File) {
 func TestCreateMakesAPrivateFileWithOneKey(t *testing.T) {
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)
-	clock := clocktesting.NewFakeClock(noon.Add(999 * time.Millisecond).In(time.FixedZone("east", 3600)))
+	clock := clocktesting.NewFakeClock(noon.Add(999*time.Millisecond + 999).In(time.FixedZone("east", 3600)))
 	file := keyfile.At(filepath.Join(t.TempDir(), "kek.json"), keyfile.WithClock(clock))
 
 	info, err := file.Create(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 1, info.Version)
 	require.True(t, info.Writes)
-	require.Equal(t, noon, info.Created)
-	require.Regexp(t, `^1\.[0-9a-f]{32}$`, info.KeyID)
+	require.Equal(t, noon.Add(999*time.Millisecond), info.Created)
+	require.Regexp(t, `^[0-9a-f]{32}$`, info.ID)
+	require.Regexp(t, `^[0-9a-f]{64}$`, info.KeyID)
+	require.Equal(t, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(info.KeyID))), info.Hash, "as other tools show it")
 	stat, err := os.Stat(file.Path())
 	require.NoError(t, err)
 	require.Equal(t, fs.FileMode(0o600), stat.Mode())
@@ -133,8 +146,8 @@ func TestRotateAddsAVersionAndKeepsTheOldOnes(t *testing.T) {
 	second, err := file.Rotate(t.Context())
 	require.NoError(t, err)
 
-	require.Equal(t, 2, second.Version)
 	require.NotEqual(t, first.KeyID, second.KeyID)
+	require.True(t, second.Writes)
 	require.Equal(t, noon.Add(24*time.Hour), second.Created)
 	first.Writes = false
 	listed, err := file.List()
@@ -177,7 +190,7 @@ func TestAFileMadeAnewHasOtherKeyIDs(t *testing.T) {
 	require.NoError(t, os.Remove(file.Path()))
 	second, err := file.Create(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, first.Version, second.Version)
+	require.NotEqual(t, first.ID, second.ID)
 	require.NotEqual(t, first.KeyID, second.KeyID)
 }
 
@@ -199,7 +212,7 @@ func TestACrashBeforeTheRenameChangesNothing(t *testing.T) {
 			require.Equal(t, []keyfile.KeyInfo{first}, listed)
 			second, err := file.Rotate(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, 2, second.Version)
+			require.NotEqual(t, first.ID, second.ID)
 			requireAlone(t, file)
 		})
 	}
@@ -208,7 +221,7 @@ func TestACrashBeforeTheRenameChangesNothing(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(file.Path()), ".kek.json.new"), []byte("{"), 0o644))
 		_, err := file.Create(t.Context())
 		require.NoError(t, err)
-		_, err = file.Open()
+		_, err = open(file).Versions(t.Context())
 		require.NoError(t, err, "mode and content are the new ones")
 		requireAlone(t, file)
 	})
@@ -297,6 +310,6 @@ func TestAFullFileSaysSo(t *testing.T) {
 	after, err := os.Stat(file.Path())
 	require.NoError(t, err)
 	require.True(t, os.SameFile(before, after))
-	_, err = file.Open()
+	_, err = open(file).Versions(t.Context())
 	require.NoError(t, err, "reading goes on")
 }

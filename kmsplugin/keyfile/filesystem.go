@@ -14,6 +14,8 @@ type fileSystem interface {
 	Link(from, to string) error
 	Rename(from, to string) error
 	Remove(name string) error
+	// SyncAll makes everything durable on the disk that the file is on.
+	SyncAll(name string) error
 }
 
 // An openFile is a file or a folder.
@@ -38,3 +40,4 @@ func (osFiles) OpenFile(name string, flag int, mode fs.FileMode) (openFile, erro
 func (osFiles) Link(from, to string) error   { return os.Link(from, to) }
 func (osFiles) Rename(from, to string) error { return os.Rename(from, to) }
 func (osFiles) Remove(name string) error     { return os.Remove(name) }
+func (osFiles) SyncAll(name string) error    { return syncAll(name) }

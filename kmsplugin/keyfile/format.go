@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
@@ -19,8 +20,10 @@ const (
 )
 
 const (
-	formatName    = "atrest-keyfile"
-	formatVersion = 1
+	formatName = "atrest-keyfile"
+	// formatVersion is what is written. Format 1 is read as well: there the last key
+	// wraps, and each has a key_id that tells its position.
+	formatVersion = 2
 )
 
 // header is what tells this format, and this version of it, from others.
@@ -29,52 +32,67 @@ type header struct {
 	Version int    `json:"version"`
 }
 
-// document and entry are the file's JSON. They hold key material in the clear
-// and live only inside encode and decode.
+// document and entry are the file's JSON, of either format. They hold key material in the
+// clear and live only inside encode and decode.
 type document struct {
 	header
-	Checksum string  `json:"checksum"`
-	Keys     []entry `json:"keys"`
+	Checksum string `json:"checksum"`
+	content
+}
+
+type content struct {
+	Writes string  `json:"writes,omitempty"` // not in format 1
+	Keys   []entry `json:"keys"`
 }
 
 type entry struct {
-	KeyID   string    `json:"keyID"`
-	Created time.Time `json:"created"`
-	KEK     []byte    `json:"kek"`
+	ID       string    `json:"id,omitempty"`       // not in format 1
+	Formerly string    `json:"formerly,omitempty"` // not in format 1
+	KeyID    string    `json:"keyID,omitempty"`    // in format 1 alone
+	Created  time.Time `json:"created"`
+	KEK      []byte    `json:"kek"`
 }
 
+var errClock = errors.New("key file: its JSON cannot be written: is the clock between the years 0 and 9999?")
+
 // encode returns the bytes of the file: one form only for the same keys.
-func encode(keys []key) ([]byte, error) {
-	entries := make([]entry, len(keys))
-	for i, k := range keys {
-		entries[i] = entry{KeyID: k.id, Created: k.created, KEK: k.kek.reveal().bytes[:]}
+func encode(r *keyring) ([]byte, error) {
+	c := content{Writes: r.writes, Keys: make([]entry, len(r.keys))}
+	for i, k := range r.keys {
+		c.Keys[i] = entry{ID: k.id, Formerly: k.formerly, Created: k.created, KEK: k.kek.reveal().bytes[:]}
 	}
-	checksum, err := checksum(entries)
+	return c.encode(formatVersion)
+}
+
+func (c content) encode(version int) ([]byte, error) {
+	checksum, err := c.checksum(version)
 	if err != nil {
 		return nil, err
 	}
-	data, err := json.MarshalIndent(document{
-		header:   header{Format: formatName, Version: formatVersion},
-		Checksum: checksum,
-		Keys:     entries,
-	}, "", "  ")
+	data, err := json.MarshalIndent(document{header{formatName, version}, checksum, c}, "", "  ")
 	if err != nil {
-		return nil, errors.New("key file: its JSON cannot be written: is the clock between the years 0 and 9999?")
+		return nil, errClock
 	}
 	return append(data, '\n'), nil
 }
 
-func checksum(entries []entry) (string, error) {
-	compact, err := json.Marshal(entries)
-	if err != nil {
-		return "", errors.New("key file: its JSON cannot be written: is the clock between the years 0 and 9999?")
+// checksum is of the compact JSON of all of it, in format 1 of the keys.
+func (c content) checksum(version int) (string, error) {
+	var of any = c
+	if version == 1 {
+		of = c.Keys
 	}
+	compact, err := json.Marshal(of)
+	if err != nil {
+		return "", errClock
+	}
+	defer clear(compact)
 	return hashed.Name(compact), nil
 }
 
-// decode reads what encode wrote and nothing else. Its errors never quote the
-// file, nor do they wrap those of package json, which may.
-func decode(data []byte) ([]key, error) {
+// decode reads what encode wrote, now or as format 1, and nothing else. Its errors never
+// quote the file but for ids, nor do they wrap those of package json, which may.
+func decode(data []byte) (*keyring, error) {
 	if len(data) == 0 {
 		return nil, errors.New("it is empty")
 	}
@@ -85,45 +103,92 @@ func decode(data []byte) ([]key, error) {
 	if head.Format != formatName {
 		return nil, fmt.Errorf("its format is not %q: it is some other program's file", formatName)
 	}
-	if head.Version != formatVersion {
-		return nil, fmt.Errorf("its format has version %d and this program knows %d: use the program that wrote it", head.Version, formatVersion)
+	if head.Version < 1 || head.Version > formatVersion {
+		return nil, fmt.Errorf("its format has version %d and this program knows 1 to %d: use the program that wrote it", head.Version, formatVersion)
 	}
 	var doc document
 	if err := json.Unmarshal(data, &doc); err != nil {
 		return nil, errors.New("a field has a value of the wrong kind")
 	}
-	sum, err := checksum(doc.Keys)
-	if err != nil || sum != doc.Checksum {
+	if sum, err := doc.checksum(doc.Version); err != nil || sum != doc.Checksum {
 		return nil, errors.New("its checksum does not fit its keys")
 	}
-	keys, err := doc.keys()
+	ring, err := doc.ring()
 	if err != nil {
 		return nil, err
 	}
-	again, err := encode(keys)
+	again, err := doc.encode(doc.Version)
+	defer clear(again)
 	if err != nil || !bytes.Equal(data, again) {
 		return nil, errors.New("it was changed after this program wrote it: reformatted, or fields added")
 	}
-	return keys, nil
+	return ring, nil
 }
 
-func (d document) keys() ([]key, error) {
+func (d document) ring() (*keyring, error) {
 	if len(d.Keys) == 0 || len(d.Keys) > maxVersions {
 		return nil, fmt.Errorf("it has %d versions, not 1 to %d", len(d.Keys), maxVersions)
 	}
 	keys := make([]key, len(d.Keys))
 	for i, e := range d.Keys {
-		if err := checkID(e.KeyID, i+1); err != nil {
+		name := e.nameIn2
+		if d.Version == 1 {
+			name = e.nameIn1
+		}
+		var err error
+		if keys[i], err = name(i + 1); err != nil {
 			return nil, err
 		}
 		if len(e.KEK) != kekSize {
-			return nil, fmt.Errorf("the key of %s has %d bytes, not %d", e.KeyID, len(e.KEK), kekSize)
+			return nil, fmt.Errorf("the key of %s has %d bytes, not %d", keys[i].id, len(e.KEK), kekSize)
 		}
-		secret, err := newKEK([kekSize]byte(e.KEK))
-		if err != nil {
+		if _, offset := e.Created.Zone(); offset != 0 {
+			return nil, fmt.Errorf("the key of %s was not created in UTC", keys[i].id)
+		}
+		if keys[i].kek, err = newKEK([kekSize]byte(e.KEK)); err != nil {
 			return nil, err
 		}
-		keys[i] = key{id: e.KeyID, created: e.Created.UTC(), kek: secret}
 	}
-	return keys, nil
+	writes := d.Writes
+	if d.Version == 1 {
+		if writes != "" {
+			return nil, errors.New("format 1 does not say which key writes")
+		}
+		writes = keys[len(keys)-1].id
+	} else if !slices.IsSortedFunc(keys, older) {
+		return nil, errors.New("its keys are not in the order of their age")
+	}
+	ring := newKeyring(writes, keys...)
+	if len(ring.byID) < len(keys) {
+		return nil, errors.New("it has two keys of one id")
+	}
+	if _, ok := ring.byID[writes]; !ok {
+		return nil, fmt.Errorf("it has no key %.64q, which is to write", writes)
+	}
+	return ring, nil
+}
+
+// nameIn1 is the key of an entry of format 1, at a position, without its KEK.
+func (e entry) nameIn1(position int) (key, error) {
+	if e.ID != "" || e.Formerly != "" {
+		return key{}, errors.New("format 1 has no ids")
+	}
+	at, id, err := positionOf(e.KeyID)
+	if err == nil && at != position {
+		err = fmt.Errorf("key_id %.64q is not that of version %d", e.KeyID, position)
+	}
+	return key{id: id, formerly: e.KeyID, created: e.Created.UTC()}, err
+}
+
+// nameIn2 is the key of an entry of format 2, without its KEK.
+func (e entry) nameIn2(int) (key, error) {
+	if e.KeyID != "" {
+		return key{}, errors.New("format 2 has no key_ids")
+	}
+	if e.Formerly != "" {
+		if _, id, err := positionOf(e.Formerly); err != nil || id != e.ID {
+			return key{}, fmt.Errorf("id %.64q was not formerly %.64q", e.ID, e.Formerly)
+		}
+	}
+	return key{id: e.ID, formerly: e.Formerly, created: e.Created.UTC()}, checkID(e.ID)
 }

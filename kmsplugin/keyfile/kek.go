@@ -51,21 +51,19 @@ func (k kek) equal(other kek) bool {
 	return subtle.ConstantTimeCompare(k.reveal().bytes[:], other.reveal().bytes[:]) == 1
 }
 
-// seal wraps plaintext; keyID goes into the additional data.
-func (k kek) seal(plaintext []byte, keyID string) []byte {
-	return k.reveal().aead.Seal(nil, nil, plaintext, additionalData(keyID))
+// seal wraps a DEK; keyID, the key_id as it is stored beside, goes into the additional data.
+func (k kek) seal(dek, keyID []byte) []byte {
+	return k.reveal().aead.Seal(nil, nil, dek, additionalData(keyID))
 }
 
-func (k kek) open(ciphertext []byte, keyID string) ([]byte, error) {
+func (k kek) open(ciphertext, keyID []byte) ([]byte, error) {
 	return k.reveal().aead.Open(nil, nil, ciphertext, additionalData(keyID))
 }
 
 // domain separates this use of a KEK from any other.
-const domain = "atrest-keyfile/v1"
+const domain = "atrest-keyfile/v1\x00"
 
-func additionalData(keyID string) []byte {
-	return []byte(domain + "\x00" + keyID)
-}
+func additionalData(keyID []byte) []byte { return append([]byte(domain), keyID...) }
 
 func (kek) String() string                 { return redacted }
 func (kek) GoString() string               { return redacted }

@@ -35,12 +35,12 @@ func requireNoKey(t *testing.T, text string) {
 func TestNothingPrintsAKey(t *testing.T) {
 	secret, err := newKEK(recognisable)
 	require.NoError(t, err)
-	held := key{id: "1.00", kek: secret}
-	ring := newKeyring([]key{held})
-	p := &Plugin{file: At(filepath.Join(t.TempDir(), "kek"))}
-	p.state.Store(&state{ring: ring})
+	held := key{id: strings.Repeat("0", 32), kek: secret}
+	ring := newKeyring(held.id, held)
+	p := &session{file: At(filepath.Join(t.TempDir(), "kek"))}
+	p.ring.Store(ring)
 
-	for _, value := range []any{secret, &secret, held, &held, []key{held}, *ring, ring, state{ring: ring}, p, map[string]kek{"k": secret}} {
+	for _, value := range []any{secret, &secret, held, &held, []key{held}, *ring, ring, p, ring.versions(), ring.infos(), map[string]kek{"k": secret}} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "% x", "%o", "%t"} {
 			requireNoKey(t, fmt.Sprintf(verb, value))
 		}
@@ -55,6 +55,6 @@ func TestNothingPrintsAKey(t *testing.T) {
 
 	var log strings.Builder
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
-	logger.Info("key", "kek", secret, "key", held, "plugin", klog.Format(p))
+	logger.Info("key", "kek", secret, "key", held, "session", klog.Format(p))
 	requireNoKey(t, log.String())
 }

@@ -1,98 +1,186 @@
 package keyfile
 
 import (
+	"cmp"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
-// A key is one version: a KEK with its name.
+// A key is one KEK with its name.
 type key struct {
-	id      string
-	created time.Time
-	kek     kek
+	id       string // 32 hexadecimal digits, drawn on their own: they say nothing of the KEK
+	formerly string // its key_id in a file of format 1, or empty
+	created  time.Time
+	kek      kek
 }
 
-// newKey makes the key of a version, 1 for the first. The random half of its
-// key_id keeps it apart from the same version of any other file, and is drawn
-// on its own so that it says nothing about the KEK.
-func newKey(version int, created time.Time, random io.Reader) (key, error) {
-	var unique [16]byte
-	if _, err := io.ReadFull(random, unique[:]); err != nil {
-		return key{}, fmt.Errorf("randomness for a new key_id: %w", err)
+const idSize = 16 // bytes
+
+func newKey(created time.Time, random io.Reader) (key, error) {
+	var id [idSize]byte
+	if _, err := io.ReadFull(random, id[:]); err != nil {
+		return key{}, fmt.Errorf("randomness for a new id: %w", err)
 	}
 	secret, err := randomKEK(random)
-	if err != nil {
-		return key{}, err
-	}
-	return key{
-		id:      fmt.Sprintf("%d.%x", version, unique),
-		created: created.UTC().Truncate(time.Second),
-		kek:     secret,
-	}, nil
+	return key{id: hex.EncodeToString(id[:]), created: created.UTC().Truncate(time.Millisecond), kek: secret}, err
 }
 
-// checkID holds a key_id from a file against what newKey makes.
-func checkID(id string, version int) error {
-	unique, ok := strings.CutPrefix(id, fmt.Sprintf("%d.", version))
-	if !ok {
-		return fmt.Errorf("key_id %.64q is not that of version %d", id, version)
-	}
-	if raw, err := hex.DecodeString(unique); err != nil || len(raw) != 16 || unique != strings.ToLower(unique) {
-		return fmt.Errorf("key_id %.64q does not end in 32 hexadecimal digits", id)
+// checkID holds an id from a file against what newKey makes.
+func checkID(id string) error {
+	if raw, err := hex.DecodeString(id); err != nil || len(raw) != idSize || id != strings.ToLower(id) {
+		return fmt.Errorf("id %.64q is not one of 32 hexadecimal digits", id)
 	}
 	return nil
 }
 
-// A keyring is all versions of a file, oldest first and never none; the last
-// one wraps. It is read-only.
+// positionOf is the place in a file of format 1 that a key_id of it tells, and its other half.
+func positionOf(keyID string) (position int, id string, err error) {
+	digits, id, _ := strings.Cut(keyID, ".")
+	position, err = strconv.Atoi(digits)
+	if err != nil || position < 1 || position > maxVersions || strconv.Itoa(position) != digits || checkID(id) != nil {
+		return 0, "", fmt.Errorf("key_id %.64q is not a version, a dot and 32 hexadecimal digits", keyID)
+	}
+	return position, id, nil
+}
+
+func (k key) version() kmsplugin.Version {
+	lineage, _ := hex.DecodeString(k.id) // was checked
+	v := kmsplugin.Version{Kind: "keyfile", Lineage: lineage, Label: k.id, Created: k.created}
+	if k.formerly != "" {
+		v.Formerly = []string{k.formerly}
+	}
+	return v
+}
+
+func (k key) equal(other key) bool {
+	return k.id == other.id && k.formerly == other.formerly && k.created.Equal(other.created) && k.kek.equal(other.kek)
+}
+
+// older orders keys by age, and those of one age in the same way on every node.
+func older(a, b key) int {
+	return cmp.Or(a.created.Compare(b.created), strings.Compare(a.id, b.id))
+}
+
+// A keyring is all keys of a file, the oldest first. It is read-only.
 type keyring struct {
-	keys []key
-	byID map[string]kek
+	keys   []key
+	byID   map[string]key
+	writes string // id of the one that wraps
 }
 
-func newKeyring(keys []key) *keyring {
-	ring := &keyring{keys: keys, byID: make(map[string]kek, len(keys))}
+func newKeyring(writes string, keys ...key) *keyring {
+	r := &keyring{keys: slices.SortedFunc(slices.Values(keys), older), byID: make(map[string]key, len(keys)), writes: writes}
 	for _, k := range keys {
-		ring.byID[k.id] = k.kek
+		r.byID[k.id] = k
 	}
-	return ring
+	return r
 }
 
-// newest is the key that wraps.
-func (r *keyring) newest() key { return r.keys[len(r.keys)-1] }
-
-// startsWith reports whether every version of older is in r, unchanged.
-func (r *keyring) startsWith(older *keyring) bool {
-	if len(r.keys) < len(older.keys) {
-		return false
-	}
-	for i, k := range older.keys {
-		if r.keys[i].id != k.id || !r.keys[i].kek.equal(k.kek) {
-			return false
+// hasAll is an error if a key of other is not here as it is there.
+func (r *keyring) hasAll(other *keyring) error {
+	for _, k := range other.keys {
+		switch mine, ok := r.byID[k.id]; {
+		case !ok:
+			return fmt.Errorf("it no longer has version %s", k.id)
+		case !mine.equal(k):
+			return fmt.Errorf("it has something else as version %s", k.id)
 		}
 	}
-	return true
+	return nil
 }
 
-// KeyInfo is what may be told of a key.
+// merged has the keys of both. The writer created later writes. It is the same whichever is
+// merged into which.
+func (r *keyring) merged(other *keyring) (*keyring, error) {
+	all := slices.Clone(r.keys)
+	for _, k := range other.keys {
+		switch mine, ok := r.byID[k.id]; {
+		case !ok:
+			all = append(all, k)
+		case !mine.equal(k):
+			return nil, fmt.Errorf("%w: version %s is not the same in both files: one of them was not made by this program", ErrDamaged, k.id)
+		}
+	}
+	writer := slices.MaxFunc([]key{r.byID[r.writes], other.byID[other.writes]}, older)
+	return newKeyring(writer.id, all...), nil
+}
+
+// with has one key more, which is younger than all others whatever the clock says.
+func (r *keyring) with(k key) *keyring {
+	if newest := r.keys[len(r.keys)-1].created; !k.created.After(newest) {
+		k.created = newest.Add(time.Millisecond)
+	}
+	return newKeyring(r.writes, append(slices.Clone(r.keys), k)...)
+}
+
+// find is the key whose id or key_id begins so; the newest if nothing is given.
+func (r *keyring) find(begins string) (key, error) {
+	if begins == "" {
+		return r.keys[len(r.keys)-1], nil
+	}
+	var found []key
+	for _, k := range r.keys {
+		if strings.HasPrefix(k.id, begins) || strings.HasPrefix(k.version().KeyID(), begins) {
+			found = append(found, k)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return key{}, fmt.Errorf("%w: %.64q is the id of none of its %d versions: list them, or merge the file that has it", errNoVersion, begins, len(r.keys))
+	case 1:
+		return found[0], nil
+	}
+	return key{}, fmt.Errorf("%w: %.64q is the beginning of %d ids: give more of it", errNoVersion, begins, len(found))
+}
+
+var errNoVersion = errors.New("no version")
+
+func (r *keyring) versions() kmsplugin.Versions {
+	var vs kmsplugin.Versions
+	for i, k := range r.keys {
+		vs.All = append(vs.All, k.version())
+		if k.id == r.writes {
+			vs.Writes = i
+		}
+	}
+	return vs
+}
+
+// KeyInfo is what may be told of a version.
 type KeyInfo struct {
-	// Version counts from 1 within one file.
-	Version int `json:"version"`
+	// ID names the version in the file, on every node.
+	ID string `json:"id"`
 	// KeyID is what an apiserver sees, and stores beside each value.
 	KeyID string `json:"keyID"`
-	// Created is in UTC, to the second, by the clock of the host that made it.
+	// Hash is how apiservers and other tools show the key_id: "sha256:" and 64 digits.
+	Hash string `json:"hash"`
+	// Formerly is its key_id in a file of format 1, and FormerHash the hash of that.
+	Formerly   string `json:"formerly,omitempty"`
+	FormerHash string `json:"formerHash,omitempty"`
+	// Created is in UTC, by the clock of the host that made it.
 	Created time.Time `json:"created"`
-	// Writes is true for the newest version: the one that wraps.
+	// Writes is true for the one that wraps.
 	Writes bool `json:"writes"`
+}
+
+func (r *keyring) info(k key) KeyInfo {
+	keyID := k.version().KeyID()
+	return KeyInfo{ID: k.id, KeyID: keyID, Hash: hashed.ID(keyID), Formerly: k.formerly, FormerHash: hashed.ID(k.formerly), Created: k.created, Writes: k.id == r.writes}
 }
 
 func (r *keyring) infos() []KeyInfo {
 	infos := make([]KeyInfo, len(r.keys))
 	for i, k := range r.keys {
-		infos[i] = KeyInfo{Version: i + 1, KeyID: k.id, Created: k.created, Writes: i == len(r.keys)-1}
+		infos[i] = r.info(k)
 	}
 	return infos
 }

@@ -18,32 +18,57 @@ import (
 
 var errBroken = errors.New("input/output error")
 
-// changes are what writes a key file, by the number of versions it then has.
+// changes are what writes a key file, one after the other.
 func changes(t *testing.T, file *File) []func() error {
+	other := newRing(t, 2)
+	path := filepath.Join(t.TempDir(), "other.json")
+	require.NoError(t, os.WriteFile(path, encoded(t, other), 0o600))
 	return []func() error{
 		func() error { _, err := file.Create(t.Context()); return err },
 		func() error { _, err := file.Rotate(t.Context()); return err },
-		func() error { _, err := file.Rotate(t.Context()); return err },
+		func() error { _, err := file.Stage(t.Context()); return err },
+		func() error { _, err := file.Activate(t.Context(), ""); return err },
+		func() error { _, err := file.Merge(t.Context(), path); return err },
+		func() error {
+			now, err := At(file.path).read()
+			if err != nil {
+				return err
+			}
+			more, err := now.merged(newRing(t, 1))
+			if err != nil {
+				return err
+			}
+			require.NoError(t, os.WriteFile(path, encoded(t, more), 0o600))
+			_, err = file.Import(t.Context(), path)
+			return err
+		},
 	}
 }
 
 func TestAPowerCutLeavesTheFileBeforeOrTheFileAfter(t *testing.T) {
 	file, disk := onWeakDisk(t)
-	for versions, change := range changes(t, file) {
+	var before []byte
+	for number, change := range changes(t, file) {
+		seen := map[string]bool{}
 		disk.before = func(step string) error {
 			_, possible := disk.left(file.path)
 			for _, data := range possible {
-				keys, err := decode(data)
-				require.NoError(t, err, "change %d, before %s", versions+1, step)
-				require.Contains(t, []int{versions, versions + 1}, len(keys))
+				_, err := decode(data)
+				require.NoError(t, err, "change %d, before %s", number+1, step)
+				seen[string(data)] = true
 			}
 			return nil
 		}
 		require.NoError(t, change())
 		certain, _ := disk.left(file.path)
-		keys, err := decode(certain)
-		require.NoError(t, err, "after change %d", versions+1)
-		require.Len(t, keys, versions+1, "what was reported as done is there")
+		after, err := os.ReadFile(file.path)
+		require.NoError(t, err)
+		require.NotEqual(t, before, after)
+		require.Equal(t, string(after), string(certain), "what change %d reported as done is there", number+1)
+		delete(seen, string(before))
+		delete(seen, string(after))
+		require.Empty(t, seen, "change %d left something between", number+1)
+		before = after
 	}
 }
 
@@ -88,26 +113,32 @@ func TestAFailureAtAnyStepLeavesAWholeFileAndIsReported(t *testing.T) {
 	}
 }
 
-// A file that somebody copied is on nobody's disk yet.
-func TestAKeyOfACopiedFileWrapsNothingBeforeItIsOnTheDisk(t *testing.T) {
-	keys := newKeys(t, 2)
-	one, two := encoded(t, keys[:1]), encoded(t, keys)
-	file, disk := onWeakDisk(t)
-	disk.put(file.path, one)
-	plugin, err := file.Open()
-	require.NoError(t, err)
-	certain, _ := disk.left(file.path)
-	require.Equal(t, one, certain, "at the start")
+// requireLooks looks at a file again, and finds so many versions and this trouble, if any.
+func requireLooks(t *testing.T, s kmsplugin.Session, versions int, trouble string) {
+	t.Helper()
+	found, err := s.Versions(t.Context())
+	require.Len(t, found.All, versions)
+	if trouble == "" {
+		require.NoError(t, err)
+		return
+	}
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.ErrorContains(t, err, trouble)
+}
 
-	disk.put(file.path, two)
-	status, err := plugin.Status(t.Context())
+// A file that somebody copied is on nobody's disk yet.
+func TestAKeyOfACopiedFileIsOnTheDiskBeforeItIsToldOf(t *testing.T) {
+	ring := newRing(t, 2)
+	one, two := encoded(t, newKeyring(ring.keys[0].id, ring.keys[0])), encoded(t, ring)
+	file, disk := onWeakDisk(t)
+	session, err := file.Open(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, kmsplugin.Healthy, status.Healthz)
-	certain, _ = disk.left(file.path)
-	require.Equal(t, two, certain, "when Status tells of it")
-	sealed, err := plugin.Encrypt(t.Context(), "", []byte("DEK"))
-	require.NoError(t, err)
-	require.Equal(t, status.KeyID, sealed.KeyID)
+	for versions, data := range [][]byte{one, two} {
+		disk.put(file.path, data)
+		requireLooks(t, session, versions+1, "")
+		certain, _ := disk.left(file.path)
+		require.Equal(t, data, certain)
+	}
 }
 
 func TestAFileThatDoesNotReachTheDiskIsReadWithAndWrapsNothing(t *testing.T) {
@@ -116,40 +147,107 @@ func TestAFileThatDoesNotReachTheDiskIsReadWithAndWrapsNothing(t *testing.T) {
 			file, disk := onWeakDisk(t)
 			_, err := file.Create(t.Context())
 			require.NoError(t, err)
-			sound, err := file.Open()
-			require.NoError(t, err)
-			sealed, err := sound.Encrypt(t.Context(), "", []byte("DEK"))
-			require.NoError(t, err)
 			content, err := os.ReadFile(file.path)
 			require.NoError(t, err)
 
 			disk.fail(map[string]string{"file": "sync kek.json", "folder": "sync " + filepath.Base(disk.folder)}[what])
-			plugin, err := file.Open()
+			session, err := file.Open(t.Context())
 			require.NoError(t, err)
+			requireLooks(t, session, 1, "may not be on the disk")
 			_, err = file.Rotate(t.Context())
 			require.ErrorIs(t, err, errBroken)
 			disk.fail("nothing") // as the system may, whose second answer means nothing
 
-			requireHealthz(t, plugin, sealed.KeyID, "may not be on the disk")
-			_, err = plugin.Encrypt(t.Context(), "", []byte("DEK"))
-			require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
-			require.ErrorContains(t, err, "a fresh copy of the file in its place")
-			dek, err := plugin.Decrypt(t.Context(), "", sealed)
-			require.NoError(t, err)
-			require.Equal(t, "DEK", string(dek))
-
+			requireLooks(t, session, 1, "a fresh copy of the file in its place")
 			disk.put(file.path, content)
-			requireHealthz(t, plugin, sealed.KeyID, kmsplugin.Healthy)
+			requireLooks(t, session, 1, "")
 		})
 	}
 }
 
-func requireHealthz(t *testing.T, p *Plugin, keyID, healthz string) {
-	t.Helper()
-	status, err := p.Status(t.Context())
+func TestAChangeThatDoesNotReachTheDiskIsNotServedHoweverOftenItIsLookedAt(t *testing.T) {
+	file, disk := onWeakDisk(t)
+	_, err := file.Create(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, keyID, status.KeyID)
-	require.Contains(t, status.Healthz, healthz)
+	session, err := file.Open(t.Context())
+	require.NoError(t, err)
+	requireLooks(t, session, 1, "")
+	_, err = At(file.path).Rotate(t.Context())
+	require.NoError(t, err)
+	disk.fail("sync kek.json")
+	for range 3 {
+		requireLooks(t, session, 1, "may not be on the disk")
+		disk.fail("nothing")
+	}
+}
+
+// A disk that hangs is trouble, and one look waits for it.
+func TestOneLookAtATime(t *testing.T) {
+	file, disk := onWeakDisk(t)
+	_, err := file.Create(t.Context())
+	require.NoError(t, err)
+	session, err := file.Open(t.Context())
+	require.NoError(t, err)
+	requireLooks(t, session, 1, "")
+	asked := false
+	disk.before = func(step string) error {
+		if step == "read kek.json" {
+			asked = true
+			requireLooks(t, session, 1, "does its disk answer?")
+		}
+		return nil
+	}
+	_, err = At(file.path).Rotate(t.Context())
+	require.NoError(t, err)
+	requireLooks(t, session, 2, "")
+	require.True(t, asked)
+	disk.steps = nil
+	requireLooks(t, session, 2, "")
+	require.Empty(t, disk.steps, "nothing was done to it")
+}
+
+// Its own user may use a file in a folder that only its owner may list.
+func TestAFolderThatCannotBeReadDoesNotKeepItsFileFromBeingDurable(t *testing.T) {
+	file, disk := onWeakDisk(t)
+	_, err := file.Create(t.Context())
+	require.NoError(t, err)
+	for all, trouble := range map[error]string{nil: "", errBroken: "may not be on the disk"} {
+		synced := false
+		disk.before = func(step string) error {
+			switch step {
+			case "open " + filepath.Base(disk.folder):
+				return &fs.PathError{Op: "open", Path: disk.folder, Err: syscall.EACCES}
+			case "sync all":
+				synced = true
+				return all
+			}
+			return nil
+		}
+		session, err := file.Open(t.Context())
+		require.NoError(t, err)
+		requireLooks(t, session, 1, trouble)
+		require.True(t, synced)
+	}
+	require.NoError(t, osFiles{}.SyncAll(file.path))
+}
+
+// A rename comes just after the open.
+func TestAFileReplacedWhileItIsReadIsReadAgain(t *testing.T) {
+	file, disk := onWeakDisk(t)
+	_, err := file.Create(t.Context())
+	require.NoError(t, err)
+	rotations := 0
+	disk.before = func(step string) error {
+		if step == "stat kek.json" && rotations < 3 {
+			rotations++
+			_, err := At(file.path).Rotate(t.Context())
+			return err
+		}
+		return nil
+	}
+	infos, err := file.List()
+	require.NoError(t, err)
+	require.Len(t, infos, 4)
 }
 
 func TestANewKeyNeedsAllItsRandomness(t *testing.T) {

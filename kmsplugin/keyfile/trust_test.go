@@ -4,17 +4,33 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	kmsapi "k8s.io/kms/apis/v2"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
 )
 
-func TestAFileThatCannotBeReliedOnStopsWrappingAndNotReading(t *testing.T) {
+// looked is a session whose file was read, and its versions.
+func looked(t *testing.T, file *keyfile.File) (kmsplugin.Session, kmsplugin.Versions) {
+	t.Helper()
+	session := open(file)
+	versions, err := session.Versions(t.Context())
+	require.NoError(t, err)
+	return session, versions
+}
+
+// requireTrouble looks again, and finds what is wrong and what it had.
+func requireTrouble(t *testing.T, session kmsplugin.Session, had kmsplugin.Versions, problem string) {
+	t.Helper()
+	versions, err := session.Versions(t.Context())
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.ErrorContains(t, err, problem)
+	require.Equal(t, had, versions)
+}
+
+func TestAFileThatCannotBeReliedOnIsTroubleAndIsReadWith(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil   func(path string) error
 		problem string
@@ -22,41 +38,40 @@ func TestAFileThatCannotBeReliedOnStopsWrappingAndNotReading(t *testing.T) {
 		"gone":         {os.Remove, "restore it from a copy"},
 		"cut short":    {func(path string) error { return os.Truncate(path, 100) }, "damaged"},
 		"open to all":  {func(path string) error { return os.Chmod(path, 0o644) }, "chmod 600"},
-		"another file": {func(path string) error { return replaceByNew(path) }, "no longer has every version"},
+		"another file": {replaceByNew, "no longer has version"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := serve(t)
-			sealed := s.encrypt()
-			keyID := s.status().KeyId
-			whole := content(t, s.file)
-			require.NoError(t, test.spoil(s.file.Path()))
+			file, _ := created(t)
+			session, had := looked(t, file)
+			v := had.All[0]
+			sealed, used, err := session.Wrap(t.Context(), v, dek, []byte(v.KeyID()))
+			require.NoError(t, err)
+			require.Equal(t, v, used)
+			whole := content(t, file)
+			require.NoError(t, test.spoil(file.Path()))
+			requireTrouble(t, session, had, test.problem)
+			requireTrouble(t, session, had, file.Path())
+			got, err := session.Unwrap(t.Context(), v, sealed, []byte(v.KeyID()))
+			require.NoError(t, err)
+			require.Equal(t, dek, got)
 
-			answer := s.status()
-			require.Contains(t, answer.Healthz, test.problem)
-			require.Contains(t, answer.Healthz, s.file.Path())
-			require.Equal(t, keyID, answer.KeyId, "no apiserver takes its values for stale")
-			_, err := s.client.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: dek})
-			require.Equal(t, codes.Unavailable, status.Code(err))
-			require.ErrorContains(t, err, test.problem)
-			s.requireReads(sealed)
-			_, err = s.decrypt(&kmsapi.EncryptResponse{Ciphertext: []byte("c"), KeyId: "unknown"})
-			require.Equal(t, codes.NotFound, status.Code(err))
-			require.ErrorContains(t, err, "was not read again")
-
-			require.NoError(t, os.WriteFile(s.file.Path(), whole, 0o600))
-			require.NoError(t, os.Chmod(s.file.Path(), 0o600))
-			require.Equal(t, kmsplugin.Healthy, s.status().Healthz)
-			s.requireReads(s.encrypt())
+			require.NoError(t, os.WriteFile(file.Path(), whole, 0o600))
+			require.NoError(t, os.Chmod(file.Path(), 0o600))
+			again, err := session.Versions(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, had, again)
 		})
 	}
 }
 
 func TestAModeMadeRightAgainIsNoticed(t *testing.T) {
-	s := serve(t)
-	require.NoError(t, os.Chmod(s.file.Path(), 0o644))
-	require.Contains(t, s.status().Healthz, "chmod 600")
-	require.NoError(t, os.Chmod(s.file.Path(), 0o600))
-	require.Equal(t, kmsplugin.Healthy, s.status().Healthz)
+	file, _ := created(t)
+	session, had := looked(t, file)
+	require.NoError(t, os.Chmod(file.Path(), 0o644))
+	requireTrouble(t, session, had, "chmod 600")
+	require.NoError(t, os.Chmod(file.Path(), 0o600))
+	_, err := session.Versions(t.Context())
+	require.NoError(t, err)
 }
 
 func replaceByNew(path string) error {
@@ -75,26 +90,43 @@ func replaceByNew(path string) error {
 	return nil
 }
 
-func TestAnotherFileOfTheSameSizeAndTimeIsNoticed(t *testing.T) {
-	s := serve(t)
-	other, _ := created(t)
-	seen, err := os.Stat(s.file.Path())
-	require.NoError(t, err)
-	require.Len(t, content(t, other), int(seen.Size()))
-	require.NoError(t, os.Chtimes(other.Path(), seen.ModTime(), seen.ModTime()))
-	require.NoError(t, os.Rename(other.Path(), s.file.Path()))
-	require.Contains(t, s.status().Healthz, "no longer has every version")
+func TestAChangeThatLeavesSizeAndTimeIsNoticed(t *testing.T) {
+	for name, replace := range map[string]func(path, other string) error{
+		"another file": func(path, other string) error { return os.Rename(other, path) },
+		"the same file, written over": func(path, other string) error {
+			data, err := os.ReadFile(other)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(path, data, 0o600)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := time.Now().Truncate(time.Hour).Add(time.Millisecond) // a file's size is that of its times, too
+			fixed := func(f *keyfile.File) *keyfile.File {
+				require.NoError(t, os.Chtimes(f.Path(), at, at))
+				return f
+			}
+			file, _ := created(t)
+			other, _ := created(t)
+			for len(content(t, other)) != len(content(t, file)) {
+				other, _ = created(t)
+			}
+			session, had := looked(t, fixed(file))
+			require.NoError(t, replace(file.Path(), other.Path()))
+			fixed(file)
+			requireTrouble(t, session, had, "no longer has version")
+		})
+	}
 }
 
 func TestAnOlderCopyIsNoticed(t *testing.T) {
-	s := serve(t)
-	older := content(t, s.file)
-	info, err := s.plugin.Rotate(t.Context())
+	file, _ := created(t)
+	older := content(t, file)
+	info, err := file.Rotate(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(s.file.Path(), older, 0o600))
-
-	answer := s.status()
-	require.Contains(t, answer.Healthz, "no longer has every version")
-	require.Contains(t, answer.Healthz, info.KeyID)
-	require.Equal(t, info.KeyID, answer.KeyId)
+	session, had := looked(t, file)
+	require.NoError(t, os.WriteFile(file.Path(), older, 0o600))
+	requireTrouble(t, session, had, info.ID)
+	requireTrouble(t, session, had, "merge")
 }

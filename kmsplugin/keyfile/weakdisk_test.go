@@ -116,6 +116,8 @@ func (d *weakDisk) Remove(name string) error {
 	return os.Remove(name)
 }
 
+func (d *weakDisk) SyncAll(string) error { return d.step("sync all") }
+
 type weakFile struct {
 	*os.File
 	disk *weakDisk

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -59,21 +58,27 @@ func Serve(t testing.TB, endpoint string, service kmsplugin.Service, options ...
 	return stop
 }
 
+// Keep keeps a back end until the test ends.
+func Keep(t testing.TB, backend kmsplugin.Backend, config kmsplugin.Config) *kmsplugin.Keeper {
+	t.Helper()
+	keeper, err := kmsplugin.NewKeeper(backend, config)
+	require.NoError(t, err)
+	stop := keeper.Start(t.Context())
+	t.Cleanup(func() { assert.NoError(t, stop()) })
+	return keeper
+}
+
 // Dial returns a client of the plugin at endpoint, closed when the test ends.
 // It fails at once while nothing listens there.
 func Dial(t testing.TB, endpoint string) kmsapi.KeyManagementServiceClient {
 	t.Helper()
 	parsed, err := url.Parse(endpoint)
 	require.NoError(t, err)
-	name := parsed.Path
-	if strings.HasPrefix(name, "/@") {
-		name = name[1:]
-	}
 	connection, err := grpc.NewClient("passthrough:///plugin",
 		grpc.WithAuthority("localhost"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", name)
+			return new(net.Dialer).DialContext(ctx, "unix", parsed.Path)
 		}),
 	)
 	require.NoError(t, err)

@@ -18,6 +18,7 @@ const dekSize = 32
 // What a call that failed leaves to do.
 var remedies = map[envelope.Problem]string{
 	envelope.Unreachable:  "start the plugin, or correct the endpoint",
+	envelope.KMSAway:      "the plugin runs: look at the KMS behind it, and at the way there",
 	envelope.TimedOut:     "look at the plugin and the KMS behind it, or raise the provider's timeout",
 	envelope.Denied:       "give the plugin's identity the right to use the key",
 	envelope.Throttled:    "raise the KMS's limit, or ask less often",
@@ -86,7 +87,7 @@ func statusFailure(s envelope.Status, err error) *Failure {
 // with, unless it is away altogether: such a plugin needs no more than Decrypt,
 // and a KEK that may now only decrypt is how a rotation ends.
 func (p *plugin) ifWritten(f *Failure, r *Result) *Failure {
-	if f == nil || p.writes || f.Problem == envelope.Unreachable || f.Problem == envelope.TimedOut {
+	if f == nil || p.writes || f.Problem == envelope.Unreachable || f.Problem == envelope.KMSAway || f.Problem == envelope.TimedOut {
 		return f
 	}
 	r.Warnings = append(r.Warnings, "nothing is written with it, so atrest does without this, but kube-apiserver is not ready until it works: "+f.Text)

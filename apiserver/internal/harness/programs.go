@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
@@ -27,7 +28,7 @@ const (
 	// EtcdMember loses nothing when it is killed. Its arguments are the folders of its
 	// data and its sockets.
 	EtcdMember = "etcd"
-	// KeyFilePlugin is "atrest-keyfile serve". Its arguments are the key file and the
+	// KeyFilePlugin is "atrest-kms-plugin keyfile serve". Its arguments are the key file and the
 	// endpoint.
 	KeyFilePlugin = "keyfile-plugin"
 )
@@ -70,11 +71,26 @@ func runEtcd() int {
 }
 
 func serveKeyFile(path, endpoint string) error {
-	keys, err := keyfile.At(path).Open()
+	keys, err := Keys(path)
 	if err != nil {
 		return err
 	}
 	return Serve(endpoint, keys)
+}
+
+// Keys are those of a file, for as long as the process runs.
+func Keys(path string) (kmsplugin.Service, error) {
+	file, config := keyfile.At(path), keyfile.Config()
+	if _, err := file.List(); err != nil {
+		return nil, err
+	}
+	config.Poll = 100 * time.Millisecond // what waits for a rotation is a test
+	keeper, err := kmsplugin.NewKeeper(file, config)
+	if err != nil {
+		return nil, err
+	}
+	keeper.Start(context.Background())
+	return keeper, nil
 }
 
 // Serve serves a plugin until the process is told to end.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
@@ -15,7 +16,6 @@ import (
 // called concurrently.
 type Plugin struct {
 	keys     *keyfile.File
-	service  *keyfile.Plugin
 	endpoint string
 	stop     context.CancelFunc // nil while it does not serve
 	served   chan error
@@ -28,17 +28,20 @@ func NewPlugin(ctx context.Context, keyFile, path string) (*Plugin, error) {
 	if _, err := keys.Create(ctx); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	service, err := keys.Open()
-	if err != nil {
+	if _, err := keys.List(); err != nil {
 		return nil, err
 	}
-	return &Plugin{keys: keys, service: service, endpoint: "unix://" + path}, nil
+	return &Plugin{keys: keys, endpoint: "unix://" + path}, nil
 }
 
 // Endpoint is what belongs into an EncryptionConfiguration.
 func (p *Plugin) Endpoint() string { return p.endpoint }
 
-// Rotate makes a new key and with it a new key_id.
+// look is how often the plugin looks at its file: what waits for a rotation is a test, or
+// somebody who watches.
+const look = 50 * time.Millisecond
+
+// Rotate makes a new key and with it a new key_id, which shows within a moment.
 func (p *Plugin) Rotate(ctx context.Context) error {
 	_, err := p.keys.Rotate(ctx)
 	return err
@@ -50,13 +53,19 @@ func (p *Plugin) Start(ctx context.Context) error {
 	if p.stop != nil {
 		return errors.New("the plugin serves already")
 	}
-	server, err := kmsplugin.Listen(ctx, p.endpoint, p.service)
+	config := keyfile.Config()
+	config.Poll = look
+	keeper, err := kmsplugin.NewKeeper(p.keys, config)
+	if err != nil {
+		return err
+	}
+	server, err := kmsplugin.Listen(ctx, p.endpoint, keeper)
 	if err != nil {
 		return fmt.Errorf("start the plugin: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx) }()
+	served, stopKeeper := make(chan error, 1), keeper.Start(ctx)
+	go func() { served <- errors.Join(server.Serve(ctx), stopKeeper()) }()
 	p.stop, p.served = stop, served
 	return nil
 }

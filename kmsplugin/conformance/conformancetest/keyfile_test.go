@@ -5,9 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/conformance"
 	"github.com/kube-atrest/atrest/kmsplugin/conformance/conformancetest"
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
@@ -21,11 +23,14 @@ func TestKeyFile(t *testing.T) {
 	_, err := file.Create(t.Context())
 	require.NoError(t, err)
 	serve := func() func() {
-		plugin, err := file.Open()
+		keeper, err := kmsplugin.NewKeeper(file, kmsplugin.Config{Poll: 50 * time.Millisecond})
 		require.NoError(t, err)
-		return plugintest.Serve(t, endpoint, plugin)
+		rest := keeper.Start(t.Context())
+		stop := plugintest.Serve(t, endpoint, keeper)
+		return func() { stop(); require.NoError(t, rest()) }
 	}
 	stop := serve()
+	t.Cleanup(func() { stop() })
 	conformancetest.Run(t, conformance.Target{
 		Endpoint: endpoint,
 		Rotate:   func(ctx context.Context) error { _, err := file.Rotate(ctx); return err },

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	kmsapi "k8s.io/kms/apis/v2"
@@ -17,7 +18,7 @@ import (
 )
 
 // asCommand in the environment makes the test binary the command itself.
-const asCommand = "ATREST_KEYFILE_AS_COMMAND"
+const asCommand = "ATREST_KMS_PLUGIN_AS_COMMAND"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
@@ -47,7 +48,7 @@ type process struct {
 // startServing returns once the process has logged that it serves.
 func startServing(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: command(t, append([]string{"serve"}, args...)...), log: new(bytes.Buffer), eof: make(chan struct{})}
+	p := &process{Cmd: command(t, append([]string{"keyfile", "serve"}, args...)...), log: new(bytes.Buffer), eof: make(chan struct{})}
 	stderr, err := p.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.Start())
@@ -94,7 +95,8 @@ func TestASignalEndsTheProcessCleanly(t *testing.T) {
 
 func TestAKilledProcessIsReplaced(t *testing.T) {
 	folder := plugintest.Folder(t)
-	args := []string{"--create", "--key-file", filepath.Join(folder, "kek.json"), "--listen", "unix://" + folder + "/kms.sock"}
+	keyFile, endpoint := filepath.Join(folder, "kek.json"), "unix://"+folder+"/kms.sock"
+	args := []string{"--create", "--key-file", keyFile, "--listen", endpoint}
 	p := startServing(t, args...)
 	require.Contains(t, p.start, "made a new key file")
 	require.Error(t, p.end(syscall.SIGKILL))
@@ -102,7 +104,7 @@ func TestAKilledProcessIsReplaced(t *testing.T) {
 
 	again := startServing(t, args...)
 	require.NotContains(t, again.start, "made a new key file")
-	client := plugintest.Dial(t, "unix://"+folder+"/kms.sock")
+	client := plugintest.Dial(t, endpoint)
 	answer, err := client.Status(t.Context(), &kmsapi.StatusRequest{})
 	require.NoError(t, err)
 	require.Contains(t, p.start, answer.KeyId)
@@ -117,20 +119,21 @@ func TestASecondProcessRotatesWhileTheFirstServes(t *testing.T) {
 	old, err := client.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte("dek")})
 	require.NoError(t, err)
 
-	out, err := command(t, "rotate", "--key-file", keyFile).Output()
+	out, err := command(t, "keyfile", "rotate", "--key-file", keyFile).Output()
 	require.NoError(t, err)
-	answer, err := client.Status(t.Context(), &kmsapi.StatusRequest{})
-	require.NoError(t, err)
-	require.Equal(t, string(out), answer.KeyId+"\n")
-	require.NotEqual(t, old.KeyId, answer.KeyId)
+	require.NotEqual(t, old.KeyId+"\n", string(out))
+	require.Eventually(t, func() bool {
+		answer, err := client.Status(t.Context(), &kmsapi.StatusRequest{})
+		return err == nil && answer.KeyId+"\n" == string(out)
+	}, time.Minute, time.Millisecond)
 	read, err := client.Decrypt(t.Context(), &kmsapi.DecryptRequest{Ciphertext: old.Ciphertext, KeyId: old.KeyId})
 	require.NoError(t, err)
 	require.Equal(t, "dek", string(read.Plaintext))
 
-	second := command(t, "serve", "--key-file", keyFile, "--listen", endpoint)
+	second := command(t, "keyfile", "serve", "--key-file", keyFile, "--listen", endpoint)
 	text, err := second.CombinedOutput()
 	require.Error(t, err)
 	require.Equal(t, exitSocketInUse, second.ProcessState.ExitCode(), string(text))
 	require.NoError(t, p.end(syscall.SIGTERM))
-	require.Contains(t, p.log.String(), "key file was rotated")
+	require.Contains(t, p.log.String(), "DEKs are wrapped under another key_id")
 }

@@ -1,5 +1,5 @@
-// Command atrest-keyfile runs the key-file KMS v2 plugin on its own, and
-// rotates and lists its keys.
+// Command atrest-kms-plugin runs a KMS v2 plugin on its own, one for each back end of
+// the kit, and does what there is to do with its keys.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 )
 
 func main() {
+	keepMemoryPrivate()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))

@@ -13,6 +13,7 @@ import (
 	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
+	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
 )
 
 // result is what a user of the command gets to see.
@@ -43,20 +44,23 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		problem string
 		help    string
 	}{
-		"no command":      {nil, "no command: serve, rotate or list", "atrest-keyfile --help"},
-		"unknown command": {[]string{"destroy"}, `no command "destroy"`, "atrest-keyfile --help"},
-		"unknown flag":    {[]string{"list", "--keys"}, "unknown flag: --keys", "atrest-keyfile list --help"},
-		"wrong value":     {[]string{"serve", "-v", "much"}, `invalid argument "much"`, "atrest-keyfile serve --help"},
-		"arguments":       {[]string{"rotate", "kek.json"}, `unexpected argument "kek.json"`, "atrest-keyfile rotate --help"},
-		"serve nothing":   {[]string{"serve"}, "not given: --listen, --key-file", "atrest-keyfile serve --help"},
-		"rotate nothing":  {[]string{"rotate"}, "not given: --key-file", "atrest-keyfile rotate --help"},
-		"list nothing":    {[]string{"list", "--key-file", ""}, "not given: --key-file", "atrest-keyfile list --help"},
+		"no command":      {nil, "no command: there is keyfile", "atrest-kms-plugin --help"},
+		"unknown command": {[]string{"destroy"}, `no command "destroy"`, "atrest-kms-plugin --help"},
+		"no verb":         {[]string{"keyfile"}, "no command: there is serve, create, rotate", "atrest-kms-plugin keyfile --help"},
+		"unknown verb":    {[]string{"keyfile", "destroy"}, `no command "destroy"`, "atrest-kms-plugin keyfile --help"},
+		"unknown flag":    {[]string{"keyfile", "list", "--keys"}, "unknown flag: --keys", "atrest-kms-plugin keyfile list --help"},
+		"wrong value":     {[]string{"keyfile", "serve", "-v", "much"}, `invalid argument "much"`, "atrest-kms-plugin keyfile serve --help"},
+		"wrong poll":      {[]string{"keyfile", "serve", "--poll", "-1s", "--key-file", "x", "--listen", "unix:///x"}, "Poll is -1s", "atrest-kms-plugin keyfile serve --help"},
+		"arguments":       {[]string{"keyfile", "rotate", "kek.json"}, `unexpected argument "kek.json"`, "atrest-kms-plugin keyfile rotate --help"},
+		"serve nothing":   {[]string{"keyfile", "serve"}, "not given: --listen, --key-file", "atrest-kms-plugin keyfile serve --help"},
+		"rotate nothing":  {[]string{"keyfile", "rotate"}, "not given: --key-file", "atrest-kms-plugin keyfile rotate --help"},
+		"list nothing":    {[]string{"keyfile", "list", "--key-file", ""}, "not given: --key-file", "atrest-kms-plugin keyfile list --help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := runCommand(t, test.args...)
 			require.Equal(t, exitUsage, got.code)
 			require.Empty(t, got.stdout)
-			require.Contains(t, got.stderr, "atrest-keyfile: ")
+			require.Contains(t, got.stderr, "atrest-kms-plugin: ")
 			require.Contains(t, got.stderr, test.problem)
 			require.Contains(t, got.stderr, "run '"+test.help+"'")
 		})
@@ -77,8 +81,8 @@ func TestKeyFilesThatCannotBeUsedHaveTheirExitCodes(t *testing.T) {
 		damaged: {exitBadKeyFile, "restore it from a copy"},
 		open:    {exitBadKeyFile, "chmod 600 " + open},
 	} {
-		for _, args := range [][]string{{"list"}, {"rotate"}, {"serve", "--listen", "unix://" + missing + ".sock"}} {
-			got := runCommand(t, append(args, "--key-file", path)...)
+		for _, args := range [][]string{{"list"}, {"rotate"}, {"stage"}, {"activate"}, {"serve", "--listen", plugintest.Endpoint(t)}} {
+			got := runCommand(t, append(append([]string{"keyfile"}, args...), "--key-file", path)...)
 			require.Equal(t, test.code, got.code, got.stderr)
 			require.Empty(t, got.stdout)
 			require.Contains(t, got.stderr, test.remedy)
@@ -87,20 +91,29 @@ func TestKeyFilesThatCannotBeUsedHaveTheirExitCodes(t *testing.T) {
 }
 
 func TestHelpTeaches(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"rotate", "--help"}, {"list", "--help"}, {"help", "serve"}} {
+	commands := [][]string{{"--help"}, {"keyfile", "--help"}, {"help", "keyfile", "serve"}}
+	for _, command := range newKeyFileGroup().Commands() {
+		commands = append(commands, []string{"keyfile", command.Name(), "--help"})
+	}
+	require.Len(t, commands, 11)
+	for _, args := range commands {
 		got := runCommand(t, args...)
 		require.Equal(t, exitDone, got.code)
 		require.Contains(t, got.stdout, "Usage:")
 		require.Empty(t, got.stderr)
+		for line := range strings.Lines(got.stdout) {
+			require.LessOrEqual(t, len(line), 145, line)
+		}
 	}
-	help := runCommand(t, "--help").stdout
-	for _, part := range []string{"serve --create", "rotate --key-file", "Exit codes:"} {
+	require.Contains(t, runCommand(t, "--help").stdout, "Exit codes:")
+	help := runCommand(t, "keyfile", "--help").stdout
+	for _, part := range []string{"keyfile create", "keyfile serve", "rotate --key-file", "keyfile activate KEY_ID"} {
 		require.Contains(t, help, part)
 	}
 }
 
 func TestTheSnippetInTheHelpIsAnEncryptionConfiguration(t *testing.T) {
-	_, snippet, found := strings.Cut(rootHelp, "--encryption-provider-config:\n")
+	_, snippet, found := strings.Cut(keyFileHelp, "--encryption-provider-config:\n")
 	require.True(t, found)
 	snippet, _, found = strings.Cut(snippet, "\nThen rotate")
 	require.True(t, found)
@@ -111,5 +124,5 @@ func TestTheSnippetInTheHelpIsAnEncryptionConfiguration(t *testing.T) {
 	require.Equal(t, "EncryptionConfiguration", config.Kind)
 	kms := config.Resources[0].Providers[0].KMS
 	require.Equal(t, "v2", kms.APIVersion)
-	require.Contains(t, rootHelp, "--listen "+kms.Endpoint, "what is served is what is dialled")
+	require.Contains(t, keyFileHelp, "--listen "+kms.Endpoint, "what is served is what is dialled")
 }

@@ -14,42 +14,12 @@ import (
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
 )
 
-const rootHelp = `A KMS v2 plugin whose keys (KEKs) are in one file.
+const rootHelp = `A KMS v2 plugin for kube-apiserver's encryption at rest.
 
-Start it on the control plane node, before the apiserver:
+Each command below is one kind of place where the keys (KEKs) are, and has a
+"serve", which runs the plugin:
 
-  mkdir -p -m 0700 /var/lib/atrest /run/kmsplugin
-  atrest-keyfile serve --create \
-    --key-file /var/lib/atrest/kek.json \
-    --listen unix:///run/kmsplugin/keyfile.sock
-
-and name its socket in the apiserver's --encryption-provider-config:
-
-  apiVersion: apiserver.config.k8s.io/v1
-  kind: EncryptionConfiguration
-  resources:
-  - resources: ["secrets"]
-    providers:
-    - kms:
-        apiVersion: v2
-        name: keyfile
-        endpoint: unix:///run/kmsplugin/keyfile.sock
-        timeout: 3s
-    - identity: {}   # reads what was stored before encryption was switched on
-
-Then rotate now and again, while everything runs:
-
-  atrest-keyfile rotate --key-file /var/lib/atrest/kek.json
-
-An apiserver notices within a minute and writes under the new key from then on;
-what it wrote before stays readable, under the old one. Rewrite it if you want
-it under the new key.
-
-The key file and a copy of etcd together reveal everything, so keep them apart;
-without the key file the data is lost, so keep a copy of it. Several control
-plane nodes need the same file: make it on one, copy it to the others, and after
-a rotation copy it again at once, as until then the others cannot read what that
-one writes.
+  keyfile   in one file, on machines that have no KMS
 
 Exit codes:
   0  done, or ended by SIGTERM or SIGINT
@@ -84,7 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	command, err := root.ExecuteContextC(ctx)
 	if err != nil {
-		fmt.Fprintf(stderr, "atrest-keyfile: %s\n", err)
+		fmt.Fprintf(stderr, "atrest-kms-plugin: %s\n", err)
 	}
 	code := exitCode(err)
 	if code == exitUsage {
@@ -94,26 +64,32 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func newRoot() *cobra.Command {
-	root := &cobra.Command{
-		Use:               "atrest-keyfile",
-		Short:             "A KMS v2 plugin whose keys are in one file",
-		Long:              rootHelp,
-		Args:              unknownCommand,
-		RunE:              func(*cobra.Command, []string) error { return usagef("no command: serve, rotate or list") },
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-	}
+	root := group("atrest-kms-plugin", "A KMS v2 plugin for kube-apiserver's encryption at rest", rootHelp, newKeyFileGroup())
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions = cobra.CompletionOptions{DisableDefaultCmd: true}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newServe(), newRotate(), newList())
 	return root
 }
 
-func unknownCommand(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usagef("no command %q: serve, rotate or list", args[0])
+// group is a command that does nothing but hold others.
+func group(use, short, long string, of ...*cobra.Command) *cobra.Command {
+	var names []string
+	for _, command := range of {
+		names = append(names, command.Name())
 	}
-	return nil
+	choice := strings.Join(names, ", ")
+	command := &cobra.Command{
+		Use: use, Short: short, Long: long,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("no command %q: there is %s", args[0], choice)
+			}
+			return nil
+		},
+		RunE: func(*cobra.Command, []string) error { return usagef("no command: there is %s", choice) },
+	}
+	command.AddCommand(of...)
+	return command
 }
 
 func noArgs(_ *cobra.Command, args []string) error {
@@ -121,11 +97,6 @@ func noArgs(_ *cobra.Command, args []string) error {
 		return usagef("unexpected argument %q: everything is given by flags", args[0])
 	}
 	return nil
-}
-
-// keyFileFlag is the flag that every command has; it must not be empty.
-func keyFileFlag(command *cobra.Command, path *string) {
-	command.Flags().StringVar(path, "key-file", "", "path of the key file (required)")
 }
 
 // requireFlags takes an empty value for a missing flag: "$UNSET" gives one.

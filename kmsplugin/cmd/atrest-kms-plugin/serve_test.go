@@ -8,11 +8,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	kmsapi "k8s.io/kms/apis/v2"
+	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
 	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
 )
 
@@ -37,7 +41,7 @@ func serveUntil(t *testing.T, args []string, meanwhile func()) (int, string) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	code := make(chan int, 1)
-	go func() { code <- run(ctx, append([]string{"serve"}, args...), io.Discard, log) }()
+	go func() { code <- run(ctx, append([]string{"keyfile", "serve"}, args...), io.Discard, log) }()
 	select {
 	case <-log.serving:
 		meanwhile()
@@ -55,8 +59,9 @@ func TestServeFromTheFirstStartToTheNext(t *testing.T) {
 
 	code, log := serveUntil(t, args, func() {})
 	require.Equal(t, exitNoKeyFile, code)
-	require.Contains(t, log, "serve --create makes one")
+	require.Contains(t, log, "serve --create")
 	require.NoFileExists(t, keyFile)
+	require.NoFileExists(t, strings.TrimPrefix(endpoint, "unix://"))
 
 	var sealed *kmsapi.EncryptResponse
 	code, log = serveUntil(t, append(args, "--create"), func() {
@@ -68,6 +73,7 @@ func TestServeFromTheFirstStartToTheNext(t *testing.T) {
 	require.Contains(t, log, "made a new key file: keep a copy")
 	require.Contains(t, log, `endpoint="`+endpoint+`"`)
 	require.Contains(t, log, `keyID="`+sealed.KeyId+`"`)
+	require.Contains(t, log, "stopped")
 
 	for _, again := range [][]string{args, append(args, "--create")} {
 		code, log = serveUntil(t, again, func() {
@@ -83,7 +89,7 @@ func TestServeFromTheFirstStartToTheNext(t *testing.T) {
 func TestCreateDoesNotReplaceADamagedFile(t *testing.T) {
 	path, _ := newKeyFile(t)
 	require.NoError(t, os.Truncate(path, 10))
-	got := runCommand(t, "serve", "--create", "--key-file", path, "--listen", plugintest.Endpoint(t))
+	got := runCommand(t, "keyfile", "serve", "--create", "--key-file", path, "--listen", plugintest.Endpoint(t))
 	require.Equal(t, exitBadKeyFile, got.code)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
@@ -96,16 +102,72 @@ func TestServeRespectsALiveSocket(t *testing.T) {
 	listener, err := net.Listen("unix", strings.TrimPrefix(endpoint, "unix://"))
 	require.NoError(t, err)
 	defer listener.Close()
-	got := runCommand(t, "serve", "--key-file", path, "--listen", endpoint)
+	got := runCommand(t, "keyfile", "serve", "--key-file", path, "--listen", endpoint)
 	require.Equal(t, exitSocketInUse, got.code)
 	require.Contains(t, got.stderr, "stop it or choose another path")
 }
 
-func TestServeRefusesAnEndpointThatApiserversMisread(t *testing.T) {
-	path, _ := newKeyFile(t)
-	got := runCommand(t, "serve", "--key-file", path, "--listen", "unix://tmp/kms.sock")
-	require.Equal(t, exitFailed, got.code)
-	require.Contains(t, got.stderr, "write three, unix:///tmp/kms.sock")
+func TestAWrongEndpointIsRefusedAndLeavesNoKeyFile(t *testing.T) {
+	folder := plugintest.Folder(t)
+	path := filepath.Join(folder, "kek.json")
+	for listen, remedy := range map[string]string{
+		"unix://tmp/kms.sock":               "write three, unix:///tmp/kms.sock",
+		"unix:///@kms":                      "abstract socket",
+		"unix://" + folder + "/no/kms.sock": "mkdir -p",
+	} {
+		got := runCommand(t, "keyfile", "serve", "--create", "--key-file", path, "--listen", listen)
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stderr, remedy)
+		require.NoFileExists(t, path)
+	}
+}
+
+func TestTwoThatMakeTheFileAtOnceServeTheSame(t *testing.T) {
+	folder := plugintest.Folder(t)
+	path := filepath.Join(folder, "kek.json")
+	var all sync.WaitGroup
+	for n := range 4 {
+		all.Go(func() {
+			file := keyfile.At(path)
+			if err := ensure(t.Context(), file, true); err != nil {
+				t.Error(n, err)
+			}
+		})
+	}
+	all.Wait()
+	infos, err := keyfile.At(path).List()
+	require.NoError(t, err)
+	require.Len(t, infos, 1)
+}
+
+func TestAPinnedVersionWraps(t *testing.T) {
+	path, first := newKeyFile(t)
+	_, err := keyfile.At(path).Rotate(t.Context())
+	require.NoError(t, err)
+	endpoint := plugintest.Endpoint(t)
+	code, log := serveUntil(t, []string{"--key-file", path, "--listen", endpoint, "--pin", first.ID}, func() {
+		answer, err := plugintest.Dial(t, endpoint).Status(t.Context(), &kmsapi.StatusRequest{})
+		require.NoError(t, err)
+		require.Equal(t, first.KeyID, answer.KeyId)
+	})
+	require.Equal(t, exitDone, code, log)
+}
+
+func TestAYoungVersionWaitsUntilAllNodesHaveIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kek.json")
+	first, err := keyfile.At(path, keyfile.WithClock(clocktesting.NewFakeClock(time.Now().Add(-3*time.Hour)))).Create(t.Context())
+	require.NoError(t, err)
+	second, err := keyfile.At(path).Rotate(t.Context())
+	require.NoError(t, err)
+	for holdDown, keyID := range map[string]string{"2h": first.KeyID, "0s": second.KeyID} {
+		endpoint := plugintest.Endpoint(t)
+		code, log := serveUntil(t, []string{"--key-file", path, "--listen", endpoint, "--hold-down", holdDown}, func() {
+			answer, err := plugintest.Dial(t, endpoint).Status(t.Context(), &kmsapi.StatusRequest{})
+			require.NoError(t, err)
+			require.Equal(t, keyID, answer.KeyId)
+		})
+		require.Equal(t, exitDone, code, log)
+	}
 }
 
 func TestFailedCallsAreLoggedOnRequest(t *testing.T) {

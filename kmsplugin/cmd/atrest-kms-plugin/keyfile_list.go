@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
 )
 
@@ -21,12 +23,14 @@ func newList() *cobra.Command {
 	var o listOptions
 	command := &cobra.Command{
 		Use:   "list --key-file PATH",
-		Short: "List the versions in the key file by key_id, never the keys",
-		Long: `List the versions in the key file, oldest first, by key_id; never the keys.
+		Short: "List the versions in the key file, never the keys",
+		Long: `List the versions in the key file, oldest first; never the keys.
 
-The last one wraps, the others only unwrap.`,
-		Example: `  atrest-keyfile list --key-file /var/lib/atrest/kek.json
-  atrest-keyfile list --key-file /var/lib/atrest/kek.json -o json`,
+KEY_ID is what apiservers and "atrest audit" show: the beginning of the SHA-256
+of the key_id. FORMERLY is that of the key_id that a version had in a file of
+format 1: what was wrapped then is stored under it. As JSON both are whole.`,
+		Example: `  atrest-kms-plugin keyfile list --key-file /var/lib/atrest/kek.json
+  atrest-kms-plugin keyfile list --key-file /var/lib/atrest/kek.json -o json`,
 		Args: noArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := requireFlags(command, "key-file"); err != nil {
@@ -54,13 +58,13 @@ func (o listOptions) run(out io.Writer) error {
 
 func printTable(out io.Writer, infos []keyfile.KeyInfo) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "VERSION\tKEY_ID\tCREATED\tUSE")
+	fmt.Fprintln(table, "ID\tKEY_ID\tFORMERLY\tCREATED\tUSE")
 	for _, info := range infos {
 		use := "reads"
 		if info.Writes {
 			use = "reads and writes"
 		}
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\n", info.Version, info.KeyID, info.Created.Format(time.RFC3339), use)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", info.ID, hashed.Short(info.Hash), cmp.Or(hashed.Short(info.FormerHash), "-"), info.Created.Format(time.RFC3339), use)
 	}
 	return table.Flush()
 }

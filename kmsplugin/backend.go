@@ -1,0 +1,44 @@
+package kmsplugin
+
+import "context"
+
+// A Backend is where KEKs are: a KMS, an HSM, a file. A [Keeper] makes a [Service] of it.
+type Backend interface {
+	// Open logs in and loads what there is. It is called again when a file of
+	// [Config.Credentials] changes, and when a session has ended; until it has succeeded
+	// once apiservers are told that the plugin starts.
+	Open(ctx context.Context) (Session, error)
+}
+
+// A Session is an open back end. Its methods are called from many goroutines, at most
+// [Config.Concurrency] at once, and return soon after ctx ends; whoever called gets an
+// answer then in any case. Errors wrap one of the classes, [ErrUnavailable] to
+// [ErrInvalid], where one is right; they hold no key material.
+//
+// A Session that has a method Renew(context.Context) error has it called once, on a
+// goroutine of its own: it keeps the session alive, as by renewing a token, until ctx
+// ends, and returns earlier when that is over. Then another one is opened.
+type Session interface {
+	// Versions are all that unwrap now. It is called every [Config.Poll], and never by an
+	// apiserver's call of Status. While it fails, nothing is wrapped, and the
+	// versions that come with the error unwrap or, if none do, those that were known
+	// before.
+	Versions(ctx context.Context) (Versions, error)
+	// Wrap wraps a DEK of 1 to [MaxPlaintext] bytes under exactly v. used is what it was
+	// wrapped under as the ciphertext or the KMS says it, and not as it was asked for:
+	// if it is not v the answer is thrown away. aad is bound to the ciphertext if
+	// the back end can do that.
+	Wrap(ctx context.Context, v Version, dek, aad []byte) (ciphertext []byte, used Version, err error)
+	// Unwrap is the way back. The result is the caller's own.
+	Unwrap(ctx context.Context, v Version, ciphertext, aad []byte) ([]byte, error)
+	// Close is called once, after the last call has returned.
+	Close(ctx context.Context) error
+}
+
+// Versions are those of a back end.
+type Versions struct {
+	// All are those that unwrap, the oldest first.
+	All []Version
+	// Writes is the index of the one to wrap with.
+	Writes int
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+)
+
+// serveOptions are the flags that every "serve" has.
+type serveOptions struct {
+	listen    string
+	verbosity int
+	config    kmsplugin.Config
+}
+
+// addFlags adds them, with the values of the back end as they come.
+func (o *serveOptions) addFlags(command *cobra.Command, config kmsplugin.Config) {
+	flags := command.Flags()
+	o.config = config
+	flags.StringVar(&o.listen, "listen", "", "socket to serve on, unix:///PATH (required)")
+	flags.DurationVar(&o.config.Poll, "poll", config.Poll, "time between two looks at the versions of the key")
+	flags.DurationVar(&o.config.HoldDown, "hold-down", config.HoldDown, "how old a version has to be before it wraps: longer than it takes to get to all nodes")
+	flags.StringVar(&o.config.Pin, "pin", "", "ID of the one version to wrap with, whichever else is to write")
+	flags.IntVarP(&o.verbosity, "v", "v", 0, "log verbosity; from 2 on each failed call is logged")
+}
+
+// serve serves a back end until the command is told to end. ready is called once the socket is
+// there and before anything is answered; what it says of the back end is logged.
+func (o serveOptions) serve(command *cobra.Command, backend kmsplugin.Backend, ready func(context.Context) ([]any, error)) error {
+	config := textlogger.NewConfig(textlogger.Output(command.ErrOrStderr()), textlogger.Verbosity(o.verbosity))
+	ctx := klog.NewContext(command.Context(), textlogger.NewLogger(config))
+	keeper, err := kmsplugin.NewKeeper(backend, o.config)
+	if err != nil {
+		return usageError{err}
+	}
+	server, err := kmsplugin.Listen(ctx, o.listen, keeper)
+	if err != nil {
+		return err
+	}
+	logger := klog.FromContext(ctx).WithValues("endpoint", server.Endpoint())
+	about, err := ready(ctx)
+	if err != nil {
+		ended, end := context.WithCancel(ctx)
+		end()
+		return errors.Join(err, server.Serve(ended)) // which only releases the socket
+	}
+	stop := keeper.Start(ctx)
+	logger.Info("serving KMS v2", about...)
+	if err := errors.Join(server.Serve(ctx), stop()); err != nil {
+		return err
+	}
+	logger.Info("stopped")
+	return nil
+}

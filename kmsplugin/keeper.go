@@ -1,0 +1,179 @@
+package kmsplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+var _ Service = (*Keeper)(nil)
+
+// A Keeper makes a [Service] of a [Backend]. One goroutine, [Keeper.Run], opens it, asks for
+// its versions and decides which is announced; calls of apiservers read what it found
+// from one pointer. So Status is cheap and waits for nobody, Encrypt wraps under the
+// very version that Status named, and no Decrypt changes what is announced.
+type Keeper struct {
+	backend Backend
+	config  Config
+	turns   chan struct{} // one for each call of the session that may run
+	asks    chan chan struct{}
+	state   atomic.Pointer[state]
+	running atomic.Bool
+	first   chan struct{} // closed when it was looked at once
+}
+
+// state is what the last look found. It is read-only.
+type state struct {
+	open *opened // nil until a session was opened
+	// byKeyID are the versions that unwrap, by all key_ids that they have.
+	byKeyID    map[string]Version
+	announcing announcing
+	keyID      string // of what is announced, empty if nothing is
+	trouble    error  // why nothing is wrapped, or nil
+	probed     time.Time
+}
+
+// errStarting is told until the back end was opened and looked at once.
+var errStarting = fmt.Errorf("%w: the plugin starts, and has not reached its keys yet", ErrUnavailable)
+
+// NewKeeper makes a Keeper, which answers that it starts until [Keeper.Run] has come further.
+func NewKeeper(backend Backend, config Config) (*Keeper, error) {
+	config = config.withDefaults()
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	if backend == nil {
+		return nil, errors.New("kmsplugin: no back end to keep")
+	}
+	k := &Keeper{backend: backend, config: config, turns: make(chan struct{}, config.Concurrency), asks: make(chan chan struct{}), first: make(chan struct{})}
+	k.state.Store(&state{trouble: errStarting})
+	return k, nil
+}
+
+// Status tells the key_id that is announced, or what is wrong.
+func (k *Keeper) Status(context.Context) (string, error) {
+	s := k.state.Load()
+	return s.keyID, s.trouble
+}
+
+// Encrypt wraps under the version that Status names.
+func (k *Keeper) Encrypt(ctx context.Context, _ string, plaintext []byte) (Sealed, error) {
+	if err := checkPlaintext(plaintext); err != nil {
+		return Sealed{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	for {
+		s := k.state.Load()
+		if s.trouble != nil {
+			return Sealed{}, s.trouble
+		}
+		sealed, err := k.wrap(ctx, s.open, *s.announcing.version, plaintext)
+		if errors.Is(err, errClosed) && ctx.Err() == nil && k.state.Load() != s {
+			continue // another session took over
+		}
+		if err != nil {
+			k.look(ctx, false)
+			return Sealed{}, err
+		}
+		return sealed, nil
+	}
+}
+
+// wrap wraps under a version, and takes nothing else for it.
+func (k *Keeper) wrap(ctx context.Context, o *opened, v Version, plaintext []byte) (Sealed, error) {
+	type wrapped struct {
+		ciphertext []byte
+		used       Version
+	}
+	keyID := v.KeyID()
+	w, err := call(ctx, k, o, func(ctx context.Context, s Session) (w wrapped, err error) {
+		w.ciphertext, w.used, err = s.Wrap(ctx, v, plaintext, []byte(keyID))
+		return w, err
+	})
+	if err != nil {
+		return Sealed{}, err
+	}
+	if w.used.KeyID() != keyID {
+		return Sealed{}, fmt.Errorf("%w: it was wrapped under %s and not under %s, which is announced: it is thrown away, and the versions are looked at again", ErrUnavailable, w.used, v)
+	}
+	return Sealed{Ciphertext: w.ciphertext, KeyID: keyID}, nil
+}
+
+// Decrypt unwraps with the version of a key_id. If none is known the versions are looked
+// at again, at most once a second.
+func (k *Keeper) Decrypt(ctx context.Context, _ string, sealed Sealed) ([]byte, error) {
+	if len(sealed.Annotations) > 0 {
+		return nil, fmt.Errorf("%w: it carries annotations, which this plugin never makes: it was changed, or another plugin wrapped it", ErrInvalid)
+	}
+	for {
+		s := k.state.Load()
+		v, known := s.byKeyID[sealed.KeyID]
+		if !known {
+			k.look(ctx, true)
+			s = k.state.Load()
+			v, known = s.byKeyID[sealed.KeyID]
+		}
+		switch {
+		case !known && s.trouble != nil:
+			return nil, fmt.Errorf("key_id %.64q is not known, and the versions cannot be looked at: %w", sealed.KeyID, s.trouble)
+		case !known:
+			return nil, fmt.Errorf("%w %.64q: none of the %d versions: if it was trimmed or deleted, bring it back; if another plugin wrapped this, serve that one under the provider's name", ErrUnknownKey, sealed.KeyID, len(s.byKeyID))
+		}
+		plaintext, err := call(ctx, k, s.open, func(ctx context.Context, session Session) ([]byte, error) {
+			return session.Unwrap(ctx, v, sealed.Ciphertext, []byte(sealed.KeyID))
+		})
+		if errors.Is(err, errClosed) && ctx.Err() == nil && k.state.Load() != s {
+			continue
+		}
+		return plaintext, err
+	}
+}
+
+// call calls a session when it is its turn. The caller has an answer when ctx ends, and the
+// turn is over when the session has returned.
+func call[T any](ctx context.Context, k *Keeper, o *opened, f func(context.Context, Session) (T, error)) (T, error) {
+	var none T
+	ctx, cancel := k.config.within(ctx, k.config.CallTimeout)
+	defer cancel()
+	select {
+	case k.turns <- struct{}{}:
+	case <-ctx.Done():
+		return none, fmt.Errorf("%w: all %d calls that may run at once do: %w", ErrThrottled, k.config.Concurrency, context.Cause(ctx))
+	}
+	return answered(ctx, func(ctx context.Context) (value T, err error) {
+		defer func() { <-k.turns }()
+		inUse := o.use(func(s Session) error {
+			value, err = f(ctx, s)
+			return nil
+		})
+		return value, errors.Join(inUse, err)
+	}, nil)
+}
+
+// soon is how soon after a look another one is made because a call asks for it.
+const soon = time.Second
+
+// look has the versions looked at again, and waits until that is done if it is to: for a look that
+// begins after this call.
+func (k *Keeper) look(ctx context.Context, wait bool) {
+	ctx, cancel := k.config.within(ctx, k.config.CallTimeout)
+	defer cancel()
+	done := make(chan struct{})
+	if !wait {
+		select {
+		case k.asks <- done:
+		default: // it looks already
+		}
+		return
+	}
+	select {
+	case k.asks <- done:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,492 @@
+package kmsplugin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// shelf is a back end in memory, whose versions a test changes.
+type shelf struct {
+	mu       sync.Mutex
+	all      []Version
+	writes   int
+	err      error         // of everything
+	hangs    chan struct{} // what a call waits for, whatever its ctx
+	mislabel bool
+	panics   bool
+	readable bool // whatever the error
+	looks    int
+	opened   int
+	closed   int
+	running  int
+	most     int
+	over     chan struct{} // ends what Renew keeps alive
+}
+
+func newShelf(labels ...string) *shelf {
+	s := &shelf{}
+	for _, label := range labels {
+		s.all = append(s.all, version(label))
+	}
+	s.writes = len(labels) - 1
+	return s
+}
+
+func version(label string) Version {
+	return Version{Kind: "shelf", Lineage: []byte("one"), Label: label}
+}
+
+func (s *shelf) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *shelf) Open(context.Context) (Session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil && !s.readable {
+		return nil, s.err
+	}
+	s.opened++
+	s.over = make(chan struct{})
+	return s, nil
+}
+
+func (s *shelf) Close(context.Context) error { s.set(func() { s.closed++ }); return nil }
+
+func (s *shelf) Renew(ctx context.Context) error {
+	s.mu.Lock()
+	over := s.over
+	s.mu.Unlock()
+	select {
+	case <-ctx.Done():
+	case <-over:
+	}
+	return errors.New("over")
+}
+
+func (s *shelf) begin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running++
+	s.most = max(s.most, s.running)
+	if s.panics {
+		panic("a KEK: " + string(bytes.Repeat([]byte("k"), 32)))
+	}
+	return s.err
+}
+
+func (s *shelf) call() error {
+	err := s.begin()
+	s.mu.Lock()
+	hangs := s.hangs
+	s.mu.Unlock()
+	if hangs != nil {
+		<-hangs
+	}
+	s.set(func() { s.running-- })
+	return err
+}
+
+func (s *shelf) Versions(context.Context) (Versions, error) {
+	err := s.call()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks++
+	if err != nil && !s.readable {
+		return Versions{}, err
+	}
+	return Versions{All: append([]Version{}, s.all...), Writes: s.writes}, err
+}
+
+func (s *shelf) Wrap(_ context.Context, v Version, dek, aad []byte) ([]byte, Version, error) {
+	if err := s.call(); err != nil {
+		return nil, Version{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mislabel {
+		v = version("another")
+	}
+	return fmt.Appendf(nil, "%s|%s|%x", v.Label, aad, dek), v, nil
+}
+
+func (s *shelf) Unwrap(_ context.Context, v Version, ciphertext, aad []byte) (dek []byte, err error) {
+	if err := s.call(); err != nil && !s.readable {
+		return nil, err
+	}
+	if _, err := fmt.Sscanf(string(ciphertext), v.Label+"|"+string(aad)+"|%x", &dek); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return dek, nil
+}
+
+// kept runs a test with a Keeper of a back end, by a clock that goes on when all wait.
+func kept(t *testing.T, s *shelf, c Config, test func(t *testing.T, k *Keeper)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		k, err := NewKeeper(s, c)
+		require.NoError(t, err)
+		_, err = k.Status(t.Context())
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.ErrorContains(t, err, "starts")
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- k.Run(ctx) }()
+		synctest.Wait()
+		test(t, k)
+		stop()
+		require.NoError(t, <-ended)
+		require.Equal(t, s.opened, s.closed, "every session that was opened is closed")
+	})
+}
+
+// poll lets the time of n polls pass.
+func poll(n int) {
+	time.Sleep(time.Duration(n) * 10 * time.Second)
+	synctest.Wait()
+}
+
+func keyIDOf(t *testing.T, k *Keeper) string {
+	t.Helper()
+	keyID, err := k.Status(t.Context())
+	require.NoError(t, err)
+	return keyID
+}
+
+func TestAKeyIDIsOfOneKEK(t *testing.T) {
+	a := Version{Kind: "a", Lineage: []byte("bc"), Label: "d"}
+	require.Len(t, a.KeyID(), 64)
+	require.NotContains(t, a.KeyID(), "bc")
+	seen := map[string]bool{}
+	for _, v := range []Version{a, {Kind: "ab", Lineage: []byte("c"), Label: "d"}, {Kind: "a", Lineage: []byte("b"), Label: "cd"}, {Kind: "a", Lineage: []byte("bcd")}} {
+		require.False(t, seen[v.KeyID()], "where one part ends is part of it")
+		seen[v.KeyID()] = true
+	}
+	later := a
+	later.Created, later.Formerly = time.Now(), []string{"x"}
+	require.Equal(t, a.KeyID(), later.KeyID())
+}
+
+func TestWhatIsWrappedIsUnwrapped(t *testing.T) {
+	kept(t, newShelf("1", "2"), Config{}, func(t *testing.T, k *Keeper) {
+		require.Equal(t, version("2").KeyID(), keyIDOf(t, k))
+		sealed, err := k.Encrypt(t.Context(), "", []byte("dek"))
+		require.NoError(t, err)
+		require.Equal(t, version("2").KeyID(), sealed.KeyID)
+		dek, err := k.Decrypt(t.Context(), "", sealed)
+		require.NoError(t, err)
+		require.Equal(t, []byte("dek"), dek)
+		sealed.KeyID = version("1").KeyID()
+		_, err = k.Decrypt(t.Context(), "", sealed)
+		require.ErrorIs(t, err, ErrInvalid)
+	})
+}
+
+func TestANewVersionIsAnnouncedWhenItWasSeenTwice(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		s.set(func() { s.all, s.writes = append(s.all, version("2")), 1 })
+		poll(1)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+		s.set(func() { s.writes = 0 }) // a standby that lags
+		poll(1)
+		s.set(func() { s.writes = 1 })
+		poll(1)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k), "not twice in a row")
+		poll(1)
+		require.Equal(t, version("2").KeyID(), keyIDOf(t, k))
+	})
+}
+
+func TestANewVersionWaitsUntilAllNodesReadIt(t *testing.T) {
+	synced := func() Version { v := version("2"); v.Created = time.Now(); return v }
+	s := newShelf("1")
+	kept(t, s, Config{HoldDown: time.Minute}, func(t *testing.T, k *Keeper) {
+		s.set(func() { s.all, s.writes = append(s.all, synced()), 1 })
+		poll(5)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+		other, err := NewKeeper(s, Config{HoldDown: time.Minute})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- other.Run(ctx) }()
+		synctest.Wait()
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, other), "a plugin that starts meanwhile announces what the others do")
+		poll(2)
+		require.Equal(t, version("2").KeyID(), keyIDOf(t, k))
+		require.Equal(t, version("2").KeyID(), keyIDOf(t, other))
+		stop()
+		require.NoError(t, <-ended)
+	})
+}
+
+func TestAPinIsWrappedWithWhateverTheBackEndSays(t *testing.T) {
+	s := newShelf("1", "2")
+	kept(t, s, Config{Pin: "1"}, func(t *testing.T, k *Keeper) {
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+		s.set(func() { s.all, s.writes = s.all[1:], 0 })
+		poll(1)
+		_, err := k.Status(t.Context())
+		require.ErrorIs(t, err, ErrKeyDisabled)
+		require.ErrorContains(t, err, `version "1" is pinned`)
+	})
+}
+
+func TestNothingIsLabelledWithAnotherVersion(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		s.set(func() { s.mislabel = true })
+		_, err := k.Encrypt(t.Context(), "", []byte("dek"))
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.ErrorContains(t, err, `wrapped under version "another"`)
+	})
+}
+
+func TestTroubleIsToldAsAnErrorAndReadsGoOn(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		sealed, err := k.Encrypt(t.Context(), "", []byte("dek"))
+		require.NoError(t, err)
+		s.set(func() { s.all = nil })
+		poll(1)
+		_, err = k.Status(t.Context())
+		require.ErrorIs(t, err, ErrKeyDisabled)
+		_, err = k.Decrypt(t.Context(), "", sealed)
+		require.ErrorContains(t, err, "cannot be looked at", "whether the KEK is gone for good is not known")
+
+		s.set(func() { s.all, s.err = []Version{version("1")}, fmt.Errorf("%w: sealed", ErrUnavailable) })
+		poll(1)
+		_, err = k.Status(t.Context())
+		require.ErrorContains(t, err, "sealed")
+		_, err = k.Encrypt(t.Context(), "", []byte("dek"))
+		require.ErrorContains(t, err, "sealed")
+		s.set(func() { s.err = nil })
+		_, err = k.Decrypt(t.Context(), "", sealed)
+		require.NoError(t, err, "a read asks the back end itself")
+		poll(1)
+		require.Equal(t, sealed.KeyID, keyIDOf(t, k))
+	})
+}
+
+func TestAVersionThatIsNewToADecryptIsFoundAndNotAnnounced(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		s.set(func() { s.all, s.writes = append(s.all, version("2")), 1 })
+		keyID := version("2").KeyID()
+		dek, err := k.Decrypt(t.Context(), "", Sealed{Ciphertext: fmt.Appendf(nil, "2|%s|%x", keyID, "dek"), KeyID: keyID})
+		require.NoError(t, err)
+		require.Equal(t, []byte("dek"), dek)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+		_, err = k.Decrypt(t.Context(), "", Sealed{Ciphertext: []byte("x"), KeyID: "nobody's"})
+		require.ErrorIs(t, err, ErrUnknownKey)
+	})
+}
+
+func TestManyWhoAskForAnUnknownKeyIDShareALook(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		before, began := s.looks, time.Now()
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				_, err := k.Decrypt(t.Context(), "", Sealed{Ciphertext: []byte("x"), KeyID: "nobody's"})
+				require.ErrorIs(t, err, ErrUnknownKey)
+			})
+		}
+		all.Wait()
+		require.LessOrEqual(t, s.looks-before, 2)
+		require.LessOrEqual(t, time.Since(began), time.Second)
+	})
+}
+
+func TestVersionsThatComeWithTroubleUnwrap(t *testing.T) {
+	s := newShelf("1")
+	s.err, s.readable = fmt.Errorf("%w: the disk takes no writes", ErrUnavailable), true
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		keyID := version("1").KeyID()
+		dek, err := k.Decrypt(t.Context(), "", Sealed{Ciphertext: fmt.Appendf(nil, "1|%s|%x", keyID, "dek"), KeyID: keyID})
+		require.NoError(t, err)
+		require.Equal(t, []byte("dek"), dek)
+		_, err = k.Encrypt(t.Context(), "", []byte("dek"))
+		require.ErrorContains(t, err, "takes no writes")
+		_, err = k.Status(t.Context())
+		require.ErrorContains(t, err, "takes no writes")
+		s.set(func() { s.err = nil })
+		poll(1)
+		require.Equal(t, keyID, keyIDOf(t, k))
+	})
+}
+
+func TestWhatNoVersionWrappedIsInvalid(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		for _, plaintext := range [][]byte{nil, {}, make([]byte, MaxPlaintext+1)} {
+			_, err := k.Encrypt(t.Context(), "", plaintext)
+			require.ErrorIs(t, err, ErrInvalid)
+		}
+		sealed, err := k.Encrypt(t.Context(), "", make([]byte, MaxPlaintext))
+		require.NoError(t, err)
+		sealed.Annotations = map[string][]byte{"a.example": nil}
+		_, err = k.Decrypt(t.Context(), "", sealed)
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, "annotations")
+	})
+}
+
+func TestAVersionOfAClockThatIsAheadIsAnnounced(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		ahead := version("2")
+		ahead.Created = time.Now().Add(time.Hour)
+		s.set(func() { s.all, s.writes = append(s.all, ahead), 1 })
+		poll(2)
+		require.Equal(t, ahead.KeyID(), keyIDOf(t, k))
+	})
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		require.Equal(t, version("2").KeyID(), keyIDOf(t, k), "a restart is no rotation back")
+	})
+}
+
+func TestWhatWasWrappedUnderAFormerKeyIDIsUnwrapped(t *testing.T) {
+	s := newShelf("1")
+	s.all[0].Formerly = []string{"1.0f3a"}
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		dek, err := k.Decrypt(t.Context(), "", Sealed{Ciphertext: fmt.Appendf(nil, "1|1.0f3a|%x", "dek"), KeyID: "1.0f3a"})
+		require.NoError(t, err)
+		require.Equal(t, []byte("dek"), dek)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+	})
+}
+
+func TestTwoKEKsUnderOneKeyIDAreRefused(t *testing.T) {
+	s := newShelf("1", "2")
+	s.all[1].Formerly = []string{version("1").KeyID()}
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		_, err := k.Status(t.Context())
+		require.ErrorContains(t, err, "this is a mistake of the back end")
+	})
+}
+
+func TestACallIsAnsweredInTimeWhateverTheBackEndDoes(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{Concurrency: 2}, func(t *testing.T, k *Keeper) {
+		hangs := make(chan struct{})
+		s.set(func() { s.hangs = hangs })
+		began := time.Now()
+		_, err := k.Encrypt(t.Context(), "", []byte("dek"))
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.ErrorContains(t, err, "no answer in time")
+		require.Equal(t, 2500*time.Millisecond, time.Since(began))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = k.Encrypt(ctx, "", []byte("dek"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = k.Encrypt(t.Context(), "", []byte("dek"))
+		require.ErrorIs(t, err, ErrThrottled, "two calls hang, and no third one is made")
+		s.set(func() { s.hangs = nil })
+		close(hangs)
+		poll(2)
+		require.LessOrEqual(t, s.most, 2)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+	})
+}
+
+func TestAPanicOfTheBackEndIsAnError(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		s.set(func() { s.panics = true })
+		_, err := k.Encrypt(t.Context(), "", []byte("dek"))
+		require.ErrorContains(t, err, "panicked")
+		require.NotContains(t, err.Error(), "kkkk")
+		s.set(func() { s.panics = false })
+		poll(2)
+		_, err = k.Encrypt(t.Context(), "", []byte("dek"))
+		require.NoError(t, err)
+	})
+}
+
+func TestOtherCredentialsOpenAnotherSession(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("one"), 0o600))
+	s := newShelf("1")
+	kept(t, s, Config{Credentials: []string{file}}, func(t *testing.T, k *Keeper) {
+		hangs := make(chan struct{})
+		answered := make(chan error, 1)
+		s.set(func() { s.hangs = hangs })
+		go func() { _, err := k.Encrypt(t.Context(), "", []byte("dek")); answered <- err }()
+		synctest.Wait()
+		s.set(func() { s.hangs = nil })
+		require.NoError(t, os.WriteFile(file, []byte("another"), 0o600))
+		poll(1)
+		require.Equal(t, 2, s.opened)
+		require.Zero(t, s.closed, "a call runs")
+		close(hangs)
+		<-answered
+		poll(1)
+		require.Equal(t, 1, s.closed)
+
+		s.set(func() { s.err = ErrDenied })
+		require.NoError(t, os.WriteFile(file, []byte("a wrong one"), 0o600))
+		poll(1)
+		_, err := k.Status(t.Context())
+		require.ErrorIs(t, err, ErrDenied)
+		s.set(func() { s.err = nil })
+		poll(1)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+	})
+}
+
+func TestASessionThatIsOverIsReplaced(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		s.set(func() { close(s.over) })
+		synctest.Wait()
+		require.Equal(t, 2, s.opened)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+		_, err := k.Encrypt(t.Context(), "", []byte("dek"))
+		require.NoError(t, err)
+	})
+}
+
+func TestStatusAndEncryptAgreeThroughRotations(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{Steady: 1}, func(t *testing.T, k *Keeper) {
+		for n := range 50 {
+			s.set(func() { s.all, s.writes = append(s.all, version(fmt.Sprint(n+2))), n+1 })
+			var all sync.WaitGroup
+			for range 4 {
+				all.Go(func() {
+					before := keyIDOf(t, k)
+					sealed, err := k.Encrypt(t.Context(), "", []byte("dek"))
+					after := keyIDOf(t, k)
+					if err != nil || sealed.KeyID != before && sealed.KeyID != after {
+						t.Errorf("%s is none of %s and %s: %v", sealed.KeyID, before, after, err)
+					}
+				})
+			}
+			poll(1)
+			all.Wait()
+		}
+	})
+}
+
+func TestConfigsThatMakeNoSense(t *testing.T) {
+	for name, c := range map[string]Config{"Concurrency is -1": {Concurrency: -1}, "Poll is -1s": {Poll: -time.Second}, "HoldDown is -1s": {HoldDown: -time.Second}} {
+		_, err := NewKeeper(newShelf("1"), c)
+		require.ErrorContains(t, err, name)
+	}
+	_, err := NewKeeper(nil, Config{})
+	require.ErrorContains(t, err, "no back end")
+}

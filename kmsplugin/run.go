@@ -1,0 +1,272 @@
+package kmsplugin
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/kube-atrest/atrest/kmsplugin/internal/filestamp"
+)
+
+// Run opens the back end and keeps up with it until ctx ends; then it closes it. It has to
+// run while the Service is served, and is called once. Log lines go to the logger in
+// ctx.
+func (k *Keeper) Run(ctx context.Context) error {
+	if !k.running.CompareAndSwap(false, true) {
+		return errors.New("kmsplugin: Run was called before: make another Keeper")
+	}
+	r := &runner{Keeper: k, retry: firstRetry}
+	for ctx.Err() == nil {
+		r.turn(ctx)
+		r.answer()
+		r.wait(ctx)
+	}
+	k.state.Store(k.state.Load().with(fmt.Errorf("%w: the plugin stops", ErrUnavailable)))
+	r.answer()
+	r.drop(context.WithoutCancel(ctx), r.open)
+	r.closing.Wait()
+	return nil
+}
+
+// Start has [Keeper.Run] run until stop is called, and returns when the back end was looked at
+// once, or a second later: a quick one never shows an apiserver that it starts. The values
+// in ctx hold for as long, its end does not. stop waits for the end of Run; it has its
+// place after the end of [Server.Serve].
+func (k *Keeper) Start(ctx context.Context) (stop func() error) {
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- k.Run(running) }()
+	timer := k.config.Clock.NewTimer(soon)
+	defer timer.Stop()
+	select {
+	case <-k.first:
+	case <-timer.C():
+	case <-ctx.Done():
+	}
+	return sync.OnceValue(func() error { cancel(); return <-ended })
+}
+
+// runner is the one goroutine that changes the state of a Keeper.
+type runner struct {
+	*Keeper
+	open    *opened
+	seen    string    // what the credentials were when it was opened
+	looked  time.Time // when it was looked last
+	retry   time.Duration
+	started sync.Once
+	asked   []chan struct{} // to be closed when the next look is over
+	closing sync.WaitGroup
+}
+
+// firstRetry is how soon something that is wrong is looked at again; each time twice as
+// late, and at last every [Config.Poll].
+const firstRetry = time.Second
+
+// turn looks at everything once.
+func (r *runner) turn(ctx context.Context) {
+	before := r.state.Load()
+	r.looked = r.config.Clock.Now()
+	after, replaced := r.next(ctx, before)
+	if ctx.Err() != nil {
+		r.drop(context.WithoutCancel(ctx), replaced)
+		return
+	}
+	r.state.Store(after)
+	r.drop(ctx, replaced)
+	report(klog.FromContext(ctx), before, after)
+	if after.trouble == nil {
+		r.retry = firstRetry
+	}
+}
+
+// next is the state after a look, and the session that is of no use any more.
+func (r *runner) next(ctx context.Context, before *state) (after *state, replaced *opened) {
+	found, replaced, trouble := r.versions(ctx)
+	if trouble != nil && len(found.All) == 0 {
+		return before.with(trouble), replaced
+	}
+	byKeyID, err := found.byKeyID()
+	if err != nil {
+		after = before.with(err)
+		after.open = r.open
+		return after, replaced
+	}
+	after = &state{open: r.open, byKeyID: byKeyID, announcing: before.announcing, keyID: before.keyID, probed: before.probed}
+	if trouble != nil {
+		after.trouble = trouble
+		return after, replaced
+	}
+	now := r.config.Clock.Now()
+	if after.announcing, err = before.announcing.next(found, r.config, now); err != nil {
+		after.trouble = err
+		return after, replaced
+	}
+	after.keyID = after.announcing.version.KeyID()
+	if before.trouble != nil || after.keyID != before.keyID || replaced != nil || now.Sub(before.probed) >= r.config.Probe {
+		if after.trouble = r.probe(ctx, *after.announcing.version); after.trouble == nil {
+			after.probed = now
+		}
+	}
+	return after, replaced
+}
+
+// with is the state with something wrong. What unwraps goes on to.
+func (s *state) with(trouble error) *state {
+	after := *s
+	after.trouble = trouble
+	return &after
+}
+
+// versions asks for the versions, of another session if this one is over or was opened with
+// other credentials. One that does not tell its versions takes no other's place.
+func (r *runner) versions(ctx context.Context) (found Versions, replaced *opened, err error) {
+	seen := fingerprint(r.config.Credentials)
+	if r.open != nil && seen == r.seen && !r.open.isOver() {
+		found, err = r.ask(ctx, r.open)
+		return found, nil, err
+	}
+	next, err := open(ctx, r.backend, r.config)
+	if err == nil {
+		if found, err = r.ask(ctx, next); err == nil || r.open == nil && len(found.All) > 0 {
+			replaced, r.open, r.seen = r.open, next, seen
+			return found, replaced, err
+		}
+		r.drop(ctx, next)
+	}
+	if r.open == nil || r.open.isOver() {
+		return Versions{}, nil, err
+	}
+	klog.FromContext(ctx).Error(err, "the credentials changed, and the back end cannot be opened with them: it is used as it was opened before")
+	found, err = r.ask(ctx, r.open)
+	return found, nil, err
+}
+
+func (r *runner) ask(ctx context.Context, o *opened) (Versions, error) {
+	return call(ctx, r.Keeper, o, func(ctx context.Context, s Session) (Versions, error) { return s.Versions(ctx) })
+}
+
+// probe wraps and unwraps something under a version.
+func (r *runner) probe(ctx context.Context, v Version) error {
+	dek := make([]byte, 32)
+	_, _ = rand.Read(dek) // never fails
+	sealed, err := r.wrap(ctx, r.open, v, dek)
+	if err != nil {
+		return fmt.Errorf("a test DEK cannot be wrapped: %w", err)
+	}
+	got, err := call(ctx, r.Keeper, r.open, func(ctx context.Context, s Session) ([]byte, error) {
+		return s.Unwrap(ctx, v, sealed.Ciphertext, []byte(sealed.KeyID))
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("a test DEK that was wrapped cannot be unwrapped: %w", err)
+	case !bytes.Equal(got, dek):
+		return fmt.Errorf("%w: a test DEK came back as another one: nothing is wrapped with this back end", ErrUnavailable)
+	}
+	return nil
+}
+
+// wait returns when there is something to look at, and keeps who asked for it. It does not for
+// who asks less than [soon] after the last look: that would have the back end asked as
+// often as somebody names key_ids that there are not.
+func (r *runner) wait(ctx context.Context) {
+	every := r.config.Poll
+	var over <-chan struct{}
+	if r.state.Load().trouble != nil {
+		every = min(r.retry, every)
+		r.retry = 2 * every
+	} else if r.open != nil {
+		over = r.open.ended
+	}
+	timer := r.config.Clock.NewTimer(every)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+		case <-timer.C():
+		case <-over:
+		case asked := <-r.asks:
+			r.asked = append(r.asked, asked)
+			if early := soon - r.config.Clock.Since(r.looked); early > 0 {
+				if early < every {
+					timer.Reset(early)
+				}
+				continue
+			}
+		}
+		return
+	}
+}
+
+// answer lets those go on who asked for a look.
+func (r *runner) answer() {
+	for _, asked := range r.asked {
+		close(asked)
+	}
+	r.asked = nil
+	r.started.Do(func() { close(r.first) })
+}
+
+// drop closes a session once its calls have returned, and waits for nobody.
+func (r *runner) drop(ctx context.Context, o *opened) {
+	if o == nil {
+		return
+	}
+	r.closing.Go(func() {
+		ctx, cancel := r.config.within(context.WithoutCancel(ctx), r.config.CallTimeout)
+		defer cancel()
+		_, err := answered(ctx, func(ctx context.Context) (any, error) { return nil, o.close(ctx) }, nil)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "a session could not be closed")
+		}
+	})
+}
+
+func (o *opened) isOver() bool {
+	select {
+	case <-o.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// fingerprint is what changes when one of the files does.
+func fingerprint(files []string) string {
+	text := ""
+	for _, name := range files {
+		info, err := os.Stat(name)
+		if err != nil {
+			text += "|" + err.Error()
+			continue
+		}
+		text += fmt.Sprintf("|%+v", filestamp.Of(info))
+	}
+	return text
+}
+
+// report logs what changed from one look to the next.
+func report(logger klog.Logger, before, after *state) {
+	if after.keyID != before.keyID {
+		logger.Info("DEKs are wrapped under another key_id from now on", "version", after.announcing.version.Label, "keyID", after.keyID, "before", before.keyID)
+	}
+	switch was, is := textOf(before.trouble), textOf(after.trouble); {
+	case is != "" && is != was:
+		logger.Error(after.trouble, "nothing can be wrapped")
+	case is == "" && was != "":
+		logger.Info("DEKs can be wrapped", "keyID", after.keyID)
+	}
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return oneLine(err.Error())
+}
