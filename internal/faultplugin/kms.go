@@ -72,7 +72,7 @@ func StartKMS(t testing.TB, flaws ...Flaw) *KMS {
 	p.makeKEK()
 	require.NoError(t, p.start())
 	if p.flaws[OpenToAll] {
-		require.NoError(t, os.Chmod(folder, 0o755)) //nolint:gosec // it is the flaw
+		require.NoError(t, os.Chmod(folder, 0o755))
 	}
 	t.Cleanup(func() {
 		require.NoError(t, p.Kill(context.Background()))

@@ -103,8 +103,8 @@ func TestAStreamThatIsUsedTwiceShows(t *testing.T) {
 func TestOthersReachWhatNoFolderKeepsThemFrom(t *testing.T) {
 	folder := t.TempDir()
 	below := filepath.Join(folder, "below")
-	require.NoError(t, os.Mkdir(below, 0o755))  //nolint:gosec // it is what is tested
-	require.NoError(t, os.Chmod(folder, 0o700)) //nolint:gosec // it is a folder
+	require.NoError(t, os.Mkdir(below, 0o755))
+	require.NoError(t, os.Chmod(folder, 0o700))
 	require.False(t, othersReach(below))
 	require.True(t, othersReach("/"))
 }

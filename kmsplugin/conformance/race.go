@@ -30,6 +30,7 @@ type race struct {
 	ended         sync.WaitGroup
 
 	mu    sync.Mutex
+	calls int              // of Encrypt
 	kept  map[string]*ends // by key_id
 	wrong error            // the first disagreement
 	err   error            // the first call that failed
@@ -149,6 +150,7 @@ func (r *race) note(w *sealed, wrong, err error) bool {
 		}
 		return false
 	}
+	r.calls++
 	if wrong != nil && r.wrong == nil {
 		r.wrong = wrong
 	}

@@ -49,9 +49,9 @@ type rotation struct {
 
 // rotations are made once, for all checks.
 type rotations struct {
-	made   []*rotation
-	err    error // why there are not more
-	steady int   // how many bytes of a head stay what they are
+	made []*rotation
+	err  error // why there are not more
+	tell bool  // the heads of ciphertexts tell the keys apart, in each rotation
 }
 
 func (s *session) rotations(ctx context.Context) *rotations {
@@ -72,8 +72,15 @@ func (rs *rotations) collect(ctx context.Context, s *session) error {
 			return err
 		}
 	}
-	steady, err := s.steady(ctx)
-	rs.steady = steady
+	calls := 0
+	for _, r := range rs.made {
+		calls = max(calls, r.race.calls)
+	}
+	steady, err := s.steady(ctx, min(max(calls, 300), 1000))
+	rs.tell = err == nil
+	for _, r := range rs.made {
+		rs.tell = rs.tell && tell(head(r.old), head(r.fresh), steady)
+	}
 	return err
 }
 
@@ -126,9 +133,10 @@ func (r *rotation) waitUntilItShows(ctx context.Context, s *session) error {
 
 // steady is how many bytes all ciphertexts of one key begin with, whether few or many
 // calls were made between them, and more than a second passed: some formats begin with
-// the time in seconds, or with a counter.
-func (s *session) steady(ctx context.Context) (int, error) {
-	first, err := s.wraps(ctx, 128)
+// the time in seconds, or with a counter. As many calls are made as in a race, and so
+// many that the second byte of a counter changes.
+func (s *session) steady(ctx context.Context, calls int) (int, error) {
+	first, err := s.wraps(ctx, calls)
 	if err != nil {
 		return 0, err
 	}
@@ -178,7 +186,6 @@ func (rs *rotations) mislabelled(ctx context.Context, s *session, r *rotation) e
 		return nil
 	}
 	old, made := head(r.old), head(r.fresh)
-	told := tell(old, made, rs.steady)
 	for label, kept := range r.race.kept {
 		if label != r.before && label != r.after {
 			return failed("Encrypt answers under key_id %s, and Status named %s and then %s", describeKeyID(label), short(r.before), short(r.after))
@@ -189,7 +196,7 @@ func (rs *rotations) mislabelled(ctx context.Context, s *session, r *rotation) e
 		}
 		readable := s.opens(ctx, quiet) == nil
 		for _, w := range append(kept.first, kept.last...) {
-			if told && madeBy(w, other, own) {
+			if rs.tell && madeBy(w, other, own) {
 				return failed("a ciphertext under key_id %s begins with %q, as those under the other key_id do: it was made by the other key", short(label), other[:sameLength(own, other)+1])
 			}
 			if !readable {

@@ -56,7 +56,7 @@ func TestScoreboard(t *testing.T) {
 	require.True(t, begins && ends, "%s has no scoreboard to be replaced", page)
 	is := scoreboard(reports)
 	if *update {
-		require.NoError(t, os.WriteFile(page, []byte(before+"<!-- scoreboard -->\n"+is+"<!-- end of scoreboard -->"+after), 0o644)) //nolint:gosec // it is documentation
+		require.NoError(t, os.WriteFile(page, []byte(before+"<!-- scoreboard -->\n"+is+"<!-- end of scoreboard -->"+after), 0o644))
 		return
 	}
 	require.Equal(t, was, is, "write it anew: go test ./kmsplugin/conformance -run TestScoreboard -update")
