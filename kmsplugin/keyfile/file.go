@@ -201,8 +201,8 @@ func (f *File) extended(now *keyring) (*keyring, key, error) {
 	return next, next.byID[k.id], nil
 }
 
-// change replaces the file by another, and tells of a key of it. What is the same is left
-// as it is.
+// change replaces the file by another, and tells of a key of it. What would be the same is
+// left as it is.
 func (f *File) change(ctx context.Context, change func(now *keyring) (*keyring, key, error)) (info KeyInfo, err error) {
 	err = f.locked(ctx, func() error {
 		now, _, err := f.load()
@@ -214,7 +214,7 @@ func (f *File) change(ctx context.Context, change func(now *keyring) (*keyring, 
 			return err
 		}
 		info = next.info(k)
-		if next.writes == now.writes && len(next.keys) == len(now.keys) {
+		if now.format == formatVersion && next.writes == now.writes && len(next.keys) == len(now.keys) {
 			return nil
 		}
 		return f.write(next, publishNext)
