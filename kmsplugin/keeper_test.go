@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 )
 
 // shelf is a back end in memory, whose versions a test changes.
@@ -479,6 +482,63 @@ func TestStatusAndEncryptAgreeThroughRotations(t *testing.T) {
 			poll(1)
 			all.Wait()
 		}
+	})
+}
+
+func TestStartWaitsForTheFirstLookAndNotForLong(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s, began := newShelf("1"), time.Now()
+			if hangs {
+				s.hangs = make(chan struct{})
+			}
+			k, err := NewKeeper(s, Config{})
+			require.NoError(t, err)
+			ctx, end := context.WithCancel(t.Context())
+			stop := k.Start(ctx)
+			end()
+			synctest.Wait()
+			if hangs {
+				require.Equal(t, soon, time.Since(began))
+				close(s.hangs)
+				s.set(func() { s.hangs = nil })
+				poll(1)
+			} else {
+				require.Zero(t, time.Since(began))
+			}
+			require.Equal(t, version("1").KeyID(), keyIDOf(t, k), "the end of ctx is not its end")
+			require.NoError(t, stop())
+			require.NoError(t, stop(), "twice is harmless")
+			_, err = k.Status(t.Context())
+			require.ErrorContains(t, err, "stops")
+			require.Equal(t, s.opened, s.closed)
+		})
+	}
+}
+
+func TestTheLogTellsOfChangesAndNotOfLooks(t *testing.T) {
+	s := newShelf("1")
+	var log strings.Builder
+	synctest.Test(t, func(t *testing.T) {
+		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+		k, err := NewKeeper(s, Config{Steady: 1})
+		require.NoError(t, err)
+		stop := k.Start(ctx)
+		logged := func(change func(), lines ...string) {
+			t.Helper()
+			log.Reset()
+			s.set(change)
+			poll(3)
+			require.Equal(t, len(lines), strings.Count(log.String(), "\n"), log.String())
+			for _, line := range lines {
+				require.Contains(t, log.String(), line)
+			}
+		}
+		logged(func() {})
+		logged(func() { s.err = ErrDenied }, "nothing can be wrapped")
+		logged(func() { s.err = nil }, "DEKs can be wrapped")
+		logged(func() { s.all, s.writes = append(s.all, version("2")), 1 }, "wrapped under another key_id")
+		require.NoError(t, stop())
 	})
 }
 

@@ -150,6 +150,40 @@ func TestManyCallersWhileTheKeyRotates(t *testing.T) {
 	require.True(t, used[listed[rotations].KeyID], "the last key was used")
 }
 
+// Neither node ever writes what the other one cannot read.
+func TestTwoNodesReadEachOtherThroughARotation(t *testing.T) {
+	one, two := serve(t), serve(t)
+	two.stop()
+	require.NoError(t, os.Remove(two.file.Path()))
+	_, err := two.file.Import(t.Context(), one.file.Path())
+	require.NoError(t, err)
+	two.start()
+	both := func(keyID string) {
+		t.Helper()
+		for _, s := range []*served{one, two} {
+			s.announces(keyID)
+		}
+	}
+	listed, err := one.file.List()
+	require.NoError(t, err)
+	both(listed[0].KeyID)
+	var staged keyfile.KeyInfo
+	for _, step := range []func() (keyfile.KeyInfo, error){
+		func() (info keyfile.KeyInfo, err error) { staged, err = one.file.Stage(t.Context()); return },
+		func() (keyfile.KeyInfo, error) { return two.file.Import(t.Context(), one.file.Path()) },
+		func() (keyfile.KeyInfo, error) { return one.file.Activate(t.Context(), "") },
+		func() (keyfile.KeyInfo, error) { return two.file.Activate(t.Context(), staged.ID) },
+	} {
+		_, err := step()
+		require.NoError(t, err)
+		for range 20 { // until what the step has done is seen, and beyond
+			one.requireReads(two.encrypt())
+			two.requireReads(one.encrypt())
+		}
+	}
+	both(staged.KeyID)
+}
+
 func TestAnUnknownKeyIDSaysWhatToDo(t *testing.T) {
 	s := serve(t)
 	old := s.encrypt()

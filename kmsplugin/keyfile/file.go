@@ -73,23 +73,25 @@ func (f *File) Path() string { return f.path }
 // not, it stays and the error wraps fs.ErrExist. ctx bounds the wait for
 // another process that is changing the file (ErrBusy).
 func (f *File) Create(ctx context.Context) (KeyInfo, error) {
-	var created KeyInfo
+	k, err := newKey(f.clock.Now(), f.random)
+	if err != nil {
+		return KeyInfo{}, f.explain(err)
+	}
+	return f.first(ctx, newKeyring(k.id, k))
+}
+
+// first makes the file where nothing is, and tells of the key that writes.
+func (f *File) first(ctx context.Context, ring *keyring) (KeyInfo, error) {
 	err := f.locked(ctx, func() error {
 		if _, err := os.Lstat(f.path); err == nil {
 			return fmt.Errorf("%w: it is not replaced, as values may still need its keys", fs.ErrExist)
 		}
-		k, err := newKey(f.clock.Now(), f.random)
-		if err != nil {
-			return err
-		}
-		ring := newKeyring(k.id, k)
-		created = ring.info(k)
 		return f.write(ring, publishNew)
 	})
 	if err != nil {
 		return KeyInfo{}, f.explain(err)
 	}
-	return created, nil
+	return ring.info(ring.byID[ring.writes]), nil
 }
 
 // Stage adds a new version that unwraps and does not wrap: every node has to have it before
@@ -147,10 +149,7 @@ func (f *File) Import(ctx context.Context, other string) (KeyInfo, error) {
 		return KeyInfo{}, err
 	}
 	if _, err := os.Lstat(f.path); errors.Is(err, fs.ErrNotExist) {
-		if err := f.locked(ctx, func() error { return f.write(theirs, publishNew) }); err != nil {
-			return KeyInfo{}, f.explain(err)
-		}
-		return theirs.info(theirs.byID[theirs.writes]), nil
+		return f.first(ctx, theirs)
 	}
 	return f.change(ctx, func(now *keyring) (*keyring, key, error) {
 		if err := theirs.hasAll(now); err != nil {
@@ -201,8 +200,8 @@ func (f *File) extended(now *keyring) (*keyring, key, error) {
 	return next, next.byID[k.id], nil
 }
 
-// change replaces the file by another, and tells of a key of it. What is the same is left
-// as it is.
+// change replaces the file by another, and tells of a key of it. What would be the same is
+// left as it is.
 func (f *File) change(ctx context.Context, change func(now *keyring) (*keyring, key, error)) (info KeyInfo, err error) {
 	err = f.locked(ctx, func() error {
 		now, _, err := f.load()
@@ -214,7 +213,7 @@ func (f *File) change(ctx context.Context, change func(now *keyring) (*keyring, 
 			return err
 		}
 		info = next.info(k)
-		if next.writes == now.writes && len(next.keys) == len(now.keys) {
+		if now.format == formatVersion && next.writes == now.writes && len(next.keys) == len(now.keys) {
 			return nil
 		}
 		return f.write(next, publishNext)

@@ -159,6 +159,7 @@ func (d document) ring() (*keyring, error) {
 		return nil, errors.New("its keys are not in the order of their age")
 	}
 	ring := newKeyring(writes, keys...)
+	ring.format = d.Version
 	if len(ring.byID) < len(keys) {
 		return nil, errors.New("it has two keys of one id")
 	}

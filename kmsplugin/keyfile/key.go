@@ -75,6 +75,7 @@ type keyring struct {
 	keys   []key
 	byID   map[string]key
 	writes string // id of the one that wraps
+	format int    // of the file that it was read from, or 0
 }
 
 func newKeyring(writes string, keys ...key) *keyring {

@@ -124,6 +124,16 @@ func TestAFileOfFormat1IsFormat2AfterAChangeAndSoughtUnderTheSameKeyIDs(t *testi
 	require.Equal(t, had.All, versions.All[:2])
 }
 
+// Nodes of which one has changed its file since format 1 and another has not.
+func TestAMergeOfWhatIsTheSameMakesTheSameFile(t *testing.T) {
+	one, two := placed(t, "testdata/v1.json"), placed(t, "testdata/v1-as-v2.json")
+	_, err := one.Merge(t.Context(), two.Path())
+	require.NoError(t, err)
+	_, err = two.Merge(t.Context(), placed(t, "testdata/v1.json").Path())
+	require.NoError(t, err)
+	require.Equal(t, string(content(t, two)), string(content(t, one)))
+}
+
 func TestImportPutsACopyInPlace(t *testing.T) {
 	source, _ := created(t)
 	t.Run("where there is none", func(t *testing.T) {

@@ -102,7 +102,7 @@ func TestAChangeThatLeavesSizeAndTimeIsNoticed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at := time.Now().Truncate(time.Hour).Add(time.Millisecond) // a file's size is that of its times, too
+			at := time.Now().Truncate(time.Hour).Add(time.Millisecond) // the second is never 0
 			fixed := func(f *keyfile.File) *keyfile.File {
 				require.NoError(t, os.Chtimes(f.Path(), at, at))
 				return f

@@ -50,7 +50,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"unknown verb":    {[]string{"keyfile", "destroy"}, `no command "destroy"`, "atrest-kms-plugin keyfile --help"},
 		"unknown flag":    {[]string{"keyfile", "list", "--keys"}, "unknown flag: --keys", "atrest-kms-plugin keyfile list --help"},
 		"wrong value":     {[]string{"keyfile", "serve", "-v", "much"}, `invalid argument "much"`, "atrest-kms-plugin keyfile serve --help"},
-		"wrong poll":      {[]string{"keyfile", "serve", "--poll", "-1s", "--key-file", "x", "--listen", "unix:///x"}, "Poll is -1s", "atrest-kms-plugin keyfile serve --help"},
+		"wrong poll":      {[]string{"keyfile", "serve", "--poll", "0s", "--key-file", "x", "--listen", "unix:///x"}, "--poll is 0s", "atrest-kms-plugin keyfile serve --help"},
 		"arguments":       {[]string{"keyfile", "rotate", "kek.json"}, `unexpected argument "kek.json"`, "atrest-kms-plugin keyfile rotate --help"},
 		"serve nothing":   {[]string{"keyfile", "serve"}, "not given: --listen, --key-file", "atrest-kms-plugin keyfile serve --help"},
 		"rotate nothing":  {[]string{"keyfile", "rotate"}, "not given: --key-file", "atrest-kms-plugin keyfile rotate --help"},

@@ -34,9 +34,12 @@ func (o *serveOptions) addFlags(command *cobra.Command, config kmsplugin.Config)
 func (o serveOptions) serve(command *cobra.Command, backend kmsplugin.Backend, ready func(context.Context) ([]any, error)) error {
 	config := textlogger.NewConfig(textlogger.Output(command.ErrOrStderr()), textlogger.Verbosity(o.verbosity))
 	ctx := klog.NewContext(command.Context(), textlogger.NewLogger(config))
+	if o.config.Poll <= 0 || o.config.HoldDown < 0 {
+		return usagef("flag --poll is %s and --hold-down %s: the one has to be over 0, and the other not below", o.config.Poll, o.config.HoldDown)
+	}
 	keeper, err := kmsplugin.NewKeeper(backend, o.config)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	server, err := kmsplugin.Listen(ctx, o.listen, keeper)
 	if err != nil {
