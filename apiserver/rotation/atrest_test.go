@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,15 +13,6 @@ import (
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
-
-// build makes the command.
-func build(t *testing.T) (path string) {
-	t.Helper()
-	path = filepath.Join(t.TempDir(), "atrest")
-	text, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/kube-atrest/atrest/cmd/atrest").CombinedOutput()
-	require.NoError(t, err, string(text))
-	return path
-}
 
 // command is "atrest rotate", a process that can be killed too.
 type command struct {
