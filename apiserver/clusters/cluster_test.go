@@ -66,11 +66,11 @@ func (c *cluster) ready() {
 	}
 }
 
-// quickly are the flags of a rotation that has to last no longer than a test, and separate
-// is for the configurations here, which differ: the folders that stand in for the nodes have
-// paths of their own, and so have their sockets.
+// quickly are the flags of a rotation that has to last no longer than a test, while nobody
+// writes, and separate is for the configurations here, which differ: the folders that stand
+// in for the nodes have paths of their own, and so have their sockets.
 const (
-	quickly  = "--hold 2s --interval 200ms --timeout 3m"
+	quickly  = "--hold 500ms --interval 100ms --timeout 3m"
 	separate = "--separate-configs"
 )
 
