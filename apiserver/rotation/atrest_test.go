@@ -27,7 +27,7 @@ func (c *cluster) rotate(t *testing.T, kind string, args ...string) *command {
 	all := append([]string{"rotate", kind,
 		"--apiservers", strings.Join(names, ","), "--kubeconfig", c.kubeconfig(t), "--context", names[0],
 		"--config", filepath.Join(c.configs, "{apiserver}.yaml"), "--endpoints", c.etcds[0].options.Endpoint(), "--rate", "0",
-		"--state", folder, "--interval", "200ms", "--hold", "2s", "--retry-after", "1s"}, append(c.overrides(), args...)...)
+		"--state", folder, "--interval", "100ms", "--hold", "1s", "--retry-after", "1s"}, append(c.overrides(), args...)...)
 	return &command{harness.RunFile(t, c.program, all...), folder}
 }
 
