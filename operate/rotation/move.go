@@ -124,7 +124,7 @@ func (t *Move) reopen(now time.Time) {
 
 func (s *State) nextOfMove(o Observation, v *view) Decision {
 	t := s.Move
-	v.keyless = t.Keyless
+	v.keyless, v.unused = t.Keyless, t.unused()
 	at := s.place(v)
 	if t.Step == stepDone {
 		t.reopen(v.now)
