@@ -30,7 +30,7 @@ type Object struct {
 	Reason Reason `json:"reason"`
 
 	modRevision int64
-	owns        string // something that opens, and would be deleted after it
+	owns        string // why it may own something that opens, and would be deleted after it
 }
 
 // objectAt is the object of an etcd key.

@@ -1,6 +1,7 @@
 package lost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,11 +96,16 @@ func (n noting) Read(ctx context.Context, prefix string) (*audit.Contents, error
 // it does not have may be under a key or a plugin that was given another one.
 func (l *Look) open(ctx context.Context, r schema.GroupResource, object audit.Object) (o outcome) {
 	o.plaintext, o.with, o.err = l.opener.Anyhow(ctx, r, object)
-	if o.err == nil || errors.Is(o.err, audit.ErrNotTried) || l.has(audit.Inspect(object.Value, l.names).Form) {
+	form := audit.Inspect(object.Value, l.names).Form
+	switch {
+	case o.err == nil, errors.Is(o.err, audit.ErrNotTried), l.has(form):
+		return o
+	case form.Kind == audit.Plaintext: // without identity among the providers
+		o.plaintext = object.Value
 		return o
 	}
 	var err error
-	if o.as, err = l.opener.UnderAnotherName(ctx, r, object, l.names); errors.Is(err, envelope.ErrUnavailable) {
+	if o.plaintext, o.as, err = l.opener.UnderAnotherName(ctx, r, object, l.names); errors.Is(err, envelope.ErrUnavailable) {
 		o.err = errors.Join(o.err, err)
 	}
 	return o
@@ -133,7 +139,7 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 		}
 	})
 	for i, o := range f.Lost {
-		f.Lost[i].owns = owned[ownerAt(schema.ParseGroupResource(o.Resource).Group, o.Namespace, o.Name)]
+		f.Lost[i].owns = cmp.Or(owned[ownerAt(schema.ParseGroupResource(o.Resource).Group, o.Namespace, o.Name)], owned[anyAt(o.Namespace)])
 	}
 	return f, report, err
 }

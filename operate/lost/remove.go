@@ -103,7 +103,7 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 	case slices.Contains(never, o.Resource):
 		return "", errors.New(hintNever)
 	case o.owns != "":
-		return "", fmt.Errorf("it owns %s by its name, which opens and would be deleted after it: take that owner reference from it first, or restore this one", o.owns)
+		return "", errors.New(o.owns)
 	case r.Look.walk.Layout.Shares(o.Key):
 		return "", errors.New("another apiserver stores it, with keys of its own, which is not asked here")
 	}
