@@ -56,7 +56,8 @@ is to be typed, or to be among those of --confirm. Nothing is deleted
   - while an apiserver does not find a plugin well, takes another file into use, has
     another file in effect than --config, unless --separate-configs says that each has
     one of its own, or is not named by --apiservers
-  - if this etcd is not that of the apiservers, by the UID of kube-system
+  - if this etcd is not that of the apiservers, by the UID of kube-system, or not all
+    of it: what they list elsewhere, by --etcd-servers-overrides, may be owned
 and an object is left that
   - was written since it was listed, or that opens now: just before, it is read again
     from etcd, and each plugin is asked again
@@ -79,8 +80,9 @@ so that no finalizer is waited for, and no admission webhook asked. That takes o
 apiserver with the feature gate AllowUnsafeMalformedObjectDeletion, which is there from
 Kubernetes 1.32 on, and on by default from 1.37 on. The user needs get, delete and
 unsafe-delete-ignore-read-errors on what is deleted; get on the nonResourceURLs
-/debug/encryption, /metrics, /readyz and /readyz/* and on the namespace kube-system; and
-list on leases in kube-system.
+/debug/encryption, /metrics, /readyz and /readyz/* and on the namespace kube-system;
+list on leases in kube-system and on apiservices; and, through each apiserver, list and
+get on every resource that is served.
 
 Exit codes:
   0  nothing is lost, or all that was lost was deleted

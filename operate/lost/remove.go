@@ -36,7 +36,10 @@ type Remover struct {
 	// Version is in which version a resource is served, as
 	// [github.com/kube-atrest/atrest/operate/migrate.Cluster.Version] has it.
 	Version func(context.Context, schema.GroupResource) (schema.GroupVersionResource, error)
-	Etcd    audit.Store
+	// Resources are all that have to be in Etcd, which the APIs of all Apiservers list.
+	Resources func(context.Context) ([]schema.GroupResource, error)
+	APIs      map[string]proof.API
+	Etcd      audit.Store
 	// Look found what is lost, with the keys and plugins of Config.
 	Look   *Look
 	Config *config.Configuration
@@ -146,6 +149,20 @@ func (r *Remover) Unreadable(ctx context.Context, o Object) error {
 		return err
 	}
 	return r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name)
+}
+
+// Present is an error unless all that the apiservers store is in the etcd that was looked
+// into: what is elsewhere may be owned by what is lost. Of that each was seen to read none.
+func (r *Remover) Present(ctx context.Context, lost []Object) error {
+	resources, err := r.Resources(ctx)
+	if err != nil {
+		return fmt.Errorf("what the apiservers store cannot be listed: %w", err)
+	}
+	prover := &proof.Prover{Fleet: r.Apiservers, Etcd: r.Etcd, Layout: r.Look.walk.Layout, APIs: r.APIs}
+	for _, o := range lost {
+		prover.Unread = append(prover.Unread, schema.ParseGroupResource(o.Resource))
+	}
+	return prover.Present(ctx, resources)
 }
 
 // unreadable is why an apiserver may be able to read an object, now or at another time: one
