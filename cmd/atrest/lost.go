@@ -88,8 +88,10 @@ Exit codes:
   0  nothing is lost, or all that was lost was deleted
   1  something is lost: it is listed, and with --remove something of it is left
   2  unknown: something cannot be opened now, so the list may not be whole; or
-     wrong flags, or FILE, etcd or a snapshot cannot be read, or nothing at all is
-     stored there; with --remove nothing or nothing more was deleted, for the reason told`
+     wrong flags, or FILE, etcd or a snapshot cannot be read, or nothing is stored
+     there of what FILE encrypts (or names, if it encrypts nothing), or of a resource
+     that --etcd-servers-overrides and FILE name, or that is for the etcd of --endpoints;
+     with --remove nothing or nothing more was deleted, for the reason told`
 
 func newLost(s streams) *cobra.Command {
 	l := &lostCommand{streams: s}
@@ -142,6 +144,12 @@ func (l *lostCommand) run(ctx context.Context) error {
 	look := lost.NewLook(opener, c, audit.Options{Layout: layout, Rate: l.walk.rate, Progress: on})
 	found, report, err := l.look(ctx, look, from)
 	end()
+	if err == nil {
+		err = l.source.held(layout, c, report, "")
+	}
+	if err == nil {
+		err = concerned(c, report)
+	}
 	if err != nil {
 		return err
 	}
