@@ -45,6 +45,8 @@ account is too: since Kubernetes 1.24 nothing makes its Secret again.
 
 A plugin that is away, or refuses, makes the answer unknown: of what only it could
 open nothing is called lost. Neither is what has a form that nothing here knows.
+What is in an etcd where no apiserver looks for it, by --etcd-servers-overrides, is
+told under NOTES and not judged.
 What is below /openshift.io/ of a resource that --config does not name is counted and
 not judged, and nothing there is removed: other apiservers store it, with other keys.
 A backup of another cluster is refused, by the UID of the namespace kube-system.

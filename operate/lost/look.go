@@ -47,22 +47,22 @@ type outcome struct {
 // form.
 func (l *Look) run(ctx context.Context, from audit.Source, wanted func(key string) bool, each func(o Object, came outcome)) (*audit.Report, error) {
 	var last outcome
-	var now int64
+	var now audit.Object
 	walk := l.walk
 	walk.Open = func(ctx context.Context, r schema.GroupResource, object audit.Object) error {
 		last = outcome{}
-		if wanted(object.Key) {
+		if wanted(object.Key) && object.Astray == "" {
 			last = l.open(ctx, r, object)
 		}
 		return last.err
 	}
 	walk.Each = func(r schema.GroupResource, key string, form audit.Form) {
 		if wanted(key) {
-			each(Object{Key: key, Resource: r.String(), Form: form, modRevision: now}, last)
+			each(Object{Key: key, Resource: r.String(), Form: form, modRevision: now.ModRevision, astray: now.Astray}, last)
 		}
 		last = outcome{}
 	}
-	report, err := audit.Run(ctx, noting{from, func(o audit.Object) { now = o.ModRevision }}, walk)
+	report, err := audit.Run(ctx, noting{from, func(o audit.Object) { now = o }}, walk)
 	if err == nil {
 		err = report.NotEmpty()
 	}
@@ -121,6 +121,8 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 	report, err := l.run(ctx, from, everything, func(o Object, came outcome) {
 		why, state := l.judge(o.Form, came)
 		switch {
+		case o.astray != "":
+			f.addMisplaced(o, came)
 		case state == isUnknown:
 			f.addUnknown(o, "", why)
 		case state == notJudged:
@@ -266,10 +268,12 @@ func oneLine(text string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\n", "; "), "?")
 }
 
-// addMisplaced counts an object that opens, if its own providers do not open it.
+// addMisplaced counts an object that opens, if its own providers do not open it, or one
+// that is astray.
 func (f *Found) addMisplaced(o Object, came outcome) {
-	is := Misplaced{Resource: o.Resource, Form: o.Form, As: came.as}
+	is := Misplaced{Resource: o.Resource, Form: o.Form, As: came.as, Astray: o.astray}
 	switch {
+	case o.astray != "":
 	case came.err == nil && came.with.String() == o.Resource:
 		return
 	case came.err == nil && o.Kind != audit.Plaintext:
