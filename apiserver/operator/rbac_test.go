@@ -221,7 +221,7 @@ var parts = map[string][]string{
 	"sweep":    {"atrest:rewrite"},
 	"retire":   {"atrest:apiservers", "atrest:everything", "atrest"},
 	"join":     {"atrest:apiservers", "atrest"},
-	"lost":     {"atrest:apiservers", "atrest:remove", "atrest"},
+	"lost":     {"atrest:apiservers", "atrest:remove", "atrest:everything", "atrest"},
 }
 
 // of are the rights that a command has to have.

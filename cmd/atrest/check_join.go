@@ -99,7 +99,8 @@ func clusterIn(ctx context.Context, from audit.Store, opener *audit.Opener, layo
 	if err != nil {
 		return ""
 	}
-	return string(audit.Metadata(plaintext).UID)
+	meta, _ := audit.Metadata(plaintext)
+	return string(meta.UID)
 }
 
 // wouldTell is what an apiserver with a file tells of itself, once it runs.

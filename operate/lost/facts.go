@@ -3,6 +3,7 @@ package lost
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -34,10 +35,11 @@ const (
 	endpointController = "endpoint-controller"
 )
 
-// factsOf reads a plaintext as apiservers store it: JSON or protobuf. Of anything else
+// factsOf reads a plaintext as apiservers store it: JSON, CBOR or protobuf. Of anything else
 // nothing is known.
 func factsOf(plaintext []byte) Facts {
-	return factsFrom(audit.Metadata(plaintext), typeOf(plaintext))
+	meta, _ := audit.Metadata(plaintext)
+	return factsFrom(meta, typeOf(plaintext))
 }
 
 // typeOf is the type of a Secret; elsewhere it may be anything.
@@ -62,15 +64,29 @@ func typeOf(plaintext []byte) string {
 // ownerAt names an owner by what an etcd key tells of it, too: neither its kind nor its UID.
 func ownerAt(group, namespace, name string) string { return group + "/" + namespace + "/" + name }
 
-// own notes who owns an object that opens: the owner is in its namespace or in none.
+// anyAt is for all owners of a namespace, or of none: any of them may own what opens and
+// cannot be read.
+func anyAt(namespace string) string { return namespace + "/" }
+
+// own notes who owns an object that opens, and why the owner is left: it is in its namespace
+// or in none.
 func own(owned map[string]string, o Object, plaintext []byte) {
-	for _, owner := range audit.Metadata(plaintext).OwnerReferences {
-		version, _ := schema.ParseGroupVersion(owner.APIVersion)
+	is := o.Resource + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
+	note := func(at func(namespace string) string, why string) {
 		for _, namespace := range []string{o.Namespace, ""} {
-			if at := ownerAt(version.Group, namespace, owner.Name); owned[at] == "" {
-				owned[at] = o.Resource + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
+			if owned[at(namespace)] == "" {
+				owned[at(namespace)] = why
 			}
 		}
+	}
+	meta, err := audit.Metadata(plaintext)
+	if err != nil {
+		note(anyAt, fmt.Sprintf("it may own %s, which opens, and of which the owner cannot be read: see with atrest decrypt what that is", is))
+	}
+	for _, owner := range meta.OwnerReferences {
+		version, _ := schema.ParseGroupVersion(owner.APIVersion)
+		at := func(namespace string) string { return ownerAt(version.Group, namespace, owner.Name) }
+		note(at, fmt.Sprintf("it owns %s by its name, which opens and would be deleted after it: take that owner reference from it first, or restore this one", is))
 	}
 }
 

@@ -36,7 +36,10 @@ type Remover struct {
 	// Version is in which version a resource is served, as
 	// [github.com/kube-atrest/atrest/operate/migrate.Cluster.Version] has it.
 	Version func(context.Context, schema.GroupResource) (schema.GroupVersionResource, error)
-	Etcd    audit.Store
+	// Resources are all that have to be in Etcd, which the APIs of all Apiservers list.
+	Resources func(context.Context) ([]schema.GroupResource, error)
+	APIs      map[string]proof.API
+	Etcd      audit.Store
 	// Look found what is lost, with the keys and plugins of Config.
 	Look   *Look
 	Config *config.Configuration
@@ -103,7 +106,7 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 	case slices.Contains(never, o.Resource):
 		return "", errors.New(hintNever)
 	case o.owns != "":
-		return "", fmt.Errorf("it owns %s by its name, which opens and would be deleted after it: take that owner reference from it first, or restore this one", o.owns)
+		return "", errors.New(o.owns)
 	case r.Look.walk.Layout.Shares(o.Key):
 		return "", errors.New("another apiserver stores it, with keys of its own, which is not asked here")
 	}
@@ -146,6 +149,20 @@ func (r *Remover) Unreadable(ctx context.Context, o Object) error {
 		return err
 	}
 	return r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name)
+}
+
+// Present is an error unless all that the apiservers store is in the etcd that was looked
+// into: what is elsewhere may be owned by what is lost. Of that each was seen to read none.
+func (r *Remover) Present(ctx context.Context, lost []Object) error {
+	resources, err := r.Resources(ctx)
+	if err != nil {
+		return fmt.Errorf("what the apiservers store cannot be listed: %w", err)
+	}
+	prover := &proof.Prover{Fleet: r.Apiservers, Etcd: r.Etcd, Layout: r.Look.walk.Layout, APIs: r.APIs}
+	for _, o := range lost {
+		prover.Unread = append(prover.Unread, schema.ParseGroupResource(o.Resource))
+	}
+	return prover.Present(ctx, resources)
 }
 
 // unreadable is why an apiserver may be able to read an object, now or at another time: one

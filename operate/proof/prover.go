@@ -42,6 +42,9 @@ type Prover struct {
 	API API
 	// APIs are all apiservers of the fleet by their names, to see what each lists.
 	APIs map[string]API
+	// Unread are resources of which each apiserver was seen not to read an object that etcd
+	// has, and which need not be listed for that.
+	Unread []schema.GroupResource
 }
 
 // Shown is what was found in etcd of an object.
