@@ -222,7 +222,7 @@ var parts = map[string][]string{
 	"sweep":    {"atrest:rewrite"},
 	"kept":     {"atrest:rewrite", "atrest"},
 	"retire":   {"atrest:apiservers", "atrest:everything", "atrest"},
-	"join":     {"atrest:apiservers", "atrest"},
+	"join":     {"atrest:apiservers", "atrest:rewrite", "atrest"},
 	"lost":     {"atrest:apiservers", "atrest:remove", "atrest"},
 }
 
