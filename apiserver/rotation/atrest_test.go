@@ -41,12 +41,12 @@ func (c *cluster) status(t *testing.T) (code int, text string) {
 	return p.Exit(), p.Log()
 }
 
-// requireWell has "atrest status" find that all agree and are well.
+// requireWell has "atrest status" find that all are well, and agree.
 func (c *cluster) requireWell(t *testing.T) {
 	t.Helper()
 	code, text := c.status(t)
 	require.Zero(t, code, text)
-	require.Contains(t, text, "All 3 apiservers agree and are well.")
+	require.Contains(t, text, "All 3 apiservers are well, and agree on KMS as far as they tell.")
 }
 
 // toNew are the flags of a rotation from the provider old to the provider new.

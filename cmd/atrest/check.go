@@ -48,7 +48,8 @@ const checkHelp = `Tell whether an encryption configuration will work, before an
    kube-system, every object has to be readable, and of each plugin that writes one
    that is stored under its key_id, as two keys may have the same. Else the answer is
    unknown, and so it is if an apiserver cannot be seen, is not named, or, with
-   --separate-configs, is one of Kubernetes' own, or if a UID cannot be read.
+   --separate-configs, is one of Kubernetes' own, if a UID cannot be read, or if what
+   an apiserver lists of a resource of FILE is not in the etcds that are named.
 
 Warnings are about what works and is seldom meant, such as the name of a resource
 that Kubernetes does not have, by which nothing is encrypted. They go to standard error
@@ -149,7 +150,7 @@ func (c *checkCommand) run(ctx context.Context, path string) error {
 		}
 		found.judgeUntried()
 		if c.join.wanted {
-			if err := found.joins(ctx, file, &c.join); err != nil {
+			if err := c.joins(ctx, file, layout, found); err != nil {
 				return err
 			}
 		}
@@ -224,7 +225,10 @@ func (c *checkCommand) readObjects(ctx context.Context, file *config.Configurati
 	if c.join.wanted {
 		found.uid = clusterIn(ctx, from, opener, layout)
 	}
-	if err := concerned(file, found.Objects); err != nil {
+	switch err := concerned(file, found.Objects); {
+	case err != nil && c.join.wanted:
+		found.Unknown = append(found.Unknown, err.Error())
+	case err != nil:
 		found.Warnings = append(found.Warnings, err.Error())
 	}
 	found.Unjudged = found.Objects.Unjudged(file)

@@ -15,6 +15,7 @@ import (
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/overview"
 	"github.com/kube-atrest/atrest/operate/preflight"
 	"github.com/kube-atrest/atrest/operate/proof"
@@ -51,12 +52,15 @@ func (c *checkCommand) checkJoin() error {
 	return nil
 }
 
-// joins compares what an apiserver with the file would tell with what the others tell.
-func (f *checked) joins(ctx context.Context, file *config.Configuration, j *joinFlags) error {
+// joins compares what an apiserver with the file would tell with what the others tell, and
+// sees that the objects that were looked at are all that they have.
+func (c *checkCommand) joins(ctx context.Context, file *config.Configuration, layout audit.Layout, f *checked) error {
+	j := &c.join
 	all, err := j.fleet.open(ctx, &j.cluster, fleet.AskingPlugins())
 	if err != nil {
 		return err
 	}
+	before := len(f.Problems) + len(f.Unknown)
 	seen := overview.Look(ctx, all, j.fleet.without, clock.RealClock{}, nil)
 	seen.SeparateConfigs = j.separate
 	f.Join = all.Names()
@@ -68,8 +72,45 @@ func (f *checked) joins(ctx context.Context, file *config.Configuration, j *join
 		}
 	}
 	f.compareCluster(ctx, all)
+	if len(f.Problems)+len(f.Unknown) == before { // else one may not be asked, or of another cluster
+		if err := c.present(ctx, file, layout, all); err != nil {
+			f.Unknown = append(f.Unknown, "whether FILE reads all that the others store: "+err.Error())
+		}
+	}
 	f.untold(file, j.separate)
 	return nil
+}
+
+// present is an error if something that the file is about is not in the etcd that was
+// looked into.
+func (c *checkCommand) present(ctx context.Context, file *config.Configuration, layout audit.Layout, all *fleet.Fleet) error {
+	to, err := c.join.fleet.through(&c.join.cluster)
+	if err != nil {
+		return err
+	}
+	cluster, err := migrate.NewCluster(to.Config, clock.RealClock{})
+	if err != nil {
+		return err
+	}
+	apis, err := c.join.fleet.each()
+	if err != nil {
+		return err
+	}
+	from, err := c.source.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	var named, served []schema.GroupResource
+	for _, rule := range file.Rules() {
+		if rule.Resource.Resource != "*" {
+			named = append(named, rule.Resource)
+		} else if served, err = cluster.Own(ctx); err != nil {
+			return err
+		}
+	}
+	prover := &proof.Prover{Fleet: all, Etcd: from, APIs: apis, Layout: layout}
+	return prover.Present(ctx, slices.Concat(named, served))
 }
 
 // compareCluster sees that the objects that were looked at are those of the apiservers.

@@ -59,7 +59,8 @@ All apiservers are asked before etcd is walked, and again after, at
 /debug/encryption or, where that is not found, by /metrics and /readyz. Which there
 are is asked at both times too. A kube-apiserver that is not of this project tells
 of a provider for three minutes after it is gone from its configuration, and nothing
-at all of KMS v1.
+at all of KMS v1. What is on the disk of one that does not follow its file nobody sees:
+a warning names it, as the file is in effect at its next start.
 
 The whole keyspace of every etcd is walked, as another apiserver may keep objects
 below another --prefix, or in an etcd of their own, which
