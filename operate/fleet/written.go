@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -151,6 +153,21 @@ func (m *member) write(ctx context.Context, r kubeapi.Request, out any) error {
 // webhooks is what to do about a write that is not answered, where the rest is.
 const webhooks = "is it up? If it answers to get, an admission webhook that is away or slow may hold up what is written: " +
 	"see kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
+
+// lines are several errors, told in one line.
+type lines []error
+
+func (l lines) Error() string { return strings.ReplaceAll(errors.Join(l...).Error(), "\n", "; ") }
+
+func (l lines) Unwrap() []error { return l }
+
+// inOneLine is errors.Join for what is told in a line, as of a table.
+func inOneLine(all ...error) error {
+	if errors.Join(all...) == nil {
+		return nil
+	}
+	return lines(slices.DeleteFunc(all, func(err error) bool { return err == nil }))
+}
 
 // forbidden adds what the user needs to an error that says it may not.
 func forbidden(err error, needs string) error {
