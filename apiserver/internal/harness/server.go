@@ -107,14 +107,12 @@ func Launch(t *testing.T, spec Spec) *Server {
 	return s
 }
 
-// LaunchFile runs the apiserver that is in a file, to be asked as config says, with flags
-// that are found at each start, and returns without waiting for it.
-func LaunchFile(t *testing.T, path string, config *rest.Config, flags func() []string) *Server {
+// LaunchFile runs the apiserver that is in a file, which is asked as config says, and
+// returns without waiting for it.
+func LaunchFile(t *testing.T, path string, config *rest.Config, flags []string) *Server {
 	t.Helper()
 	s := clients(t, config)
-	s.Process = run(t, filepath.Base(path), func(ctx context.Context) (*exec.Cmd, error) {
-		return exec.CommandContext(ctx, path, flags()...), nil
-	})
+	s.Process = RunFile(t, path, flags...)
 	return s
 }
 
