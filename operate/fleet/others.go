@@ -45,9 +45,9 @@ func (f *Fleet) Others(ctx context.Context) ([]Other, error) {
 		return nil, fmt.Errorf("which apiservers there are is not known: %w", err)
 	}
 	var others []Other
-	owned := 0
+	keepers, owned := f.keepers(ctx), 0
 	for _, l := range leases {
-		if f.owns(l, told) {
+		if l.isOf(keepers, told) {
 			owned++
 			continue
 		}

@@ -41,6 +41,7 @@ func endpointSlice(addresses ...string) string {
 // on is a stock apiserver on a host, with further answers.
 func on(t *testing.T, host string, answers map[string]reply) *server {
 	all := called(hashed.ID("apiserver-" + host))
+	all[leasesPath] = items()
 	maps.Copy(all, answers)
 	return newServer(t, all)
 }
@@ -143,6 +144,16 @@ func TestWithoutLeasesEveryEndpointHasToBeTheAddressOfAMember(t *testing.T) {
 	found := others(t, f)
 	require.Len(t, found, 2)
 	require.Contains(t, found[1].Why, "; it may be one of those that are reached by a name of their host: a")
+}
+
+// An aggregated apiserver is known by the name of its host too, which may be that of a
+// kube-apiserver.
+func TestALeaseIsNotThatOfOneThatServesNone(t *testing.T) {
+	kube := on(t, "one", map[string]reply{leasesPath: items(lease("one", 0), lease("two", 0))})
+	f, _ := newFleet(t, kube, on(t, "two", map[string]reply{leasesPath: {404, "no"}}))
+	require.Equal(t, []fleet.Other{{Name: "two", Why: "it has the Lease apiserver-two in namespace kube-system"}}, others(t, f))
+	f, _ = newFleet(t, kube, on(t, "two", map[string]reply{leasesPath: {503, "later"}}))
+	require.Empty(t, others(t, f), "it may be a kube-apiserver")
 }
 
 // What nobody may look at is not what is not there.
