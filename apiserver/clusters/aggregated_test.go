@@ -2,6 +2,7 @@ package clusters
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,9 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-const wardlePrefix = "/registry/wardle.example.com"
+const wardlePrefix = "/wardle"
 
 // stored are the values of the flunders as etcd has them.
 func (c *aggregated) stored() map[string][]byte {
@@ -31,6 +35,8 @@ func (c *aggregated) stored() map[string][]byte {
 
 func TestTheRecipeForAnAggregatedAPIServer(t *testing.T) {
 	c := newAggregated(t)
+	_, err := c.main.Kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
 	load := c.startLoad()
 	text, code := c.run("atrest status")
 	require.Zero(t, code, text)
@@ -44,7 +50,7 @@ func TestTheRecipeForAnAggregatedAPIServer(t *testing.T) {
 	for key, value := range c.stored() {
 		require.True(t, bytes.HasPrefix(value, []byte("k8s:enc:kms:v2:one:")), "%s: %.20q", key, value)
 	}
-	text, code = c.run("atrest retire")
+	text, code = c.run("atrest retire one --apiservers wardle-1,wardle-2")
 	require.Equal(t, 1, code, "it is in use: %s", text)
 	require.Contains(t, text, "flunders.wardle.example.com: ")
 
@@ -52,6 +58,8 @@ func TestTheRecipeForAnAggregatedAPIServer(t *testing.T) {
 	text, code = c.run("--to kms:two", quickly)
 	require.Zero(t, code, text)
 	load.end()
+	require.Contains(t, text, `may be stopped: the plugin of provider "one"`)
+	require.NotContains(t, text, "may be disabled", "the Secrets of the kube-apiserver are under its key")
 	for key, value := range c.stored() {
 		require.True(t, bytes.HasPrefix(value, []byte("k8s:enc:kms:v2:two:")), "%s: %.20q", key, value)
 	}
@@ -59,10 +67,28 @@ func TestTheRecipeForAnAggregatedAPIServer(t *testing.T) {
 	text, code = c.runOn(c.nodes[0], "atrest audit")
 	require.Zero(t, code, text)
 	require.Contains(t, text, "flunders.wardle.example.com")
-	text, code = c.run("atrest retire")
-	require.Zero(t, code, text)
-	require.Contains(t, text, `yes, KMS provider "one" may go`)
+	c.retires(load)
 	c.mistakes()
+}
+
+// retires has the first plugin retired, as the servers alone tell and with the
+// kube-apiserver, once each of them has something in etcd that it wrote.
+func (c *aggregated) retires(load *flunderLoad) {
+	t := c.t
+	t.Helper()
+	for i, client := range load.clients[1:] {
+		_, err := client.Patch(t.Context(), fmt.Sprintf("flunder-%d", still+i), types.MergePatchType, []byte(`{"spec":{"reference":"mine"}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	for _, with := range []string{"atrest retire one --apiservers wardle-1,wardle-2", "atrest retire one --apiservers cp-1,wardle-1,wardle-2"} {
+		text, code := c.run(with)
+		require.Zero(t, code, text)
+		require.Contains(t, text, `yes, KMS provider "one" may go`)
+		require.NotContains(t, text, "the aggregated apiserver")
+	}
+	text, code := c.shell("atrest retire main --apiservers cp-1,wardle-1,wardle-2 --without-apiservers wardle/api")
+	require.Equal(t, 1, code, text)
+	require.Contains(t, text, "apiserver cp-1: has it in its configuration")
 }
 
 // mistakes are those that the page tells of.

@@ -31,8 +31,9 @@ import (
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 )
 
-// aggregated is a cluster with two aggregated apiservers on an etcd of their own: they are
-// k8s.io/sample-apiserver with the change of the page.
+// aggregated is a cluster with two aggregated apiservers in the etcd of the kube-apiserver,
+// which has a plugin in common with them. They are k8s.io/sample-apiserver with the change
+// of the page.
 type aggregated struct {
 	*cluster
 	main    *harness.Server
@@ -45,7 +46,10 @@ type aggregated struct {
 func newAggregated(t *testing.T) *aggregated {
 	t.Helper()
 	c := &aggregated{cluster: newCluster(t, "aggregated.md"), tls: t.TempDir(), own: filepath.Join(t.TempDir(), "kubeconfig")}
-	c.main = harness.Launch(t, harness.Spec{Program: harness.HurriedServer, Host: "cp-1", Etcd: harness.Etcd(t), Flags: frontProxy(t)})
+	c.machines("wardle-1", "wardle-2")
+	shared := fmt.Sprintf("kms: {apiVersion: v2, name: main, endpoint: %q}", "unix://"+c.nodes[0].on("/run/kmsplugin/one.sock"))
+	file := harness.NewConfigFile(t, harness.Entry("secrets", shared, harness.Identity))
+	c.main = harness.Launch(t, harness.Spec{Program: harness.HurriedServer, Host: "cp-1", Etcd: c.options, Flags: append(frontProxy(t), file.Flags()...)})
 	c.build()
 	c.main.WaitFor("/readyz")
 	for _, name := range []string{"ns.yaml", "sa.yaml", "rbac.yaml", "rbac-bind.yaml", "auth-delegator.yaml", "auth-reader.yaml"} {
@@ -64,13 +68,20 @@ func newAggregated(t *testing.T) *aggregated {
 	for name, content := range map[string][]byte{"tls.crt": cert, "tls.key": key} {
 		require.NoError(t, os.WriteFile(filepath.Join(c.tls, name), content, 0o600))
 	}
-	c.nodesOf("wardle-1", "wardle-2")
+	text, code := c.run("atrest enable")
+	require.Zero(t, code, text)
+	token := c.operator()
+	for _, k := range c.nodes {
+		c.serve(k, token)
+	}
+	c.ready()
 	c.register(cert)
+	c.nodes = append(c.nodes, &kubelet{t: t, name: "cp-1", server: c.main})
 	return c
 }
 
-// nodesOf makes the nodes with a plugin of each name, enables, and starts the servers.
-func (c *aggregated) nodesOf(names ...string) {
+// machines makes the nodes, with a plugin of each name.
+func (c *aggregated) machines(names ...string) {
 	t := c.t
 	t.Helper()
 	for _, name := range names {
@@ -84,13 +95,6 @@ func (c *aggregated) nodesOf(names ...string) {
 			harness.Run(t, harness.KeyFilePlugin, keys.Path(), "unix://"+k.on("/run/kmsplugin/"+plugin+".sock"))
 		}
 	}
-	text, code := c.run("atrest enable")
-	require.Zero(t, code, text)
-	token := c.operator()
-	for _, k := range c.nodes {
-		c.serve(k, token)
-	}
-	c.ready()
 }
 
 // build makes the program: the source of the module, with the change of the page.
@@ -186,7 +190,7 @@ func (c *aggregated) serve(k *kubelet, token string) {
 		"--tls-cert-file=" + cert, "--tls-private-key-file=" + filepath.Join(c.tls, "tls.key"),
 		"--kubeconfig=" + c.own, "--authentication-kubeconfig=" + c.own, "--authorization-kubeconfig=" + c.own}
 	for _, arg := range args {
-		if strings.HasPrefix(arg, "--encryption-") {
+		if strings.HasPrefix(arg, "--encryption-") || strings.HasPrefix(arg, "--etcd-prefix") {
 			flags = append(flags, arg)
 		}
 	}
@@ -249,7 +253,7 @@ func (c *aggregated) startLoad() *flunderLoad {
 	t.Helper()
 	admin := rest.CopyConfig(c.main.Config)
 	l := &flunderLoad{t: t, stop: make(chan struct{}), written: map[string]string{}, clients: []wardleclient.FlunderInterface{flunders(t, admin)}}
-	for _, k := range c.nodes {
+	for _, k := range c.nodes[:2] {
 		direct := rest.CopyConfig(k.server.Config)
 		direct.BearerToken = admin.BearerToken
 		l.clients = append(l.clients, flunders(t, direct))
