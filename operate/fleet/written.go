@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -154,19 +153,18 @@ func (m *member) write(ctx context.Context, r kubeapi.Request, out any) error {
 const webhooks = "is it up? If it answers to get, an admission webhook that is away or slow may hold up what is written: " +
 	"see kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
 
-// lines are several errors, told in one line.
-type lines []error
-
-func (l lines) Error() string { return strings.ReplaceAll(errors.Join(l...).Error(), "\n", "; ") }
-
-func (l lines) Unwrap() []error { return l }
-
 // inOneLine is errors.Join for what is told in a line, as of a table.
 func inOneLine(all ...error) error {
-	if errors.Join(all...) == nil {
+	var some []any
+	for _, err := range all {
+		if err != nil {
+			some = append(some, err)
+		}
+	}
+	if len(some) == 0 {
 		return nil
 	}
-	return lines(slices.DeleteFunc(all, func(err error) bool { return err == nil }))
+	return fmt.Errorf("%w"+strings.Repeat("; %w", len(some)-1), some...)
 }
 
 // forbidden adds what the user needs to an error that says it may not.
