@@ -67,7 +67,7 @@ var rooms = map[string]room{
 		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/retire": {uses: []string{"config", "internal/hashed", "operate/audit", "operate/fleet", "operate/migrate", "operate/proof", "operate/rotation", "operate/rotation/observe"},
 		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
-	"operate/rollout": {uses: []string{"config", "internal/filelock", "internal/hashed", "internal/wholefile", "operate/audit", "operate/fleet", "operate/migrate", "operate/preflight", "operate/proof", "operate/reencrypt", "operate/rotation/..."},
+	"operate/rollout": {uses: []string{"config", "envelope", "internal/filelock", "internal/hashed", "internal/wholefile", "operate/audit", "operate/fleet", "operate/migrate", "operate/preflight", "operate/proof", "operate/reencrypt", "operate/rotation/..."},
 		never: []string{"net/http", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"cmd/...": {uses: []string{"config", "internal/hashed", "operate/...", "cmd/..."}},
 

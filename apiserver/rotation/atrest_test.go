@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,15 +13,6 @@ import (
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
-
-// build makes the command.
-func build(t *testing.T) (path string) {
-	t.Helper()
-	path = filepath.Join(t.TempDir(), "atrest")
-	text, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/kube-atrest/atrest/cmd/atrest").CombinedOutput()
-	require.NoError(t, err, string(text))
-	return path
-}
 
 // command is "atrest rotate", a process that can be killed too.
 type command struct {
@@ -37,7 +27,7 @@ func (c *cluster) rotate(t *testing.T, kind string, args ...string) *command {
 	all := append([]string{"rotate", kind,
 		"--apiservers", strings.Join(names, ","), "--kubeconfig", c.kubeconfig(t), "--context", names[0],
 		"--config", filepath.Join(c.configs, "{apiserver}.yaml"), "--endpoints", c.etcds[0].options.Endpoint(), "--rate", "0",
-		"--state", folder, "--interval", "200ms", "--hold", "2s", "--retry-after", "1s"}, append(c.overrides(), args...)...)
+		"--state", folder, "--interval", "100ms", "--hold", "1s", "--retry-after", "1s"}, append(c.overrides(), args...)...)
 	return &command{harness.RunFile(t, c.program, all...), folder}
 }
 

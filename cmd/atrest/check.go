@@ -49,8 +49,8 @@ const checkHelp = `Tell whether an encryption configuration will work, before an
    is not named, or a UID that cannot be read, makes the answer unknown.
 
 Warnings are about what works and is seldom meant, such as the name of a resource
-that Kubernetes does not have, by which nothing is encrypted. They go to standard error and
-change nothing, unless --strict.
+that Kubernetes does not have, by which nothing is encrypted. They go to standard error
+and change nothing, unless --strict.
 
 FILE may be -, standard input.
 

@@ -63,6 +63,19 @@ func TestTheDocsNameEveryFlagAndNoOther(t *testing.T) {
 	}
 }
 
+func TestHelpFitsATerminal(t *testing.T) {
+	var look func(*cobra.Command)
+	look = func(c *cobra.Command) {
+		for line := range strings.Lines(c.Long) {
+			require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), 90, "%s: %s", c.CommandPath(), line)
+		}
+		for _, below := range c.Commands() {
+			look(below)
+		}
+	}
+	look(newRoot(streams{}))
+}
+
 // Every command line in the docs and the help is one that the command would take.
 func TestCommandLinesAreAccepted(t *testing.T) {
 	content, err := os.ReadFile("../../docs/atrest.md")

@@ -25,7 +25,8 @@ in the way unless it is the very same.
 
 The file is the same on every node. Without --apiservers one is written, at --config;
 with them one for each, where ` + rollout.Placeholder + ` in --config is the name of each. It is
-a path here, or ssh://[USER@]HOST[:PORT]/PATH, where ssh makes it in a folder that is there.
+a path here, or ssh://[USER@]HOST[:PORT]/PATH, where ssh makes it in a folder that is
+there.
 
 Then each kube-apiserver gets the flags that are printed, one after the other. What
 runs as a static pod sees the file only if its folder is mounted; the folder, as a file
@@ -33,7 +34,8 @@ that is mounted by itself is not seen to change.
 
 Exit codes:
   0  the files are written
-  2  they are not all: wrong flags, another file that is there, or one that cannot be written`
+  2  they are not all: wrong flags, another file that is there, or one that cannot be
+     written`
 
 type enableCommand struct {
 	streams
@@ -154,6 +156,6 @@ func newDisable(s streams) *cobra.Command {
 		},
 	}
 	r.add(command.Flags())
-	r.restart.add(command.Flags())
+	r.turns.add(command.Flags())
 	return command
 }

@@ -66,8 +66,8 @@ and an object is left that
     PersistentVolume or a PersistentVolumeClaim, a Node, a ServiceAccount, and whatever
     owns something that opens, by group, namespace and name of its ownerReferences
 Before each is deleted it is written to the new file --keep as etcd has it, and with its
-key found it is restored from there: docs/atrest.md shows how. What comes to be owned by a lost
-object after the list is deleted by the garbage collector, and is not in --keep.
+key found it is restored from there: docs/atrest.md shows how. What comes to be owned by
+a lost object after the list is deleted by the garbage collector, and is not in --keep.
 
 An apiserver that runs may still read what no file opens, by what it has in memory: do
 not restart one before --remove has told who reads what. Each is asked for all that is
@@ -78,8 +78,8 @@ so that no finalizer is waited for, and no admission webhook asked. That takes o
 apiserver with the feature gate AllowUnsafeMalformedObjectDeletion, which is there from
 Kubernetes 1.32 on, and on by default from 1.37 on. The user needs get, delete and
 unsafe-delete-ignore-read-errors on what is deleted; get on the nonResourceURLs
-/debug/encryption, /metrics, /readyz and /readyz/* and on the namespace kube-system; and list
-on leases in kube-system.
+/debug/encryption, /metrics, /readyz and /readyz/* and on the namespace kube-system; and
+list on leases in kube-system.
 
 Exit codes:
   0  nothing is lost, or all that was lost was deleted
@@ -228,9 +228,7 @@ func (l *lostCommand) show(from source, report *audit.Report, a lost.Answer, don
 	if err != nil {
 		return err
 	}
-	for _, name := range report.Guessed {
-		l.warn("%q is no resource of Kubernetes', so its group is not known: say it with --map %s=%s.GROUP", name, name, name)
-	}
+	l.warnOfGuesses(report.Guessed)
 	return nil
 }
 

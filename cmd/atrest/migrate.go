@@ -76,10 +76,10 @@ that all apiservers write with the new key nor that what they say is so. With
 if it was for the same. The user needs list, get and patch for the resources.
 
 The user of the kubeconfig needs the verbs list, get and patch for the resources,
-list and get through each apiserver, get for the nonResourceURLs /debug/encryption, /metrics and /readyz/*, list for
-leases in kube-system and for endpointslices in default, get for the namespace
-kube-system, and get, create, patch and delete for secrets and configmaps in the
-namespace --canaries.
+list and get through each apiserver, get for the nonResourceURLs /debug/encryption,
+/metrics and /readyz/*, list for leases in kube-system and for endpointslices in
+default, get for the namespace kube-system, and get, create, patch and delete for
+secrets and configmaps in the namespace --canaries.
 
 With -o json what goes on is told as objects, one in a line; the last one is what
 it came to.

@@ -44,7 +44,8 @@ It may not go for as long as one of these is so:
     provider in its configuration
   - an apiserver does not answer, because nobody knows then, or tells by its metrics
     alone and is not ready, or is about to take another file into use; a plugin of
-    one named no key_id yet; one exists that is not named; one stores somewhere else, or was started anew meanwhile
+    one named no key_id yet; one exists that is not named; one stores somewhere else, or
+    was started anew meanwhile
   - an object that the API lists is not in that etcd
   - an object does not tell which key it needs: it begins with k8s:enc: and cannot
     be read, or for a key_id it is stored with KMS v1, which stores none

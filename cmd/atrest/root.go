@@ -31,9 +31,9 @@ const rootHelp = `See, check and change the encryption at rest of a Kubernetes c
   atrest version             Which atrest is this?
 
 No command writes to etcd: migrate and rotate have the apiserver do it, and so has
-lost --remove; the others of these only read. All but decrypt print no value of an object, and no command
-prints a key. A key_id is shown as the SHA-256 of it, as in kube-apiserver's
-metrics.
+lost --remove; the others of these only read. All but decrypt print no value of an
+object, and no command prints a key. A key_id is shown as the SHA-256 of it, as in
+kube-apiserver's metrics.
 
 Before a new configuration goes to the apiservers:
 

@@ -45,10 +45,11 @@ machine: the same command goes on. It keeps its state in the folder --state, and
 beside it the configuration files as they were.
 
 The apiservers are contexts of a kubeconfig, or addresses, one for each apiserver
-there is and past any load balancer; or all, by the Service kubernetes. One that the cluster knows of, by its Lease or as an endpoint
-of the Service kubernetes, and that is not named is in the way of everything, unless
---without-apiservers excuses it. Objects are rewritten through --context, which may
-be a load balancer, and is the first of --apiservers if it is not given.
+there is and past any load balancer; or all, by the Service kubernetes. One that the
+cluster knows of, by its Lease or as an endpoint of the Service kubernetes, and that is
+not named is in the way of everything, unless --without-apiservers excuses it. Objects
+are rewritten through --context, which may be a load balancer, and is the first of
+--apiservers if it is not given.
 
 Before anything is changed, also with --plan, when the write key has changed, and
 before the old provider goes, each apiserver writes a canary, a Secret or ConfigMap
@@ -62,7 +63,7 @@ create, patch and delete on Secrets and ConfigMaps in the namespace --canaries; 
 on leases in kube-system, on endpointslices in default and on apiservices; and get
 on the namespace kube-system.
 With post on the nonResourceURL /debug/encryption/ask a new key_id is known within
-seconds; without it, within a minute or so.` + restartHelp + `
+seconds; without it, within a minute or so.` + turnsHelp + `
 
 With -o json what goes on is told as objects, one in a line; the last one is what
 it came to.
@@ -82,7 +83,7 @@ type rotate struct {
 	source  sourceFlags
 	walk    walkFlags
 	how     rewriteFlags
-	restart restartFlags
+	turns   turnFlags
 
 	config, hook    string
 	plan, checked   bool
@@ -164,7 +165,7 @@ func (r *rotate) check() error {
 		return usagef("flags --hold, --max-age, --retry-after, --interval and --timeout: the first and the last may be 0, none may be negative")
 	}
 	_, err := r.files()
-	return errors.Join(err, r.how.check(), r.restart.check(), r.output.check())
+	return errors.Join(err, r.how.check(), r.turns.check(), r.output.check())
 }
 
 // fill puts what the flags say into a plan. Of one that is under way they change
@@ -174,6 +175,7 @@ func (r *rotate) fill(p *rotation.Plan, begun bool) {
 		"hold":        func() { p.Hold = rotation.Duration(r.hold) },
 		"max-age":     func() { p.MaxAge = rotation.Duration(r.maxAge) },
 		"retry-after": func() { p.RetryAfter = rotation.Duration(r.retry) },
+		"first":       func() { p.First = r.turns.first },
 	} {
 		if !begun || r.flags.Changed(name) {
 			to()
@@ -193,6 +195,9 @@ func (r *rotate) run(ctx context.Context, kind kindOf) error {
 	}
 	apiservers, err := r.fleet.open(ctx, &r.cluster, fleet.AskingPlugins())
 	if err != nil {
+		return err
+	}
+	if err := r.turns.among(r.fleet.apiservers); err != nil {
 		return err
 	}
 	folder := &rollout.Folder{Path: r.how.state}
@@ -296,7 +301,7 @@ func (r *rotate) rotation(from source, folder *rollout.Folder) (*rollout.Rotatio
 		return nil, nil, err
 	}
 	return &rollout.Rotation{Apiservers: r.fleet.apiservers, Files: files, Cluster: cluster, Through: through, APIs: apis, Folder: folder,
-			Times: r.fill, Checked: r.checked, Without: r.fleet.without, Replaced: replaced, Restart: r.restart.hook(r.streams)}, &reencrypt.Store{
+			Times: r.fill, Checked: r.checked, Without: r.fleet.without, Replaced: replaced, Restart: r.turns.hook(r.streams)}, &reencrypt.Store{
 			From: from, Walk: audit.Run, // a bar would be drawn over what is told
 			Audit:   audit.Options{Layout: layout, Rate: r.walk.rate, MaxListed: r.walk.list},
 			Cluster: cluster, How: r.how.options(), Checkpoints: folder.Checkpoints(),

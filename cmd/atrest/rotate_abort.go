@@ -42,7 +42,7 @@ There is no way back when the removal of the former provider has begun: let the
 rotation end, and rotate the other way. Nor is there one from one-plugin, which changes
 no file: the key is changed at the KMS.
 
-Exit codes are those of atrest rotate.` + restartHelp
+Exit codes are those of atrest rotate.` + turnsHelp
 
 func newAbort(s streams) *cobra.Command {
 	r := &rotate{streams: s}
@@ -58,7 +58,7 @@ func newAbort(s streams) *cobra.Command {
 		},
 	}
 	r.add(command.Flags())
-	r.restart.add(command.Flags())
+	r.turns.add(command.Flags())
 	return command
 }
 

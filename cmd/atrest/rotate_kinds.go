@@ -33,16 +33,16 @@ restart of any apiserver that follows its configuration:
   6. etcd is counted once more
   7. it says which plugin may be stopped and which key disabled
 
-Before a step every apiserver has to have the configuration of the one before in
-effect and in its file, from which no apiserver ever writes what another cannot read.
-1 and 2 are done with one apiserver first, the first by name, and with the others when
-that one is seen to be well: by a canary, after 2. A new plugin that does not encrypt,
-or not decrypt, is found out there: atrest check on each node finds it before 1. A
-file that is put back meanwhile is written again.
+Before a step every apiserver has to have the configuration of the one before in effect
+and in its file, from which no apiserver ever writes what another cannot read. 1 and 2
+are done with one apiserver first, --first or the first by name, and with the others
+when that one is seen to be well: by a canary, after 2. A new plugin that does not
+encrypt, or not decrypt, is found out there: atrest check on each node finds it before
+1. A file that is put back meanwhile is written again.
 
 To go back before 5, stop this command and give atrest rotate abort, also if a new plugin
 does not encrypt or not decrypt. From 5 on rotate the other way, with another folder for
---state.` + restartHelp
+--state.` + turnsHelp
 
 func newTwoPlugins(s streams) *cobra.Command {
 	r := &twoPlugins{rotate: rotate{streams: s}}
@@ -63,7 +63,7 @@ func newTwoPlugins(s streams) *cobra.Command {
 	}
 	flags := command.Flags()
 	r.add(flags)
-	r.restart.add(flags)
+	r.turns.add(flags)
 	flags.StringSliceVar(&r.from, "from", nil, "name of the provider to leave; several, by commas, where each resource has its own")
 	flags.StringSliceVar(&r.to, "to", nil, "name of the new provider, which was never used before; as many as --from")
 	flags.StringSliceVar(&r.endpoints, "endpoint", nil, "socket of the new plugin, as in unix:///run/kms.sock; as many as --to; "+rollout.Placeholder+" in it stands for the name of each apiserver")

@@ -26,7 +26,7 @@ const moveExample = `  atrest rotate --to secretbox --apiservers cp-1,cp-2,cp-3 
 
 func (m *move) addFlags(flags *pflag.FlagSet) {
 	m.add(flags)
-	m.restart.add(flags)
+	m.turns.add(flags)
 	flags.StringSliceVar(&m.to, "to", nil, "what is to be written with: aescbc, aesgcm, secretbox, identity or kms:NAME, several by commas where several entries are moved; kms-v1:NAME is a plugin of KMS v1, which is deprecated, and takes --plugin-checked")
 	flags.StringSliceVar(&m.endpoints, "endpoint", nil, "with --to kms:NAME: socket of the plugin, as in unix:///run/kms.sock; "+rollout.Placeholder+" in it stands for the name of each apiserver")
 	flags.DurationVar(&m.pluginTimeout, "plugin-timeout", 0, "with --to kms:NAME: timeout of the provider; 0 leaves it to the apiserver, which takes 3s")

@@ -1,6 +1,7 @@
 package overview
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -69,11 +70,11 @@ func (j *judge) see(name string) bool {
 	i, about := j.seen.Told[name], []string{name}
 	switch {
 	case i.CheckedAt.IsZero():
-		j.add(Unknown, Problem{Apiservers: about, What: name + " cannot be seen", Why: orElse(i.Problem, "it never answered")})
+		j.add(Unknown, Problem{Apiservers: about, What: name + " cannot be seen", Why: cmp.Or(i.Problem, "it never answered")})
 		return false
 	case !j.seen.fresh(i):
 		j.add(Unknown, Problem{Apiservers: about, What: name + " cannot be seen now",
-			Why: fmt.Sprintf("what it told is of %s: %s", utc(i.CheckedAt), orElse(i.Problem, "it did not answer since"))})
+			Why: fmt.Sprintf("what it told is of %s: %s", utc(i.CheckedAt), cmp.Or(i.Problem, "it did not answer since"))})
 		return false
 	}
 	j.usable[name] = i
@@ -97,7 +98,7 @@ func (j *judge) provider(apiserver, name string, p rotation.Provider) {
 		j.add(NotWell, about)
 	case p.Told.Role == rotation.RoleWrites && left <= 0:
 		about.What = fmt.Sprintf("%s has nothing to write with of %s", apiserver, name)
-		about.Why = "writes of " + orElse(strings.Join(p.Told.WritesFor, ", "), "its resources") + " fail: see its log"
+		about.Why = "writes of " + cmp.Or(strings.Join(p.Told.WritesFor, ", "), "its resources") + " fail: see its log"
 		j.add(NotWell, about)
 	case p.KeyID == "":
 		about.What = fmt.Sprintf("%s knows no key_id of %s", apiserver, name)
@@ -120,7 +121,7 @@ func (j *judge) provider(apiserver, name string, p rotation.Provider) {
 
 // illness is what is wrong with a plugin, and what goes on.
 func (j *judge) illness(p rotation.Provider) string {
-	why := orElse(strings.ReplaceAll(p.Problem, "_", " "), "it does not say why")
+	why := cmp.Or(strings.ReplaceAll(p.Problem, "_", " "), "it does not say why")
 	if !p.Told.Since.IsZero() {
 		why += " since " + utc(p.Told.Since)
 	}
@@ -188,13 +189,6 @@ func (j *judge) names() []string {
 }
 
 func utc(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
-}
 
 // list is names in words.
 func list(names []string) string {

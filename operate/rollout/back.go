@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,7 @@ import (
 	"time"
 
 	"github.com/kube-atrest/atrest/config"
-	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/edit"
 )
@@ -53,44 +52,19 @@ func Back(ctx context.Context, files Files, apiservers []string, folder *Folder)
 	if !local {
 		targets = pluginsIn(found, m, folder.copies())
 	}
-	if err := m.leadBack(targets, found, s, folder); err != nil {
+	var key []byte
+	if m.newKey() {
+		if key, err = keyOf(found, m.To[0]); err != nil {
+			return m, err
+		}
+	}
+	if err := m.lead(targets, key, found, s, folder); err != nil {
 		return m, err
 	}
 	if m.Back.With == nil {
 		m.Back = m.wroteBefore(found)
 	}
 	return m, nil
-}
-
-// leadBack finds the changes that led to the files. Of one that is as it was before nobody
-// needs to know more than the names.
-func (m *Move) leadBack(targets []Target, files map[string][]byte, s rotation.State, folder *Folder) error {
-	secret := func() []byte { return nil }
-	if m.newKey() {
-		key, err := keyOf(files, m.To[0])
-		if err != nil {
-			return err
-		}
-		secret = func() []byte { return bytes.Clone(key) }
-	}
-	changes := map[string][]edit.Replacement{}
-	for _, apiserver := range slices.Sorted(maps.Keys(files)) {
-		known := s.Plan.Configs[apiserver]
-		at := slices.Index(known, hashed.Name(files[apiserver]))
-		for _, t := range targets {
-			if changes[apiserver] == nil && (known == nil || at >= 0) {
-				changes[apiserver] = t.leadingTo(*m, apiserver, files, known, secret, folder.copies())
-			}
-		}
-		if changes[apiserver] == nil && at == 0 {
-			changes[apiserver] = namesAlone(*m, files[apiserver])
-		}
-		if changes[apiserver] == nil {
-			return fmt.Errorf("configuration of %s: %w", apiserver, m.astray(apiserver, files, s, folder))
-		}
-	}
-	m.Changes = func(apiserver string) []edit.Replacement { return changes[apiserver] }
-	return nil
 }
 
 // namesAlone are the changes of a file as it was before, without what is new but its name.
@@ -117,7 +91,7 @@ func (m *Move) wroteBefore(files map[string][]byte) *rotation.Back {
 				b.With = append(b.With, c.Old)
 			}
 		}
-		c, err := config.Parse(files[apiserver], config.Options{KMSv1: true, Reload: true})
+		c, err := configurationOf(files[apiserver], "")
 		if err != nil {
 			continue // which filesOf tells of
 		}
@@ -126,13 +100,8 @@ func (m *Move) wroteBefore(files map[string][]byte) *rotation.Back {
 		}
 	}
 	// Several may have a key each, and no one key_id is agreed on then.
-	b.Keyless = b.Keyless || len(b.With) > 1 || isLocal(b.With[0])
+	b.Keyless = b.Keyless || len(b.With) > 1 || rotation.IsLocal(b.With[0])
 	return b
-}
-
-func isLocal(name string) bool {
-	_, _, local := rotation.Local(name)
-	return local
 }
 
 // pluginsIn are the targets that a move to plugins may have had, as the files and copies
@@ -145,7 +114,7 @@ func pluginsIn(files map[string][]byte, m Move, kept copies) []Target {
 		}
 	}
 	var all []Target
-	for _, usual := range []time.Duration{usualTimeout, 0} {
+	for _, usual := range []time.Duration{envelope.DefaultTimeout, 0} {
 		all = append(all, Target{Kind: f.kind, Plugins: func(apiserver string) []edit.Provider {
 			plugins := slices.Clone(f.find(apiserver))
 			for i, p := range plugins {
@@ -158,9 +127,6 @@ func pluginsIn(files map[string][]byte, m Move, kept copies) []Target {
 	}
 	return all
 }
-
-// usualTimeout is that of a plugin of which none is given.
-const usualTimeout = 3 * time.Second
 
 // pluginFinder finds plugins in files, by apiserver, and under no name those of any.
 type pluginFinder struct {
@@ -178,7 +144,7 @@ func (f *pluginFinder) find(apiserver string) []edit.Provider {
 
 // look takes the plugins of a file, in its order, if it has all of them.
 func (f *pluginFinder) look(apiserver string, file []byte) {
-	c, err := config.Parse(file, config.Options{KMSv1: true, Reload: true})
+	c, err := configurationOf(file, "")
 	if err != nil || f.of[apiserver] != nil {
 		return
 	}

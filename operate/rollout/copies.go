@@ -52,10 +52,9 @@ func (c copies) keep(stage rotation.Stage, apiserver string, file []byte) error 
 	return wholefile.Write(c.path(stage, apiserver), file)
 }
 
-// latest says where the file of the latest stage is, of a rotation whose files
-// have these hashes; nothing if there is none. The first one cannot read what is written
-// from the swap on.
-// On the way back it is the earliest.
+// latest says where the file of the latest stage is, of a rotation whose files have these
+// hashes, and on the way back that of the earliest; nothing if there is none. The first
+// stage does not read what is written from the swap on.
 func (c copies) latest(apiserver string, hashes []string, swapped, back bool) string {
 	order := []int{3, 2, 1, 0}
 	if back {

@@ -21,9 +21,9 @@ func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) 
 	if local == t.Kind.IsKMS() || local && kind != string(t.Kind) || !local && !slices.Equal(m.To, t.plugins()) {
 		return m, true, fmt.Errorf("folder %s %w: it is of a move to %s", folder.Path, ErrAnother, shownNames(m.To))
 	}
-	var secret func() []byte
+	var key []byte
 	if m.newKey() {
-		key, err := keyOf(files, m.To[0])
+		key, err = keyOf(files, m.To[0])
 		switch {
 		case err != nil:
 			return m, true, err
@@ -34,23 +34,39 @@ func (t Target) goOn(files map[string][]byte, s rotation.State, folder *Folder) 
 		case key == nil:
 			return m, true, fmt.Errorf("key %s is in no configuration any more, and objects may be stored under it: put back the files that have it", m.To[0])
 		}
-		secret = func() []byte { return bytes.Clone(key) }
 	}
 	if err := t.suits(files, m.To, s); err != nil {
 		return m, true, err
 	}
+	return m, true, m.lead([]Target{t}, key, files, s, folder)
+}
+
+// lead sets the changes that led to the files as they are, by the first of the targets that
+// has some. On the way back nobody needs to know more than the names of a file that is as
+// it was before.
+func (m *Move) lead(targets []Target, key []byte, files map[string][]byte, s rotation.State, folder *Folder) error {
+	secret := func() []byte { return bytes.Clone(key) }
 	changes := map[string][]edit.Replacement{}
 	for _, apiserver := range slices.Sorted(maps.Keys(files)) {
 		known := s.Plan.Configs[apiserver] // nothing of one that came later
-		if known == nil || slices.Contains(known, hashed.Name(files[apiserver])) {
-			changes[apiserver] = t.leadingTo(m, apiserver, files, known, secret, folder.copies())
+		if known == nil && m.Back != nil {
+			known = likeBefore(s.Plan, files[apiserver])
+		}
+		at := slices.Index(known, hashed.Name(files[apiserver]))
+		for _, t := range targets {
+			if changes[apiserver] == nil && (known == nil || at >= 0) {
+				changes[apiserver] = t.leadingTo(*m, apiserver, files, known, secret, folder.copies())
+			}
+		}
+		if changes[apiserver] == nil && at == 0 && m.Back != nil {
+			changes[apiserver] = namesAlone(*m, files[apiserver])
 		}
 		if changes[apiserver] == nil {
-			return m, true, fmt.Errorf("configuration of %s: %w", apiserver, m.astray(apiserver, files, s, folder))
+			return fmt.Errorf("configuration of %s: %w", apiserver, m.astray(apiserver, files, s, folder))
 		}
 	}
 	m.Changes = func(apiserver string) []edit.Replacement { return changes[apiserver] }
-	return m, true, nil
+	return nil
 }
 
 // suits is an error if the files have other endpoints of the new plugins than the flags.
@@ -60,7 +76,7 @@ func (t Target) suits(files map[string][]byte, to []string, s rotation.State) er
 	}
 	parsed := map[string]*config.Configuration{}
 	for apiserver, file := range files {
-		parsed[apiserver], _ = config.Parse(file, config.Options{KMSv1: true, Reload: true}) // as it was before
+		parsed[apiserver], _ = configurationOf(file, "") // as it was before
 	}
 	return Move{To: to, Changes: func(apiserver string) (all []edit.Replacement) {
 		for _, p := range t.Plugins(apiserver) {
@@ -123,7 +139,7 @@ func (t Target) leadingTo(m Move, apiserver string, files map[string][]byte, pla
 func keyOf(files map[string][]byte, name string) (key []byte, err error) {
 	first := ""
 	for _, apiserver := range slices.Sorted(maps.Keys(files)) {
-		c, err := config.Parse(files[apiserver], config.Options{KMSv1: true, Reload: true})
+		c, err := configurationOf(files[apiserver], "")
 		if err != nil {
 			return nil, err
 		}

@@ -44,7 +44,7 @@ func (r *Rotation) decrypts(ctx context.Context, found configurations) error {
 		return nil
 	}
 	for _, name := range names {
-		if _, _, local := rotation.Local(name); local {
+		if rotation.IsLocal(name) {
 			continue
 		}
 		if err := preflight.Alone(ctx, c, apiserver, name, ""); err != nil {
@@ -62,7 +62,7 @@ func (k Move) last(apiserver string, found configurations) (*config.Configuratio
 	}
 	before, err := beforeOf(file, k.Changes(apiserver))
 	if k.Back != nil { // the file is that before where nothing leads there
-		c, err = config.Parse(before, config.Options{KMSv1: true, Reload: true})
+		c, err = configurationOf(before, "")
 		return c, k.Back.With, err
 	}
 	if err != nil {
@@ -72,7 +72,7 @@ func (k Move) last(apiserver string, found configurations) (*config.Configuratio
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err = config.Parse(next, config.Options{KMSv1: true, Reload: true})
+	c, err = configurationOf(next, "")
 	return c, k.To, err
 }
 

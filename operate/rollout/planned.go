@@ -137,7 +137,7 @@ func plannedHashes(before []byte, changes []edit.Replacement) ([]string, error) 
 		if err != nil {
 			return nil, err
 		}
-		c, err := config.Parse(next, config.Options{KMSv1: true, Reload: true, File: "stage " + string(stage)})
+		c, err := configurationOf(next, "stage "+string(stage))
 		if err != nil {
 			return nil, err
 		}

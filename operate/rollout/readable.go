@@ -12,6 +12,13 @@ import (
 	"github.com/kube-atrest/atrest/operate/rotation/edit"
 )
 
+func (r *Rotation) readable(found configurations) error {
+	if m, ok := r.Kind.(Move); ok {
+		return found.readable(m.Changes)
+	}
+	return nil
+}
+
 // readable refuses a move in which an apiserver would write what another does not read:
 // of each resource, what any is to write has to be read by all others, those that are to
 // write it next and those that have nothing else any more.
@@ -45,7 +52,7 @@ func stageOf(file []byte, stage rotation.Stage, changes []edit.Replacement) *con
 	if err != nil {
 		return nil
 	}
-	c, err := config.Parse(at, config.Options{KMSv1: true, Reload: true})
+	c, err := configurationOf(at, "")
 	if err != nil {
 		return nil
 	}

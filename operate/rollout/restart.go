@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -29,11 +30,8 @@ type RestartHook struct {
 const DefaultRestartTimeout = 3 * time.Minute
 
 func (h RestartHook) run(ctx context.Context, a rotation.Restart) error {
-	if h.Timeout == 0 {
-		h.Timeout = DefaultRestartTimeout
-	}
 	const what = "restart"
-	late, err := call(ctx, limit{h.Timeout, "--restart-timeout"}, []string{h.Program, what, a.Instance}, func(c *exec.Cmd) {
+	late, err := call(ctx, limit{cmp.Or(h.Timeout, DefaultRestartTimeout), "--restart-timeout"}, []string{h.Program, what, a.Instance}, func(c *exec.Cmd) {
 		c.Stdout, c.Stderr = h.Err, h.Err
 		c.Env = append(os.Environ(), "ATREST_APISERVER="+a.Instance, "ATREST_HOST="+Fill(Placeholder, a.Instance),
 			"ATREST_SHA256="+strings.TrimPrefix(a.Hash, "sha256:"))

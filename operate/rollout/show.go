@@ -43,7 +43,7 @@ func (w *world) Canary(ctx context.Context, c rotation.Canary) (rotation.Shown, 
 func (w *world) show(ctx context.Context, shown *rotation.Shown, apiserver, provider string) error {
 	resources := w.samples[provider]
 	if len(resources) == 0 {
-		if _, _, local := rotation.Local(provider); local { // a key behind the one that writes
+		if rotation.IsLocal(provider) { // a key behind the one that writes
 			shown.Nothing = append(shown.Nothing, provider)
 			return nil
 		}

@@ -32,6 +32,12 @@ type configurations struct {
 	samples proof.Samples
 }
 
+// configurationOf reads a file as an apiserver that follows its file may have it. It is
+// called name in errors, if that is not empty.
+func configurationOf(file []byte, name string) (*config.Configuration, error) {
+	return config.Parse(file, config.Options{KMSv1: true, Reload: true, File: name})
+}
+
 // survey reads the configuration file of every apiserver. Of a rotation that has
 // begun, with its plan, a write may have been cut off: what it was to leave counts
 // then, as it is written again. And what a wildcard is for is as planned, if the
@@ -47,7 +53,7 @@ func (r *Rotation) survey(ctx context.Context, providers []string, plan rotation
 		if whole := r.Folder.copies().whole(apiserver, plan.Configs[apiserver], file); whole != nil {
 			file = whole
 		}
-		c, err := config.Parse(file, config.Options{KMSv1: true, Reload: true, File: "configuration of " + apiserver})
+		c, err := configurationOf(file, "configuration of "+apiserver)
 		if err != nil {
 			return found, err
 		}

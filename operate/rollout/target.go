@@ -71,7 +71,7 @@ func filesOf(ctx context.Context, files Files, apiservers []string, p rotation.P
 		if whole := folder.copies().whole(apiserver, p.Configs[apiserver], file); whole != nil {
 			file = whole
 		}
-		if _, err := config.Parse(file, config.Options{KMSv1: true, Reload: true, File: "configuration of " + apiserver}); err != nil {
+		if _, err := configurationOf(file, "configuration of "+apiserver); err != nil {
 			return nil, err
 		}
 		found[apiserver] = file

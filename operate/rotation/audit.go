@@ -184,7 +184,7 @@ func (c Count) under() string {
 		return fmt.Sprintf("[%d under no KMS provider]", c.Objects)
 	case c.Provider == Plain:
 		return fmt.Sprintf("[%d as plain text]", c.Objects)
-	case isLocal(c.Provider):
+	case IsLocal(c.Provider):
 		return fmt.Sprintf("[%d under key %s]", c.Objects, c.Provider)
 	case c.KeyID == "":
 		return fmt.Sprintf("[%d under provider %s, which does not tell its key]", c.Objects, c.Provider)
@@ -215,7 +215,7 @@ func (v *view) done(a *Audit, o Observation, keyID string, providers, former, go
 	}
 	for _, provider := range gone {
 		switch {
-		case !isLocal(provider):
+		case !IsLocal(provider):
 			d.Providers = append(d.Providers, provider)
 		case provider != Plain:
 			d.Keys = append(d.Keys, provider)
@@ -232,7 +232,7 @@ func (v *view) done(a *Audit, o Observation, keyID string, providers, former, go
 		if c.Objects > 0 && c.Provider == Unreadable {
 			d.Providers, d.Keys = nil, nil
 		}
-		if c.Objects > 0 && c.Provider != "" && c.KeyID == "" && !isLocal(c.Provider) && !v.lax.untold {
+		if c.Objects > 0 && c.Provider != "" && c.KeyID == "" && !IsLocal(c.Provider) && !v.lax.untold {
 			d.Untold += c.Objects
 		}
 		if c.Objects > 0 && (!v.lax.elsewhere || slices.Contains(providers, c.Provider)) {

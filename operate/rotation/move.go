@@ -95,7 +95,7 @@ func NewMove(p Plan, old, new []string) (State, error) {
 
 // keyless reports whether none of the providers is a KMS.
 func keyless(providers []string) bool {
-	return !slices.ContainsFunc(providers, func(name string) bool { return !isLocal(name) })
+	return !slices.ContainsFunc(providers, func(name string) bool { return !IsLocal(name) })
 }
 
 func (t *Move) validate(migrating bool) error {

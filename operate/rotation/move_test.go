@@ -63,6 +63,18 @@ func (d *driver) swapped() rotation.Decision {
 	return d.next(hold)
 }
 
+func TestTheOneThatIsNamedComesFirst(t *testing.T) {
+	d := newMoveTest(t)
+	d.state.Plan.First = "b"
+	require.Equal(t, write(rotation.Added, map[string]string{"b": "b1"}), d.next(1).Actions)
+	d.has("b", 1)
+	require.Equal(t, write(rotation.Added, map[string]string{"a": "a1"}), d.next(1).Actions)
+	d.has("a", 1)
+	require.Equal(t, write(rotation.Swapped, map[string]string{"b": "b2"}), d.next(1).Actions)
+	d.state.Plan.First = "gone"
+	require.Equal(t, write(rotation.Swapped, map[string]string{"a": "a2"}), d.next(1).Actions, "it was replaced meanwhile")
+}
+
 func TestTwoPluginsFromTheBeginningToTheEnd(t *testing.T) {
 	d := newMoveTest(t)
 	require.Equal(t, write(rotation.Added, map[string]string{"a": "a1"}), d.next(1).Actions)

@@ -204,7 +204,8 @@ func Local(provider string) (kind, key string, ok bool) {
 	return kind, key, ok && slices.Contains(localKinds, kind)
 }
 
-func isLocal(provider string) bool {
+// IsLocal reports whether a provider is no KMS, by its name.
+func IsLocal(provider string) bool {
 	_, _, local := Local(provider)
 	return local
 }

@@ -148,8 +148,7 @@ func (v *view) lags(name string, at place, to Stage) (write bool) {
 	case !known:
 		return true // which is noted
 	}
-	switch {
-	case wrong(effect) || wrong(file):
+	if wrong(effect) || wrong(file) {
 		v.note(otherConfig, name, at.of(name))
 		if !wrong(file) {
 			v.found[otherConfig].Remedy = "restart those that do not follow their file, or have --restart-hook do it; those that do see no change of one that is mounted by itself: mount its folder"
@@ -208,10 +207,13 @@ func (s *State) first(v *view, at place, to Stage) (first []string) {
 			first = append(first, name)
 		}
 	}
-	if first == nil {
-		first = v.expected[:1]
+	switch {
+	case first != nil:
+		return first
+	case slices.Contains(v.expected, s.Plan.First):
+		return []string{s.Plan.First}
 	}
-	return first
+	return v.expected[:1]
 }
 
 // well reports whether the new provider is of use to an instance, and notes why not.

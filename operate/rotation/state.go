@@ -73,6 +73,9 @@ type Plan struct {
 	// long after a failed or incomplete migration the next one begins.
 	MaxAge     Duration `json:"maxAge"`
 	RetryAfter Duration `json:"retryAfter"`
+	// First is the instance that a new stage goes to before the others; without it, the
+	// first by name.
+	First string `json:"first,omitempty"`
 	// Restarts is that an instance which does not follow its file can be started anew.
 	Restarts bool `json:"restarts,omitempty"`
 }

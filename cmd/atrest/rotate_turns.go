@@ -2,6 +2,8 @@ package main
 
 import (
 	"os/exec"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -9,15 +11,17 @@ import (
 	"github.com/kube-atrest/atrest/operate/rollout"
 )
 
-// restartFlags say how an apiserver is restarted that does not follow its file.
-type restartFlags struct {
+// turnFlags say which apiserver has its turn first, and how one is restarted that does not
+// follow its file.
+type turnFlags struct {
+	first   string
 	program string
 	timeout time.Duration
 
 	flags *pflag.FlagSet
 }
 
-const restartHelp = `
+const turnsHelp = `
 
 An apiserver without --encryption-provider-config-automatic-reload, which it tells,
 has its file in effect after its next start. --restart-hook PROGRAM does that: when the
@@ -25,15 +29,25 @@ file was written, PROGRAM restart NAME is run, with ATREST_APISERVER, ATREST_HOS
 ATREST_SHA256 in its environment, for one apiserver at a time, and for the next one when
 that is ready, by its /readyz, and has its file in effect, and while every other one is
 ready. So it is after this command was killed, too. It is run once more for the same
-apiserver, and for no other, after --retry-after, if that answers as it was before. Without it the restart is waited for.`
+apiserver, and for no other, after --retry-after, if that answers as it was before.
+Without it the restart is waited for.`
 
-func (f *restartFlags) add(flags *pflag.FlagSet) {
+func (f *turnFlags) add(flags *pflag.FlagSet) {
 	f.flags = flags
+	flags.StringVar(&f.first, "first", "", "apiserver that gets a changed configuration before the others; default the first by name")
 	flags.StringVar(&f.program, "restart-hook", "", "program that restarts an apiserver which does not follow its file: PROGRAM restart NAME")
 	flags.DurationVar(&f.timeout, "restart-timeout", rollout.DefaultRestartTimeout, "how long one call of the program of --restart-hook may take")
 }
 
-func (f *restartFlags) check() error {
+// among is an error if the one that is to be first is none of the apiservers.
+func (f *turnFlags) among(apiservers []string) error {
+	if f.first != "" && !slices.Contains(apiservers, f.first) {
+		return usagef("flag --first is %q, which is none of the apiservers: they are %s", f.first, strings.Join(apiservers, ", "))
+	}
+	return nil
+}
+
+func (f *turnFlags) check() error {
 	if f.flags == nil { // of a rotation that changes no file
 		return nil
 	}
@@ -53,7 +67,7 @@ func (f *restartFlags) check() error {
 }
 
 // hook is the program, or nil.
-func (f *restartFlags) hook(s streams) *rollout.RestartHook {
+func (f *turnFlags) hook(s streams) *rollout.RestartHook {
 	if f.program == "" {
 		return nil
 	}
