@@ -15,7 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-const wardlePrefix = "/wardle"
+// wardlePrefix is the --etcd-prefix of the page, and whileWritten are the flags of a rotation
+// that is not to last long, while others write.
+const (
+	wardlePrefix = "/wardle"
+	whileWritten = "--hold 1s --interval 200ms --timeout 3m"
+)
 
 // stored are the values of the flunders as etcd has them.
 func (c *aggregated) stored() map[string][]byte {
@@ -34,6 +39,7 @@ func (c *aggregated) stored() map[string][]byte {
 }
 
 func TestTheRecipeForAnAggregatedAPIServer(t *testing.T) {
+	t.Parallel()
 	c := newAggregated(t)
 	_, err := c.main.Kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -44,7 +50,7 @@ func TestTheRecipeForAnAggregatedAPIServer(t *testing.T) {
 		require.True(t, bytes.HasPrefix(value, []byte("{")), "plain yet: %.20q", value)
 	}
 
-	text, code = c.run("--to kms:one", quickly)
+	text, code = c.run("--to kms:one", whileWritten)
 	require.Zero(t, code, text)
 	require.Contains(t, text, "finished: ")
 	for key, value := range c.stored() {
@@ -55,7 +61,7 @@ func TestTheRecipeForAnAggregatedAPIServer(t *testing.T) {
 	require.Contains(t, text, "flunders.wardle.example.com: ")
 
 	before := c.pids()
-	text, code = c.run("--to kms:two", quickly)
+	text, code = c.run("--to kms:two", whileWritten)
 	require.Zero(t, code, text)
 	load.end()
 	require.Contains(t, text, `may be stopped: the plugin of provider "one"`)
