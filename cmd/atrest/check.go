@@ -45,8 +45,10 @@ const checkHelp = `Tell whether an encryption configuration will work, before an
    on the new node, before its apiserver starts. FILE and its plugins have to be as
    theirs: the same file, the same key_id of each plugin, the same use of it; and by
    3, for which --etcd has to lead to their etcd, by the UID of its namespace
-   kube-system, every object has to be readable. An apiserver that cannot be seen, or
-   is not named, or a UID that cannot be read, makes the answer unknown.
+   kube-system, every object has to be readable, and of each plugin that writes one
+   that is stored under its key_id, as two keys may have the same. Else the answer is
+   unknown, and so it is if an apiserver cannot be seen, is not named, or, with
+   --separate-configs, is one of Kubernetes' own, or if a UID cannot be read.
 
 Warnings are about what works and is seldom meant, such as the name of a resource
 that Kubernetes does not have, by which nothing is encrypted. They go to standard error

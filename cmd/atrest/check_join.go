@@ -135,6 +135,9 @@ func (f *checked) untold(file *config.Configuration, separate bool) {
 		case first.Kind() == config.KMSv1:
 			f.Unknown = append(f.Unknown, fmt.Sprintf("whether the others read what is written with KMS v1 %q of %s: no plugin of KMS v1 tells which key it has",
 				first.KMS().Name, rule.Name()))
+		case first.Kind() == config.KMSv2 && !f.hasOpenedAs(first.KMS().Name):
+			f.Unknown = append(f.Unknown, fmt.Sprintf("whether the others read what is written with %q of %s: nothing that this node has opened is stored under its key_id, "+
+				"and plugins of different keys may name the same: write one through another apiserver, and ask again", first.KMS().Name, rule.Name()))
 		case separate && first.KMS().Name == "":
 			f.Unknown = append(f.Unknown, fmt.Sprintf("whether the others store %s with %s too: no apiserver tells of what is in its file alone; without --separate-configs the files are compared",
 				rule.Name(), meansOf(first)[0]))

@@ -32,6 +32,10 @@ func Join(s Seen, with rotation.Instance) []Problem {
 				return strings.Join(slices.Sorted(slices.Values(j.usable[name].Providers[provider].Told.WritesFor)), ", ")
 			})
 		}
+		if silent := slices.DeleteFunc(j.names(), func(name string) bool { return j.usable[name].Complete }); len(silent) > 0 {
+			j.add(Unknown, Problem{Apiservers: silent, What: "what " + list(silent) + " stores each resource with is not known",
+				Why: "a kube-apiserver does not tell it; without --separate-configs the files are compared"})
+		}
 	}
 	j.others()
 	return j.problems
