@@ -479,6 +479,29 @@ func (e ending) Observe(ctx context.Context) map[string]rotation.Instance {
 	return e.cluster.Observe(ctx)
 }
 
+// What a canary comes to when all ends is no problem of an apiserver.
+func TestAnInterruptionIsNoProblem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCluster(), twoPlugins(t)
+		ctx, stop := context.WithCancelCause(t.Context())
+		o := options(&s)
+		o.Tell = func(turn drive.Turn) { require.Empty(t, turn.Problems) }
+		_, err := drive.Run(ctx, interrupted{c, func() { stop(errOut) }}, s, o)
+		require.ErrorIs(t, err, errOut)
+	})
+}
+
+// interrupted is a cluster to which all ends while a canary is written.
+type interrupted struct {
+	*cluster
+	end func()
+}
+
+func (i interrupted) Canary(ctx context.Context, _ rotation.Canary) (rotation.Shown, error) {
+	i.end()
+	return rotation.Shown{}, ctx.Err()
+}
+
 // A rewriting that is stopped did not come to its end.
 func TestARewritingThatIsStoppedIsNotThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
