@@ -77,8 +77,8 @@ func likeBefore(p rotation.Plan, file []byte) []string {
 	return nil
 }
 
-// fits tells why an apiserver that comes in has no place in the rotation, as those that
-// are in it from the beginning are looked at then.
+// fits tells why an apiserver that comes in has no place in the rotation: something in its
+// file needs the plugin that is left.
 func (r *Rotation) fits(ctx context.Context, found configurations) error {
 	m, moves := r.Kind.(Move)
 	if !moves {
@@ -94,5 +94,5 @@ func (r *Rotation) fits(ctx context.Context, found configurations) error {
 			came.parsed[replaced.New] = c
 		}
 	}
-	return errors.Join(came.check(leaving, m.providers()), came.sameKey(r.Fleet.Observe(ctx), leaving, m.providers()))
+	return errors.Join(came.alone(leaving, m.providers()), came.sameKey(r.Fleet.Observe(ctx), leaving, m.providers()))
 }

@@ -126,7 +126,7 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 
 // begin makes the state of a new rotation.
 func (r *Rotation) begin(ctx context.Context, found configurations) (s rotation.State, err error) {
-	if err := found.check(r.Kind.leaving(), r.Kind.providers()); err != nil {
+	if err := errors.Join(found.written(r.Kind.leaving(), r.Kind.providers()), found.alone(r.Kind.leaving(), r.Kind.providers())); err != nil {
 		return s, err
 	}
 	p := rotation.Plan{Resources: found.resources}
