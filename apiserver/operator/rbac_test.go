@@ -209,6 +209,7 @@ func (g *guarded) run(want int, verb string, rights []right) string {
 		"rotate":   append([]string{"rotate", "one-plugin", "--provider", "keyfile", "--config", g.file.Path, "--state", g.t.TempDir(), "--plan"}, all...),
 		"retire":   append([]string{"retire", "nothing", "--key-id"}, all...),
 		"join":     append([]string{"check", g.file.Path, "--join"}, all...),
+		"status":   {"status", "--apiservers", "first,second"},
 	}[verb]
 	stdout, stderr := g.atrest(want, append(args, "--kubeconfig", g.user(rights))...)
 	return stdout + stderr
@@ -223,13 +224,14 @@ var parts = map[string][]string{
 	"kept":     {"atrest:rewrite", "atrest"},
 	"retire":   {"atrest:apiservers", "atrest:everything", "atrest"},
 	"join":     {"atrest:apiservers", "atrest:rewrite", "atrest"},
+	"status":   {"atrest:apiservers", "atrest"},
 	"lost":     {"atrest:apiservers", "atrest:remove", "atrest:everything", "atrest"},
 }
 
 // of are the rights that a command has to have.
 func of(verb string, all []right) (rights []right) {
 	for _, r := range all {
-		if slices.Contains([]string{"join", "kept"}, verb) && r.role == "atrest" && slices.Contains([]string{"secrets", "configmaps"}, r.rule.Resources[0]) {
+		if slices.Contains([]string{"join", "kept", "status"}, verb) && r.role == "atrest" && slices.Contains([]string{"secrets", "configmaps"}, r.rule.Resources[0]) {
 			continue // it writes no canaries
 		}
 		for _, part := range parts[verb] {
@@ -269,7 +271,7 @@ func TestThePublishedRightsAreWhatTheCommandsNeed(t *testing.T) {
 		says string
 	}{
 		"migrate": {0, "nothing is left"}, "sweep": {0, "nothing was proved"}, "kept": {0, "nothing was proved"}, "rotate": {0, "rewrite the objects"},
-		"retire": {0, "yes, key_id"}, "join": {0, "may join: first, second"}, "delegate": {1, "no controller took it up"},
+		"retire": {0, "yes, key_id"}, "join": {0, "may join: first, second"}, "status": {0, "All 2 apiservers agree and are well"}, "delegate": {1, "no controller took it up"},
 	} {
 		said := g.run(-1, verb, of(verb, all))
 		require.Contains(t, said, want.says, verb)
