@@ -119,10 +119,17 @@ func (e *enableCommand) files() (created, error) {
 
 const nextSteps = `next:
   1. Give each kube-apiserver these flags, with the path as it sees it, and restart it, one
-     after the other (a static pod: with a hostPath volume of the folder, of type Directory,
-     without which it does not start, and readOnly; kubeadm: by its ClusterConfiguration):
+     after the other:
        --encryption-provider-config=PATH
        --encryption-provider-config-automatic-reload=true
+     kubeadm     by extraArgs and extraVolumes of the ClusterConfiguration, which makes the
+                 static pod anew; upload it, for the nodes that join
+     static pod  with a hostPath volume of the folder, of type Directory, without which it does
+                 not start, and readOnly
+     k3s         by kube-apiserver-arg in /etc/rancher/k3s/config.yaml
+     RKE2        by kube-apiserver-arg and kube-apiserver-extra-mount in /etc/rancher/rke2/config.yaml
+     Talos       encrypts already, and takes no flag: see docs/clusters/talos.md
+     OpenShift, and a control plane of a cloud: by their own API, and this file is not for them
   2. See that all have it:      atrest status --apiservers ...
   3. Encrypt, and prove it:     atrest rotate --to secretbox --apiservers ... --config ... --state ...
 `
