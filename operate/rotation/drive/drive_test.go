@@ -543,3 +543,28 @@ func TestEachActionHasATimeOfItsOwn(t *testing.T) {
 		require.InDelta(t, 55, time.Since(began).Seconds(), 6)
 	})
 }
+
+// A program that writes a file by ssh may take nearly as long as it may, for each of them.
+func TestSlowWritesOfSeveralFilesAreNoProblem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCluster(), twoPlugins(t)
+		s.Plan.MaxAge = rotation.Duration(5 * time.Minute)
+		o := options(&s)
+		o.ActionTimeout = 50 * time.Second
+		o.Tell = func(turn drive.Turn) { require.Empty(t, turn.Problems) }
+		_, err := drive.Run(t.Context(), slow{c}, s, o)
+		require.NoError(t, err)
+	})
+}
+
+// slow is a cluster whose files take 40 seconds each.
+type slow struct{ *cluster }
+
+func (w slow) WriteConfig(ctx context.Context, instance string, to rotation.Stage, hash string) error {
+	select {
+	case <-time.After(40 * time.Second):
+		return w.cluster.WriteConfig(ctx, instance, to, hash)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
