@@ -49,7 +49,9 @@ const checkHelp = `Tell whether an encryption configuration will work, before an
    that is stored under its key_id, as two keys may have the same. Else the answer is
    unknown, and so it is if an apiserver cannot be seen, is not named, or, with
    --separate-configs, is one of Kubernetes' own, if a UID cannot be read, or if what
-   an apiserver lists of a resource of FILE is not in the etcds that are named.
+   an apiserver lists of a resource of FILE is not in the etcds that are named. With
+   --separate-configs a key in the files of the others that nothing is stored with
+   is not seen.
 
 Warnings are about what works and is seldom meant, such as the name of a resource
 that Kubernetes does not have, by which nothing is encrypted. They go to standard error
@@ -109,7 +111,8 @@ type checked struct {
 	Join    []string `json:"join,omitempty"`
 	Unknown []string `json:"unknown,omitempty"`
 
-	uid string // of the cluster whose objects were looked at
+	uid      string // of the cluster whose objects were looked at
+	separate bool   // the others have files of their own
 }
 
 // rule is a config.Rule as it is printed.

@@ -172,6 +172,7 @@ func wouldTell(file *config.Configuration, plugins []preflight.Result) rotation.
 // untold adds what no apiserver tells of itself and that decides whether the others read
 // what one with the file writes.
 func (f *checked) untold(file *config.Configuration, separate bool) {
+	f.separate = separate
 	for _, rule := range file.Rules() {
 		switch first := rule.Providers[0]; {
 		case first.Kind() == config.KMSv1:
@@ -192,4 +193,7 @@ func (f *checked) printJoin(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "may join: %s\n", strings.Join(f.Join, ", "))
+	if f.separate {
+		fmt.Fprintln(w, "  as far as they tell: whether their files write with a key of their own that FILE lacks is not seen before something is stored with it")
+	}
 }

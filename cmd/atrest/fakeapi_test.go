@@ -439,7 +439,7 @@ func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []strin
 			refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
 			return
 		}
-		answer(w, http.StatusOK, metadataOf(found[0]))
+		answer(w, http.StatusOK, a.withOwners(found[0]))
 	case r.Method == http.MethodDelete:
 		a.discard(w, r, found[0])
 	default:
@@ -538,6 +538,15 @@ func metadataOf(kv *mvccpb.KeyValue) metav1.PartialObjectMetadata {
 	}
 	return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: parts[len(parts)-2], Name: parts[len(parts)-1], ResourceVersion: fmt.Sprint(kv.ModRevision)}}
+}
+
+// withOwners is the metadata of an object that opens, with who owns it.
+func (a *apiserver) withOwners(kv *mvccpb.KeyValue) metav1.PartialObjectMetadata {
+	is, stored := metadataOf(kv), metav1.PartialObjectMetadata{}
+	plaintext, _, _ := a.open(kv)
+	_ = json.Unmarshal(plaintext, &stored) // of anything else nothing is known
+	is.OwnerReferences = stored.OwnerReferences
+	return is
 }
 
 func (a *apiserver) transformer(key string) value.Transformer {

@@ -31,7 +31,6 @@ type Object struct {
 
 	modRevision int64
 	astray      string // as audit.Object.Astray
-	owns        string // why it may own something that opens, and would be deleted after it
 }
 
 // objectAt is the object of an etcd key.

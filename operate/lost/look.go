@@ -1,7 +1,6 @@
 package lost
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,11 +25,12 @@ type Look struct {
 	names  audit.Names
 	walk   audit.Options
 	uid    string // of the cluster
+	owners owners // of what opens, and of what apiservers read
 }
 
 // NewLook opens with an opener, which was made of c. walk says how objects are walked.
 func NewLook(opener *audit.Opener, c *config.Configuration, walk audit.Options) *Look {
-	l := &Look{opener: opener, names: audit.NamesIn(c), walk: walk}
+	l := &Look{opener: opener, names: audit.NamesIn(c), walk: walk, owners: owners{}}
 	l.walk.Names = l.names
 	return l
 }
@@ -117,7 +117,7 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 	f := &Found{Layout: l.walk.Layout, Copies: map[string]Copy{}}
 	seed, there := maphash.MakeSeed(), map[uint64]struct{}{}
 	f.There = func(key string) bool { _, is := there[maphash.String(seed, key)]; return is }
-	everything, owned := func(string) bool { return true }, map[string]string{}
+	everything := func(string) bool { return true }
 	report, err := l.run(ctx, from, everything, func(o Object, came outcome) {
 		why, state := l.judge(o.Form, came)
 		switch {
@@ -134,15 +134,12 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 		default:
 			there[maphash.String(seed, o.Key)] = struct{}{}
 			f.addMisplaced(o, came)
-			own(owned, objectAt(f.Layout, o.Key), came.plaintext)
+			l.owners.opens(objectAt(f.Layout, o.Key), came.plaintext)
 			if o.Key == l.walk.Layout.OfCluster() {
 				l.uid = factsOf(came.plaintext).UID
 			}
 		}
 	})
-	for i, o := range f.Lost {
-		f.Lost[i].owns = cmp.Or(owned[ownerAt(schema.ParseGroupResource(o.Resource).Group, o.Namespace, o.Name)], owned[anyAt(o.Namespace)])
-	}
 	return f, report, err
 }
 

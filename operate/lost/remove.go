@@ -105,8 +105,8 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 	switch {
 	case slices.Contains(never, o.Resource):
 		return "", errors.New(hintNever)
-	case o.owns != "":
-		return "", errors.New(o.owns)
+	case r.Look.owners.of(o) != "":
+		return "", errors.New(r.Look.owners.of(o))
 	case r.Look.walk.Layout.Shares(o.Key):
 		return "", errors.New("another apiserver stores it, with keys of its own, which is not asked here")
 	}
@@ -138,8 +138,9 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 }
 
 // Unreadable is why an apiserver may be able to read an object, which is to be known of
-// all that is lost before one of them is started anew: one that runs may read, by what it
-// has in memory, what its file does not. Of what no API serves there is nothing to ask.
+// all that is lost before one of them is started anew or anything is deleted: one that
+// runs may read, by what it has in memory, what its file does not, and who owns that is
+// left, too. Of what no API serves there is nothing to ask.
 func (r *Remover) Unreadable(ctx context.Context, o Object) error {
 	version, err := r.Version(ctx, schema.ParseGroupResource(o.Resource))
 	switch {
@@ -148,7 +149,10 @@ func (r *Remover) Unreadable(ctx context.Context, o Object) error {
 	case err != nil:
 		return err
 	}
-	return r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name)
+	if err = r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name); err != nil {
+		r.Look.owners.left(o, err)
+	}
+	return err
 }
 
 // Present is an error unless all that the apiservers store is in the etcd that was looked
@@ -173,6 +177,7 @@ func (r *Remover) unreadable(ctx context.Context, version schema.GroupVersionRes
 		return fmt.Errorf("%w: %w", ErrStop, err)
 	}
 	if err := r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name); err != nil {
+		r.Look.owners.left(o, err)
 		return err
 	}
 	if err := r.Well(ctx); err != nil {

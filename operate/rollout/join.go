@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/operate/rotation"
@@ -94,5 +96,42 @@ func (r *Rotation) fits(ctx context.Context, found configurations) error {
 			came.parsed[replaced.New] = c
 		}
 	}
-	return errors.Join(came.alone(leaving, m.providers()), came.sameKey(r.Fleet.Observe(ctx), leaving, m.providers()))
+	return errors.Join(r.writesAlike(m, found, came), came.alone(leaving, m.providers()), came.sameKey(r.Fleet.Observe(ctx), leaving, m.providers()))
+}
+
+// writesAlike refuses one that comes in and wrote, before the rotation, what none of the
+// others did: no stage leads from there to theirs.
+func (r *Rotation) writesAlike(m Move, found, came configurations) error {
+	for _, resource := range parsed(found.resources) {
+		others := map[string]string{}
+		for _, name := range slices.Sorted(maps.Keys(found.files)) {
+			if writer, known := m.wrote(name, found.files[name], resource); known && came.parsed[name] == nil {
+				others[writer] = name
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(came.parsed)) {
+			writer, known := m.wrote(name, found.files[name], resource)
+			if other := slices.Sorted(maps.Keys(others)); known && len(other) > 0 && others[writer] == "" {
+				return fmt.Errorf("configuration of %s: %s is written with %s, and that of %s with %s before the rotation: give it the file of that one, as it is now or was before",
+					name, resource, shownNames([]string{writer}), others[other[0]], shownNames(other[:1]))
+			}
+		}
+	}
+	return nil
+}
+
+// wrote is what a resource was written with before a move, if that can be told from a file.
+func (m Move) wrote(apiserver string, file []byte, resource schema.GroupResource) (provider string, known bool) {
+	before, err := beforeOf(file, m.Changes(apiserver))
+	if err != nil {
+		return "", false
+	}
+	c, err := configurationOf(before, "")
+	if err != nil {
+		return "", false
+	}
+	if chain := c.For(resource); len(chain) > 0 {
+		return namesOf(chain[0])[0], true
+	}
+	return rotation.Plain, true
 }
