@@ -61,7 +61,7 @@ var rooms = map[string]room{
 		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/overview": {uses: []string{"internal/hashed", "operate/audit", "operate/proof", "operate/rotation"},
 		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
-	"operate/lost": {uses: []string{"config", "envelope", "operate/audit", "operate/migrate", "operate/proof"},
+	"operate/lost": {uses: []string{"config", "envelope", "operate/audit", "operate/fleet", "operate/migrate", "operate/proof"},
 		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/reencrypt": {uses: []string{"config", "operate/audit", "operate/fleet", "operate/migrate", "operate/preflight", "operate/proof", "operate/rotation"},
 		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},

@@ -36,8 +36,7 @@ type cluster struct {
 func newCluster(t *testing.T, recipe string) *cluster {
 	t.Helper()
 	c := &cluster{t: t, page: readPage(t, recipe), work: t.TempDir(), mnt: harness.SocketDir(t), bin: t.TempDir()}
-	text, err := exec.CommandContext(t.Context(), "go", "build", "-o", c.bin, "github.com/kube-atrest/atrest/cmd/atrest").CombinedOutput()
-	require.NoError(t, err, string(text))
+	require.NoError(t, os.Symlink(harness.Atrest(t), filepath.Join(c.bin, "atrest")))
 	c.options = etcd.Options{DataDir: filepath.Join(t.TempDir(), "etcd"), SocketDir: harness.SocketDir(t)}
 	c.etcd = harness.Run(t, harness.EtcdMember, c.options.DataDir, c.options.SocketDir)
 	c.keys = c.newKeys()
@@ -67,11 +66,11 @@ func (c *cluster) ready() {
 	}
 }
 
-// quickly are the flags of a rotation that has to last no longer than a test, and separate
-// is for the configurations here, which differ: the folders that stand in for the nodes have
-// paths of their own, and so have their sockets.
+// quickly are the flags of a rotation that has to last no longer than a test, while nobody
+// writes, and separate is for the configurations here, which differ: the folders that stand
+// in for the nodes have paths of their own, and so have their sockets.
 const (
-	quickly  = "--hold 2s --interval 200ms --timeout 3m"
+	quickly  = "--hold 500ms --interval 100ms --timeout 3m"
 	separate = "--separate-configs"
 )
 

@@ -176,7 +176,10 @@ func (r *rancher) copyKeys(k *kubelet) {
 
 func TestTheRecipeForK3sAndRKE2(t *testing.T) {
 	for _, program := range []string{"k3s", "rke2"} {
-		t.Run(program, func(t *testing.T) { testRancher(t, newRancher(t, program)) })
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			testRancher(t, newRancher(t, program))
+		})
 	}
 }
 

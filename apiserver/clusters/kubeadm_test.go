@@ -91,6 +91,7 @@ func (c *kubeadm) plugin(k *kubelet) {
 }
 
 func TestTheRecipeForKubeadm(t *testing.T) {
+	t.Parallel()
 	c := newKubeadm(t, "kubeadm.md", "cp-1", "cp-2", "cp-3")
 	c.create()
 	c.enable()

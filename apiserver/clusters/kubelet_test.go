@@ -99,15 +99,20 @@ func (k *kubelet) start(file string, pod corev1.Pod) {
 	}
 }
 
+// soonLive is for how long a kube-apiserver waits for its caches before it is live. One that
+// cannot read what is stored goes on without them then: after a minute if nothing is said.
+const soonLive = "--storage-initialization-timeout=5s"
+
 // serve starts the kube-apiserver, or starts it again, with flags that are found then.
 func (k *kubelet) serve(flags func() []string) {
 	k.t.Helper()
 	if k.server == nil {
-		spec := harness.Spec{Program: harness.HurriedServer, Host: k.name, Etcd: k.etcd, Now: flags}
+		spec := harness.Spec{Program: harness.HurriedServer, Host: k.name, Etcd: k.etcd, Now: flags, Flags: []string{soonLive}}
 		if k.prefix != "" {
-			spec.Flags = []string{"--etcd-prefix=" + k.prefix}
+			spec.Flags = append(spec.Flags, "--etcd-prefix="+k.prefix)
 		}
 		k.server = harness.Launch(k.t, spec)
+		k.t.Cleanup(k.server.Kill) // nobody needs its orderly end
 		return
 	}
 	k.stop(k.server.Process)

@@ -10,6 +10,7 @@ import (
 )
 
 func TestTheRecipeForAManagedControlPlane(t *testing.T) {
+	t.Parallel()
 	c := newEncrypted(t, "managed.md", "cp-1", "cp-2")
 	audit := "atrest audit --strict --decrypt --resource secrets --config " + c.nodes[0].on("/etc/kubernetes/encryption/config.yaml")
 	text, code := c.shell(audit)

@@ -45,6 +45,7 @@ func (c *openshift) roll(providers string) {
 }
 
 func TestTheRecipeForOpenShift(t *testing.T) {
+	t.Parallel()
 	const (
 		identity = `{"identity":{}}`
 		zero     = `{"aesgcm":{"keys":[{"name":"1","secret":"AAAAAAAAAAAAAAAAAAAAAA=="}]}}`

@@ -83,7 +83,6 @@ func (c *talos) patch(k *kubelet, document string) {
 	require.NoError(c.t, err)
 	require.NoError(c.t, os.WriteFile(manifest, fmt.Appendf(content, "# secrets version %d\n", c.revision), 0o600))
 	k.sync()
-	k.server.WaitFor("/readyz")
 }
 
 // snapshot leaves one of etcd where the stand-in finds it.
@@ -101,15 +100,18 @@ func (c *talos) snapshot() {
 }
 
 func TestTheRecipeForTalos(t *testing.T) {
+	t.Parallel()
 	c := newTalos(t)
 	c.documents()
 	for _, k := range c.nodes {
 		c.patch(k, "before.yaml")
 	}
+	c.ready()
 	c.create()
 	for _, document := range []string{"added.yaml", "swapped.yaml"} {
 		for i, k := range c.nodes {
 			c.patch(k, document)
+			c.ready()
 			c.reads()
 			text, code := c.run("atrest status")
 			require.Equal(t, []int{1, 0}[i], code, "%s: %s", document, text)
@@ -125,6 +127,7 @@ func TestTheRecipeForTalos(t *testing.T) {
 	require.Zero(t, code, text)
 	for _, k := range c.nodes {
 		c.patch(k, "removed.yaml")
+		c.ready()
 		c.reads()
 	}
 	text, code = c.shell("talosctl -n cp-1 read " + talosFolder + "/encryptionconfig.yaml > removed-config.yaml; atrest check removed-config.yaml --etcd")

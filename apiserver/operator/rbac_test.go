@@ -205,9 +205,11 @@ func (g *guarded) run(want int, verb string, rights []right) string {
 		"migrate":  append([]string{"migrate", "--config", g.file.Path}, all...),
 		"delegate": append([]string{"migrate", "--storage-version-migrations", "--take-up", "1s", "--config", g.file.Path}, all...),
 		"sweep":    {"migrate", "--without-etcd", "--resource", "secrets"},
+		"kept":     {"migrate", "--without-etcd", "--resource", "secrets", "--state", g.t.TempDir(), "--goal", "kept"},
 		"rotate":   append([]string{"rotate", "one-plugin", "--provider", "keyfile", "--config", g.file.Path, "--state", g.t.TempDir(), "--plan"}, all...),
 		"retire":   append([]string{"retire", "nothing", "--key-id"}, all...),
 		"join":     append([]string{"check", g.file.Path, "--join"}, all...),
+		"status":   {"status", "--apiservers", "first,second"},
 	}[verb]
 	stdout, stderr := g.atrest(want, append(args, "--kubeconfig", g.user(rights))...)
 	return stdout + stderr
@@ -219,15 +221,17 @@ var parts = map[string][]string{
 	"rotate":   {"atrest:apiservers", "atrest:rewrite", "atrest"},
 	"delegate": {"atrest:apiservers", "atrest:rewrite", "atrest", "atrest:migrator"},
 	"sweep":    {"atrest:rewrite"},
+	"kept":     {"atrest:rewrite", "atrest"},
 	"retire":   {"atrest:apiservers", "atrest:everything", "atrest"},
-	"join":     {"atrest:apiservers", "atrest"},
-	"lost":     {"atrest:apiservers", "atrest:remove", "atrest"},
+	"join":     {"atrest:apiservers", "atrest:rewrite", "atrest"},
+	"status":   {"atrest:apiservers", "atrest"},
+	"lost":     {"atrest:apiservers", "atrest:remove", "atrest:everything", "atrest"},
 }
 
 // of are the rights that a command has to have.
 func of(verb string, all []right) (rights []right) {
 	for _, r := range all {
-		if verb == "join" && len(r.rule.Resources) > 0 && slices.Contains([]string{"secrets", "configmaps"}, r.rule.Resources[0]) {
+		if slices.Contains([]string{"join", "kept", "status"}, verb) && r.role == "atrest" && slices.Contains([]string{"secrets", "configmaps"}, r.rule.Resources[0]) {
 			continue // it writes no canaries
 		}
 		for _, part := range parts[verb] {
@@ -266,8 +270,8 @@ func TestThePublishedRightsAreWhatTheCommandsNeed(t *testing.T) {
 		code int
 		says string
 	}{
-		"migrate": {0, "nothing is left"}, "sweep": {0, "nothing was proved"}, "rotate": {0, "rewrite the objects"},
-		"retire": {0, "yes, key_id"}, "join": {0, "may join: first, second"}, "delegate": {1, "no controller took it up"},
+		"migrate": {0, "nothing is left"}, "sweep": {0, "nothing was proved"}, "kept": {0, "nothing was proved"}, "rotate": {0, "rewrite the objects"},
+		"retire": {0, "yes, key_id"}, "join": {0, "may join: first, second"}, "status": {0, "All 2 apiservers agree and are well"}, "delegate": {1, "no controller took it up"},
 	} {
 		said := g.run(-1, verb, of(verb, all))
 		require.Contains(t, said, want.says, verb)

@@ -12,6 +12,7 @@ import (
 // A move that all apiservers have made is taken back, while the cluster serves: no request
 // fails, every value can be read without what was new, and the files are what they were.
 func TestEveryMoveIsTakenBackWhileTheClusterServes(t *testing.T) {
+	t.Parallel()
 	a, b := newKeys(t), newKeys(t)
 	c := plan{provider: "a", keys: a, resources: []string{"secrets"}, programs: []string{harness.HurriedServer}, flags: []string{"--feature-gates=KMSv1=true"}}.start(t)
 	c.startPlugins(t, "b", b)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,15 +13,6 @@ import (
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
-
-// build makes the command.
-func build(t *testing.T) (path string) {
-	t.Helper()
-	path = filepath.Join(t.TempDir(), "atrest")
-	text, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/kube-atrest/atrest/cmd/atrest").CombinedOutput()
-	require.NoError(t, err, string(text))
-	return path
-}
 
 // command is "atrest rotate", a process that can be killed too.
 type command struct {
@@ -37,7 +27,7 @@ func (c *cluster) rotate(t *testing.T, kind string, args ...string) *command {
 	all := append([]string{"rotate", kind,
 		"--apiservers", strings.Join(names, ","), "--kubeconfig", c.kubeconfig(t), "--context", names[0],
 		"--config", filepath.Join(c.configs, "{apiserver}.yaml"), "--endpoints", c.etcds[0].options.Endpoint(), "--rate", "0",
-		"--state", folder, "--interval", "200ms", "--hold", "2s", "--retry-after", "1s"}, append(c.overrides(), args...)...)
+		"--state", folder, "--interval", "100ms", "--hold", "1s", "--retry-after", "1s"}, append(c.overrides(), args...)...)
 	return &command{harness.RunFile(t, c.program, all...), folder}
 }
 
@@ -51,12 +41,12 @@ func (c *cluster) status(t *testing.T) (code int, text string) {
 	return p.Exit(), p.Log()
 }
 
-// requireWell has "atrest status" find that all agree and are well.
+// requireWell has "atrest status" find that all are well, and agree.
 func (c *cluster) requireWell(t *testing.T) {
 	t.Helper()
 	code, text := c.status(t)
 	require.Zero(t, code, text)
-	require.Contains(t, text, "All 3 apiservers agree and are well.")
+	require.Contains(t, text, "All 3 apiservers are well, and agree on KMS as far as they tell.")
 }
 
 // toNew are the flags of a rotation from the provider old to the provider new.

@@ -135,8 +135,8 @@ func (p plan) start(t *testing.T) *cluster {
 		}
 		n.Server = harness.Launch(t, harness.Spec{Program: p.programs[min(i, len(p.programs)-1)], Host: name, Etcd: c.etcds[0].options, Flags: flags})
 	}
-	t.Cleanup(c.kill)    // nobody needs their orderly end
-	c.program = build(t) // before there is any load
+	t.Cleanup(c.kill)             // nobody needs their orderly end
+	c.program = harness.Atrest(t) // built before there is any load
 	c.wait()
 	return c
 }

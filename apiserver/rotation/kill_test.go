@@ -50,7 +50,7 @@ func TestARotationOutlivesKill9AtEveryStep(t *testing.T) {
 }
 
 // unhurried has even the shortest step last long enough to be seen.
-var unhurried = []string{"--rate", "1000"}
+var unhurried = []string{"--rate", "1000", "--interval", "200ms", "--hold", "2s"}
 
 // killAtEveryStep returns once the rotation is finished, and requires that no request
 // failed but those that could not be answered.

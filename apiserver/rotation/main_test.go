@@ -1,6 +1,9 @@
 // Package rotation proves on real parts that keys are rotated while a cluster serves:
 // three kube-apiservers, an etcd and the plugins are processes of their own, Secrets are
 // read and written through all three all the while, and the atrest command does the work.
+//
+// Tests run side by side, but for those that have to see every step of a rotation or who is
+// ready at a moment.
 package rotation
 
 import (

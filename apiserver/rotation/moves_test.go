@@ -73,6 +73,7 @@ func TestAWayVisitsEveryPair(t *testing.T) {
 
 // Whatever writes, whatever shall write: no request fails, and every value can be read.
 func TestEveryMoveWhileTheClusterServes(t *testing.T) {
+	t.Parallel()
 	a, b := newKeys(t), newKeys(t)
 	c := plan{provider: "a", keys: a, resources: []string{"secrets"}, programs: []string{harness.HurriedServer}, flags: []string{"--feature-gates=KMSv1=true"}}.start(t)
 	c.startPlugins(t, "b", b)

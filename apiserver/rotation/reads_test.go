@@ -19,14 +19,14 @@ func (l *load) cached() metav1.ListOptions {
 // and holds what comes to the book.
 func (l *load) read(_, i int, random *rand.Rand) {
 	var err error
-	switch i % 10 {
-	case 7:
-		err = l.do("list from the cache", l.list(l.cached))
-	case 8:
-		err = l.do("list", l.list(func() metav1.ListOptions { return metav1.ListOptions{} }))
+	switch i % 30 { // a list is hundreds of reads
 	case 9:
+		err = l.do("list from the cache", l.list(l.cached))
+	case 19:
+		err = l.do("list", l.list(func() metav1.ListOptions { return metav1.ListOptions{} }))
+	case 29:
 		err = l.do("list in pages", l.list(func() metav1.ListOptions { return metav1.ListOptions{Limit: 100} }))
-	case 0, 1, 2:
+	case 0, 1, 2, 10, 11, 12, 20, 21, 22:
 		name := l.book.any(random)
 		err = l.do("get "+name+" from the cache", l.get(name, l.book.newest))
 	default:

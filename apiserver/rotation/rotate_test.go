@@ -13,6 +13,7 @@ import (
 )
 
 func TestAnotherPluginTakesOverWhileTheClusterServes(t *testing.T) {
+	t.Parallel()
 	old, new := newKeys(t), newKeys(t)
 	c := startCluster(t, "old", old, harness.HurriedServer)
 	c.startPlugins(t, "new", new)
@@ -38,6 +39,7 @@ func TestAnotherPluginTakesOverWhileTheClusterServes(t *testing.T) {
 }
 
 func TestAPluginChangesItsKeyWhileTheClusterServes(t *testing.T) {
+	t.Parallel()
 	k := newKeys(t)
 	c := startCluster(t, "kms", k, harness.HurriedServer)
 	load := startLoad(t, c)
@@ -62,6 +64,7 @@ func TestAPluginChangesItsKeyWhileTheClusterServes(t *testing.T) {
 
 // The plugin of one apiserver hears late of the new version.
 func TestNothingIsRewrittenWhileOneApiserverIsHeldBack(t *testing.T) {
+	t.Parallel()
 	k, held := newKeys(t), newKeys(t)
 	k.copyTo(t, held)
 	before := k.newest(t)

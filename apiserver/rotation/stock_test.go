@@ -9,6 +9,7 @@ import (
 // Kubernetes' own apiserver asks its plugins for their key_id when its check is read and
 // 20 s have passed since it was read last, and looks at its file once a minute.
 func TestAStockApiserverIsOneOfThree(t *testing.T) {
+	t.Parallel()
 	t.Run("one plugin", func(t *testing.T) {
 		k := newKeys(t)
 		c := startCluster(t, "kms", k, harness.StockServer, harness.HurriedServer)

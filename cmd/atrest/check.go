@@ -45,8 +45,13 @@ const checkHelp = `Tell whether an encryption configuration will work, before an
    on the new node, before its apiserver starts. FILE and its plugins have to be as
    theirs: the same file, the same key_id of each plugin, the same use of it; and by
    3, for which --etcd has to lead to their etcd, by the UID of its namespace
-   kube-system, every object has to be readable. An apiserver that cannot be seen, or
-   is not named, or a UID that cannot be read, makes the answer unknown.
+   kube-system, every object has to be readable, and of each plugin that writes one
+   that is stored under its key_id, as two keys may have the same. Else the answer is
+   unknown, and so it is if an apiserver cannot be seen, is not named, or, with
+   --separate-configs, is one of Kubernetes' own, if a UID cannot be read, or if what
+   an apiserver lists of a resource of FILE is not in the etcds that are named. With
+   --separate-configs a key in the files of the others that nothing is stored with
+   is not seen.
 
 Warnings are about what works and is seldom meant, such as the name of a resource
 that Kubernetes does not have, by which nothing is encrypted. They go to standard error
@@ -106,7 +111,8 @@ type checked struct {
 	Join    []string `json:"join,omitempty"`
 	Unknown []string `json:"unknown,omitempty"`
 
-	uid string // of the cluster whose objects were looked at
+	uid      string // of the cluster whose objects were looked at
+	separate bool   // the others have files of their own
 }
 
 // rule is a config.Rule as it is printed.
@@ -147,7 +153,7 @@ func (c *checkCommand) run(ctx context.Context, path string) error {
 		}
 		found.judgeUntried()
 		if c.join.wanted {
-			if err := found.joins(ctx, file, &c.join); err != nil {
+			if err := c.joins(ctx, file, layout, found); err != nil {
 				return err
 			}
 		}
@@ -222,7 +228,10 @@ func (c *checkCommand) readObjects(ctx context.Context, file *config.Configurati
 	if c.join.wanted {
 		found.uid = clusterIn(ctx, from, opener, layout)
 	}
-	if err := concerned(file, found.Objects); err != nil {
+	switch err := concerned(file, found.Objects); {
+	case err != nil && c.join.wanted:
+		found.Unknown = append(found.Unknown, err.Error())
+	case err != nil:
 		found.Warnings = append(found.Warnings, err.Error())
 	}
 	found.Unjudged = found.Objects.Unjudged(file)

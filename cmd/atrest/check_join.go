@@ -15,6 +15,7 @@ import (
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/overview"
 	"github.com/kube-atrest/atrest/operate/preflight"
 	"github.com/kube-atrest/atrest/operate/proof"
@@ -51,12 +52,15 @@ func (c *checkCommand) checkJoin() error {
 	return nil
 }
 
-// joins compares what an apiserver with the file would tell with what the others tell.
-func (f *checked) joins(ctx context.Context, file *config.Configuration, j *joinFlags) error {
+// joins compares what an apiserver with the file would tell with what the others tell, and
+// sees that the objects that were looked at are all that they have.
+func (c *checkCommand) joins(ctx context.Context, file *config.Configuration, layout audit.Layout, f *checked) error {
+	j := &c.join
 	all, err := j.fleet.open(ctx, &j.cluster, fleet.AskingPlugins())
 	if err != nil {
 		return err
 	}
+	before := len(f.Problems) + len(f.Unknown)
 	seen := overview.Look(ctx, all, j.fleet.without, clock.RealClock{}, nil)
 	seen.SeparateConfigs = j.separate
 	f.Join = all.Names()
@@ -68,8 +72,45 @@ func (f *checked) joins(ctx context.Context, file *config.Configuration, j *join
 		}
 	}
 	f.compareCluster(ctx, all)
+	if len(f.Problems)+len(f.Unknown) == before { // else one may not be asked, or of another cluster
+		if err := c.present(ctx, file, layout, all); err != nil {
+			f.Unknown = append(f.Unknown, "whether FILE reads all that the others store: "+err.Error())
+		}
+	}
 	f.untold(file, j.separate)
 	return nil
+}
+
+// present is an error if something that the file is about is not in the etcd that was
+// looked into.
+func (c *checkCommand) present(ctx context.Context, file *config.Configuration, layout audit.Layout, all *fleet.Fleet) error {
+	to, err := c.join.fleet.through(&c.join.cluster)
+	if err != nil {
+		return err
+	}
+	cluster, err := migrate.NewCluster(to.Config, clock.RealClock{})
+	if err != nil {
+		return err
+	}
+	apis, err := c.join.fleet.each()
+	if err != nil {
+		return err
+	}
+	from, err := c.source.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	var named, served []schema.GroupResource
+	for _, rule := range file.Rules() {
+		if rule.Resource.Resource != "*" {
+			named = append(named, rule.Resource)
+		} else if served, err = cluster.Own(ctx); err != nil {
+			return err
+		}
+	}
+	prover := &proof.Prover{Fleet: all, Etcd: from, APIs: apis, Layout: layout}
+	return prover.Present(ctx, slices.Concat(named, served))
 }
 
 // compareCluster sees that the objects that were looked at are those of the apiservers.
@@ -99,7 +140,8 @@ func clusterIn(ctx context.Context, from audit.Store, opener *audit.Opener, layo
 	if err != nil {
 		return ""
 	}
-	return string(audit.Metadata(plaintext).UID)
+	meta, _ := audit.Metadata(plaintext)
+	return string(meta.UID)
 }
 
 // wouldTell is what an apiserver with a file tells of itself, once it runs.
@@ -130,11 +172,15 @@ func wouldTell(file *config.Configuration, plugins []preflight.Result) rotation.
 // untold adds what no apiserver tells of itself and that decides whether the others read
 // what one with the file writes.
 func (f *checked) untold(file *config.Configuration, separate bool) {
+	f.separate = separate
 	for _, rule := range file.Rules() {
 		switch first := rule.Providers[0]; {
 		case first.Kind() == config.KMSv1:
 			f.Unknown = append(f.Unknown, fmt.Sprintf("whether the others read what is written with KMS v1 %q of %s: no plugin of KMS v1 tells which key it has",
 				first.KMS().Name, rule.Name()))
+		case first.Kind() == config.KMSv2 && !f.hasOpenedAs(first.KMS().Name):
+			f.Unknown = append(f.Unknown, fmt.Sprintf("whether the others read what is written with %q of %s: nothing that this node has opened is stored under its key_id, "+
+				"and plugins of different keys may name the same: write one through another apiserver, and ask again", first.KMS().Name, rule.Name()))
 		case separate && first.KMS().Name == "":
 			f.Unknown = append(f.Unknown, fmt.Sprintf("whether the others store %s with %s too: no apiserver tells of what is in its file alone; without --separate-configs the files are compared",
 				rule.Name(), meansOf(first)[0]))
@@ -147,4 +193,7 @@ func (f *checked) printJoin(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "may join: %s\n", strings.Join(f.Join, ", "))
+	if f.separate {
+		fmt.Fprintln(w, "  as far as they tell: whether their files write with a key of their own that FILE lacks is not seen before something is stored with it")
+	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/preflight"
 )
 
@@ -49,12 +50,26 @@ func untried(p preflight.Result) bool { return p.Failure == nil && p.Decrypt == 
 
 // hasOpened reports whether an object under a provider of the plugin was opened.
 func (f *checked) hasOpened(p preflight.Result) bool {
+	return f.opened(func(stored audit.Form) bool { return stored.Kind == p.Kind && slices.Contains(p.Names, stored.Name) })
+}
+
+// hasOpenedAs reports whether one was opened that is stored under a provider of KMS v2 and
+// the key_id that its plugin names now.
+func (f *checked) hasOpenedAs(provider string) bool {
+	n := slices.IndexFunc(f.Plugins, func(p preflight.Result) bool { return p.Kind == config.KMSv2 && slices.Contains(p.Names, provider) })
+	return n >= 0 && f.opened(func(stored audit.Form) bool {
+		return stored.Kind == config.KMSv2 && stored.Name == provider && stored.KeyIDHash == f.Plugins[n].KeyIDHash
+	})
+}
+
+// opened reports whether an object that is stored so was opened.
+func (f *checked) opened(is func(audit.Form) bool) bool {
 	if f.Objects == nil {
 		return false
 	}
 	for _, resource := range f.Objects.Resources {
 		for _, stored := range resource.Forms {
-			if stored.Kind == p.Kind && slices.Contains(p.Names, stored.Name) && stored.Objects > stored.NotOpened+stored.NotTried {
+			if is(stored.Form) && stored.Objects > stored.NotOpened+stored.NotTried {
 				return true
 			}
 		}

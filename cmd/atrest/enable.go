@@ -119,10 +119,18 @@ func (e *enableCommand) files() (created, error) {
 
 const nextSteps = `next:
   1. Give each kube-apiserver these flags, with the path as it sees it, and restart it, one
-     after the other (a static pod: with a hostPath volume of the folder, of type Directory,
-     without which it does not start, and readOnly; kubeadm: by its ClusterConfiguration):
+     after the other; one that has the first flag already encrypts with its own file: keep that
        --encryption-provider-config=PATH
        --encryption-provider-config-automatic-reload=true
+     kubeadm     by extraArgs and extraVolumes of the ClusterConfiguration, which makes the
+                 static pod anew; upload it, for the nodes that join
+     static pod  with a hostPath volume of the folder, of type Directory, without which it does
+                 not start, and readOnly
+     RKE2, k3s   by kube-apiserver-arg, and on RKE2 kube-apiserver-extra-mount; RKE2, and k3s with
+                 secrets-encryption, encrypt already: copy their file to PATH instead of this
+                 one, see docs/clusters/k3s.md
+     Talos       encrypts already, and takes no flag: see docs/clusters/talos.md
+     OpenShift, and a control plane of a cloud: by their own API, and this file is not for them
   2. See that all have it:      atrest status --apiservers ...
   3. Encrypt, and prove it:     atrest rotate --to secretbox --apiservers ... --config ... --state ...
 `

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -73,13 +75,17 @@ type apiserver struct {
 	migrator    string           // what becomes of StorageVersionMigrations; "" if they are not served
 	migration   map[string]map[string]any
 	patches     int
+	stops       int           // the patch that waits, and all that come after it
+	goOn        chan struct{} // closed when they may
+	held        bool          // one does
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|RESOURCE|refuses OBJECT|NAMESPACE/|builds HASH|updates
-// KEY|migrator works|ignores|fails|lies| counts|main|apart|writes KEY|of CLUSTER|lame|discards|unconverted RESOURCE|stock|fixed|unfixed|unready|ready|listed|unlisted|serves|awaits N: an apiserver, to
+// KEY|migrator works|ignores|fails|lies|counts|stops N|goes|drops|main|apart|writes KEY|of CLUSTER|lame|discards|unconverted RESOURCE|stock|fixed|unfixed|unready|ready|listed|unlisted|serves|awaits N: an apiserver, to
 // which the context NAME of $KUBECONFIG leads. The first one is that of the current context.
 // Its address is in $URL_NAME, without http:// in $AT_NAME, and one that "serves" is an endpoint of the Service kubernetes.
-// "awaits" returns when N objects were patched since "counts".
+// "awaits" returns when N objects were patched since "counts". After "stops N" the patches behind the Nth wait for "goes",
+// or for who asked to go after "drops", and "awaits" returns when one does: nothing is under way then.
 func api(ts *testscript.TestScript, _ bool, args []string) {
 	w := worldOf(ts)
 	name, verb, rest := args[0], args[1], append(args[2:], "", "")
@@ -92,8 +98,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("apiserver %s was not started", name)
 	}
 	if verb == "awaits" {
-		n, err := strconv.Atoi(rest[0])
-		ts.Check(err)
+		n := numberIn(ts, rest[0])
 		require.Eventually(w.t, func() bool { return a.patched() >= n }, time.Minute, 10*time.Millisecond)
 		return
 	}
@@ -106,6 +111,9 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"updates":     func() { a.updates = rest[0] },
 		"migrator":    func() { a.migrator = rest[0] },
 		"counts":      func() { a.patches = 0 },
+		"stops":       func() { a.stops, a.goOn, a.held = numberIn(ts, rest[0]), make(chan struct{}), false },
+		"goes":        a.goes,
+		"drops":       func() { a.goOn = nil },
 		"main":        func() { a.main = true },
 		"of":          func() { a.cluster = rest[0] },
 		"lame":        func() { a.lame = true },
@@ -119,7 +127,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"unfixed":     func() { a.fixed = false },
 		"unready":     func() { a.unready = true },
 		"ready":       func() { a.unready = false },
-		"away":        func() { go a.Close() },
+		"away":        a.leaves,
 		"listed":      func() { w.list(a.id, true) },
 		"unlisted":    func() { w.list(a.id, false) },
 		"serves":      func() { w.serve(a.URL) },
@@ -164,7 +172,51 @@ func (w *world) startAPI(ts *testscript.TestScript, name, file, prefix string) e
 func (a *apiserver) patched() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.goOn != nil && !a.held {
+		return 0
+	}
 	return a.patches
+}
+
+func numberIn(ts *testscript.TestScript, text string) int {
+	n, err := strconv.Atoi(text)
+	ts.Check(err)
+	return n
+}
+
+// waits has a patch wait that is one too many, and reports whether it may go on.
+func (a *apiserver) waits(r *http.Request) bool {
+	a.mu.Lock()
+	goOn, tooMany := a.goOn, r.Method == http.MethodPatch && a.goOn != nil && a.patches >= a.stops
+	a.held = a.held || tooMany
+	a.mu.Unlock()
+	if !tooMany {
+		return true
+	}
+	body, err := io.ReadAll(r.Body) // else it is not seen that who asks has gone
+	require.NoError(a.w.t, err)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	select {
+	case <-goOn:
+		return true
+	case <-r.Context().Done():
+		return false
+	}
+}
+
+// goes has those go on that wait.
+func (a *apiserver) goes() {
+	if a.goOn != nil {
+		close(a.goOn)
+		a.goOn = nil
+	}
+}
+
+// leaves takes no connection any more, from now on, and ends when all is answered.
+func (a *apiserver) leaves() {
+	_ = a.Listener.Close()
+	a.goes()
+	go a.Close()
 }
 
 // follow takes the file and the plugins into use as they are now.
@@ -209,6 +261,9 @@ func (a *apiserver) status() healthz.Status {
 }
 
 func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !a.waits(r) {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	ask := a.asks && r.Method == http.MethodPost && r.URL.Path == healthz.AskPath
@@ -384,7 +439,7 @@ func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []strin
 			refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
 			return
 		}
-		answer(w, http.StatusOK, metadataOf(found[0]))
+		answer(w, http.StatusOK, a.withOwners(found[0]))
 	case r.Method == http.MethodDelete:
 		a.discard(w, r, found[0])
 	default:
@@ -483,6 +538,15 @@ func metadataOf(kv *mvccpb.KeyValue) metav1.PartialObjectMetadata {
 	}
 	return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: parts[len(parts)-2], Name: parts[len(parts)-1], ResourceVersion: fmt.Sprint(kv.ModRevision)}}
+}
+
+// withOwners is the metadata of an object that opens, with who owns it.
+func (a *apiserver) withOwners(kv *mvccpb.KeyValue) metav1.PartialObjectMetadata {
+	is, stored := metadataOf(kv), metav1.PartialObjectMetadata{}
+	plaintext, _, _ := a.open(kv)
+	_ = json.Unmarshal(plaintext, &stored) // of anything else nothing is known
+	is.OwnerReferences = stored.OwnerReferences
+	return is
 }
 
 func (a *apiserver) transformer(key string) value.Transformer {

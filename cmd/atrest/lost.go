@@ -45,6 +45,8 @@ account is too: since Kubernetes 1.24 nothing makes its Secret again.
 
 A plugin that is away, or refuses, makes the answer unknown: of what only it could
 open nothing is called lost. Neither is what has a form that nothing here knows.
+What is in an etcd where no apiserver looks for it, by --etcd-servers-overrides, is
+told under NOTES and not judged.
 What is below /openshift.io/ of a resource that --config does not name is counted and
 not judged, and nothing there is removed: other apiservers store it, with other keys.
 A backup of another cluster is refused, by the UID of the namespace kube-system.
@@ -56,7 +58,8 @@ is to be typed, or to be among those of --confirm. Nothing is deleted
   - while an apiserver does not find a plugin well, takes another file into use, has
     another file in effect than --config, unless --separate-configs says that each has
     one of its own, or is not named by --apiservers
-  - if this etcd is not that of the apiservers, by the UID of kube-system
+  - if this etcd is not that of the apiservers, by the UID of kube-system, or not all
+    of it: what they list elsewhere, by --etcd-servers-overrides, may be owned
 and an object is left that
   - was written since it was listed, or that opens now: just before, it is read again
     from etcd, and each plugin is asked again
@@ -64,7 +67,8 @@ and an object is left that
     decrypt it, ready but for what a start waits for
   - no API serves, or that others go with: a namespace, a CustomResourceDefinition, a
     PersistentVolume or a PersistentVolumeClaim, a Node, a ServiceAccount, and whatever
-    owns something that opens, by group, namespace and name of its ownerReferences
+    owns something that opens, by group, namespace and name of its ownerReferences,
+    or may own what opens and has none that can be read
 Before each is deleted it is written to the new file --keep as etcd has it, and with its
 key found it is restored from there: docs/atrest.md shows how. What comes to be owned by
 a lost object after the list is deleted by the garbage collector, and is not in --keep.
@@ -78,15 +82,18 @@ so that no finalizer is waited for, and no admission webhook asked. That takes o
 apiserver with the feature gate AllowUnsafeMalformedObjectDeletion, which is there from
 Kubernetes 1.32 on, and on by default from 1.37 on. The user needs get, delete and
 unsafe-delete-ignore-read-errors on what is deleted; get on the nonResourceURLs
-/debug/encryption, /metrics, /readyz and /readyz/* and on the namespace kube-system; and
-list on leases in kube-system.
+/debug/encryption, /metrics, /readyz and /readyz/* and on the namespace kube-system;
+list on leases in kube-system and on apiservices; and, through each apiserver, list and
+get on every resource that is served.
 
 Exit codes:
   0  nothing is lost, or all that was lost was deleted
   1  something is lost: it is listed, and with --remove something of it is left
   2  unknown: something cannot be opened now, so the list may not be whole; or
-     wrong flags, or FILE, etcd or a snapshot cannot be read, or nothing at all is
-     stored there; with --remove nothing or nothing more was deleted, for the reason told`
+     wrong flags, or FILE, etcd or a snapshot cannot be read, or nothing is stored
+     there of what FILE encrypts (or names, if it encrypts nothing), or of a resource
+     that --etcd-servers-overrides and FILE name, or that is for the etcd of --endpoints;
+     with --remove nothing or nothing more was deleted, for the reason told`
 
 func newLost(s streams) *cobra.Command {
 	l := &lostCommand{streams: s}
@@ -139,6 +146,12 @@ func (l *lostCommand) run(ctx context.Context) error {
 	look := lost.NewLook(opener, c, audit.Options{Layout: layout, Rate: l.walk.rate, Progress: on})
 	found, report, err := l.look(ctx, look, from)
 	end()
+	if err == nil {
+		err = l.source.held(layout, c, report, "")
+	}
+	if err == nil {
+		err = concerned(c, report)
+	}
 	if err != nil {
 		return err
 	}

@@ -132,7 +132,11 @@ func (l *lostCommand) begin(ctx context.Context, c *config.Configuration, from s
 	}
 	l.remove.fleet.warnOfNobody(ctx, l.streams, apiservers, cluster)
 	r := &removal{lostCommand: l, answers: bufio.NewReader(l.in), done: removed{Removed: []removedObject{}, Left: []leftObject{}}}
-	r.remover = &lost.Remover{Apiservers: apiservers, Version: cluster.Version, Etcd: from, Look: look, Config: c,
+	apis, err := l.remove.fleet.each()
+	if err != nil {
+		return nil, err
+	}
+	r.remover = &lost.Remover{Apiservers: apiservers, Version: cluster.Version, Resources: cluster.Own, APIs: apis, Etcd: from, Look: look, Config: c,
 		Without: l.remove.fleet.without, SeparateConfigs: l.remove.separate, Keep: r.keep}
 	if err := r.remover.May(ctx, a); err != nil {
 		return nil, fmt.Errorf("nothing was deleted: %w", err)
@@ -152,6 +156,17 @@ func (r *removal) all(ctx context.Context, objects []lost.Lost) error {
 		}
 	}
 	mayRead := r.leaveReadable(ctx, by)
+	var unread []lost.Object
+	for _, objects := range by {
+		for _, o := range objects {
+			unread = append(unread, o.Object)
+		}
+	}
+	if len(unread) > 0 && ctx.Err() == nil {
+		if err := r.remover.Present(ctx, unread); err != nil {
+			return fmt.Errorf("what is owned by something lost is not known: %w", err)
+		}
+	}
 	if ctx.Err() != nil {
 		return errors.New("interrupted while apiservers were asked what they read")
 	}

@@ -150,6 +150,10 @@ func notesOf(a lost.Answer) []string {
 	var notes []string
 	for _, m := range a.Misplaced {
 		what := fmt.Sprintf("%s: %s stored as %s: ", m.Resource, counted(int(m.Objects), "object"), m.Form)
+		if m.Astray != "" {
+			notes = append(notes, what+"not looked at in "+m.Astray+": "+audit.DeleteAstray)
+			continue
+		}
 		if m.As != "" {
 			notes = append(notes, what+fmt.Sprintf("not read by apiservers, but by what is called %q now: give that its name of then, too", m.As))
 			continue

@@ -73,7 +73,9 @@ of each --resource is updated so with --without-etcd: through the apiserver of
 are, as the key may have changed meanwhile. Nothing is proved then, neither
 that all apiservers write with the new key nor that what they say is so. With
 --state, --goal is a name for what it is for: a run that was interrupted goes on
-if it was for the same. The user needs list, get and patch for the resources.
+if it was for the same, in the same cluster by the UID of its namespace
+kube-system. The user needs list, get and patch for the resources, and with
+--state get for that namespace.
 
 The user of the kubeconfig needs the verbs list, get and patch for the resources,
 list and get through each apiserver, get for the nonResourceURLs /debug/encryption,

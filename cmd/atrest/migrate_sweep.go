@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +10,10 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/reencrypt"
 )
@@ -63,8 +66,12 @@ func (m *migrateCommand) sweep(ctx context.Context, flags *pflag.FlagSet) error 
 	if err != nil {
 		return err
 	}
+	goal, err := m.goalOf(ctx, through)
+	if err != nil {
+		return err
+	}
 	sweep := &reencrypt.Sweep{Resources: resources, Cluster: cluster, How: m.how.options(), Checkpoints: migrate.Folder(m.how.state),
-		Goal: m.goal, Clock: clock.RealClock{}, Watcher: m.watcher()}
+		Goal: goal, Clock: clock.RealClock{}, Watcher: m.watcher()}
 	swept, err := sweep.Run(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil && m.how.state == "":
@@ -75,6 +82,27 @@ func (m *migrateCommand) sweep(ctx context.Context, flags *pflag.FlagSet) error 
 		return err
 	}
 	return m.concludeSweep(swept)
+}
+
+// goalOf is the goal as a folder keeps it: what was stored anew in one cluster says
+// nothing of another.
+func (m *migrateCommand) goalOf(ctx context.Context, through *rest.Config) (string, error) {
+	if m.how.state == "" {
+		return m.goal, nil
+	}
+	name := cmp.Or(m.cluster.context, through.Host)
+	one, err := m.fleet.of([]fleet.Member{{Name: name, Config: through}})
+	if err != nil {
+		return "", err
+	}
+	uid, err := one.Cluster(ctx, name)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("flag --state: a run goes on in the same cluster alone: %w", err)
+	case uid == "":
+		return "", fmt.Errorf("flag --state: a run goes on in the same cluster alone, and apiserver %s has no namespace kube-system, by which it is known: leave --state out", name)
+	}
+	return m.goal + " in " + uid, nil
 }
 
 // concludeSweep tells what was asked of the apiserver, and that no more is known.

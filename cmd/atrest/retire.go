@@ -33,9 +33,10 @@ type retireCommand struct {
 
 const retireHelp = `Tell whether a KMS provider may go, so that its plugin may be stopped, or a
 key_id, so that the version of the KEK behind it may be disabled. Nothing is
-changed, not even when the answer is yes, but for canaries: a Secret and a ConfigMap
-are written through each apiserver in the namespace --canaries, looked for in etcd,
-and deleted again, so that it is known that this etcd is theirs.
+changed, not even when the answer is yes, but for canaries, of which it tells before:
+a Secret and a ConfigMap are written through each apiserver in the namespace
+--canaries, looked for in etcd, and deleted again, so that it is known that this etcd
+is theirs.
 
 It may not go for as long as one of these is so:
   - an object in etcd is stored under it, below whatever prefix
@@ -58,7 +59,8 @@ All apiservers are asked before etcd is walked, and again after, at
 /debug/encryption or, where that is not found, by /metrics and /readyz. Which there
 are is asked at both times too. A kube-apiserver that is not of this project tells
 of a provider for three minutes after it is gone from its configuration, and nothing
-at all of KMS v1.
+at all of KMS v1. What is on the disk of one that does not follow its file nobody sees:
+a warning names it, as the file is in effect at its next start.
 
 The whole keyspace of every etcd is walked, as another apiserver may keep objects
 below another --prefix, or in an etcd of their own, which
@@ -167,6 +169,8 @@ func (r *retireCommand) gather(ctx context.Context, apiservers *fleet.Fleet, o a
 	if err != nil {
 		return retire.Evidence{}, err
 	}
+	fmt.Fprintf(r.err, "%s each of %s writes a Secret and a ConfigMap into the namespace %s, to see that this etcd is theirs; they are deleted again\n",
+		now(), printable(strings.Join(apiservers.Names(), ", ")), printable(r.fleet.canaries))
 	prover := &proof.Prover{Fleet: apiservers, Etcd: from, API: cluster, APIs: apis, Layout: o.Layout}
 	found, err := retire.Gather(ctx, prover, cluster.Own, r.fleet.without, func(ctx context.Context, deks []string) (etcd retire.Stock, snapshots []retire.Stock, err error) {
 		o := o

@@ -233,6 +233,9 @@ func (r *rotate) run(ctx context.Context, kind kindOf) error {
 	case r.plan:
 		return r.printPlan(ctx, prepared, store)
 	}
+	if err := prepared.Stranded(ctx, store); err != nil {
+		return notPrepared(ctx, err)
+	}
 	return r.carryOut(ctx, prepared, store)
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -124,6 +125,7 @@ func (r *rotate) printPlan(ctx context.Context, prepared *rollout.Prepared, stor
 		r.warn("%s", printable(text))
 	}
 	waiting, err := prepared.Identify(ctx, store, clock.RealClock{})
+	err = errors.Join(prepared.Stranded(ctx, store), err)
 	for i := range steps {
 		if steps[i].Now {
 			steps[i].Waiting = waiting

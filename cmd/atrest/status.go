@@ -71,7 +71,8 @@ leases in kube-system and on endpointslices in default; with post on the
 nonResourceURL /debug/encryption/ask the plugins are asked at once.
 
 Exit codes:
-  0  all apiservers agree and are well
+  0  all apiservers agree and are well; with --separate-configs: as far as they
+     tell, which is not of keys in their files
   1  not well: something disagrees, or is not well
   2  unknown: an apiserver cannot be seen or does not tell, or not all are named;
      or wrong flags`

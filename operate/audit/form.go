@@ -136,14 +136,14 @@ func beginning(value []byte) string {
 }
 
 // The beginnings of what apiservers serialize objects into.
-var serialized = [][]byte{
-	[]byte("{"),
-	[]byte("k8s\x00"),      // k8s.io/apimachinery, protobuf
-	[]byte("\xd9\xd9\xf7"), // RFC 8949, 3.4.6: the self-described CBOR tag
-}
+const (
+	asJSON     = "{"
+	asProtobuf = "k8s\x00"      // k8s.io/apimachinery
+	asCBOR     = "\xd9\xd9\xf7" // RFC 8949, 3.4.6: the self-described CBOR tag
+)
 
 func isSerialized(value []byte) bool {
-	return slices.ContainsFunc(serialized, func(magic []byte) bool { return bytes.HasPrefix(value, magic) })
+	return slices.ContainsFunc([]string{asJSON, asProtobuf, asCBOR}, func(magic string) bool { return bytes.HasPrefix(value, []byte(magic)) })
 }
 
 func inspectEncrypted(f stored.Format, rest []byte, names Names) Inspection {

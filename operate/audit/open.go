@@ -185,17 +185,17 @@ func (o *Opener) Anyhow(ctx context.Context, r schema.GroupResource, object Obje
 
 // UnderAnotherName opens an object as if it were stored under another name than it is: a
 // key keeps nothing but its name in what it sealed, and a plugin not even that. It gives
-// the name of the key or provider that opens it. The error is that of all that were tried,
-// as of [Opener.Anyhow], and nil with an empty name if there were none.
-func (o *Opener) UnderAnotherName(ctx context.Context, r schema.GroupResource, object Object, known Names) (string, error) {
+// the plaintext and the name of the key or provider that opens it. The error is that of all
+// that were tried, as of [Opener.Anyhow], and nil with an empty name if there were none.
+func (o *Opener) UnderAnotherName(ctx context.Context, r schema.GroupResource, object Object, known Names) ([]byte, string, error) {
 	form := Inspect(object.Value, known).Form
 	i := slices.IndexFunc(stored.Formats[:], func(f stored.Format) bool { return config.Kind(f.Kind) == form.Kind })
 	if i < 0 {
-		return "", nil
+		return nil, "", nil
 	}
 	rest, ok := bytes.CutPrefix(object.Value, []byte(stored.Formats[i].Prefix+form.Name+":"))
 	if !ok {
-		return "", nil
+		return nil, "", nil
 	}
 	var all []error
 	for _, name := range known[form.Kind] {
@@ -204,13 +204,13 @@ func (o *Opener) UnderAnotherName(ctx context.Context, r schema.GroupResource, o
 		}
 		renamed := object
 		renamed.Value = slices.Concat([]byte(stored.Formats[i].Prefix+name+":"), rest)
-		_, _, err := o.Anyhow(ctx, r, renamed)
+		plaintext, _, err := o.Anyhow(ctx, r, renamed)
 		if err == nil {
-			return name, nil
+			return plaintext, name, nil
 		}
 		all = append(all, err)
 	}
-	return "", errors.Join(all...)
+	return nil, "", errors.Join(all...)
 }
 
 func encrypts(r config.Rule) bool {

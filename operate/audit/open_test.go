@@ -228,17 +228,18 @@ func TestWhatIsUnderAnotherNameOpens(t *testing.T) {
 	} {
 		object := audit.Object{Key: key, Value: write(t, then).seal("secrets", key, "{}")}
 		require.Error(t, o.Open(t.Context(), secrets, object))
-		name, err := o.UnderAnotherName(t.Context(), secrets, object, audit.NamesIn(now))
+		plaintext, name, err := o.UnderAnotherName(t.Context(), secrets, object, audit.NamesIn(now))
 		require.NoError(t, err)
 		require.Equal(t, want, name)
+		require.Equal(t, "{}", string(plaintext))
 	}
 	object := audit.Object{Key: key, Value: []byte("k8s:enc:secretbox:v1:gone:0123456789012345678901234567890123456789")}
-	name, err := o.UnderAnotherName(t.Context(), secrets, object, audit.NamesIn(now))
+	_, name, err := o.UnderAnotherName(t.Context(), secrets, object, audit.NamesIn(now))
 	require.NoError(t, err)
 	require.Empty(t, name, "there is no other of its kind")
 	object.Value = write(t, parse(t, "secrets", kmsV2("before", plugin.Endpoint()))).seal("secrets", key, "{}")
 	plugin.Kill()
-	_, err = opener(t, now).UnderAnotherName(t.Context(), secrets, object, audit.NamesIn(now))
+	_, _, err = opener(t, now).UnderAnotherName(t.Context(), secrets, object, audit.NamesIn(now))
 	require.ErrorIs(t, err, envelope.ErrUnavailable, "it may have the key")
 }
 

@@ -228,7 +228,8 @@ func (w *walk) inspect(ctx context.Context, object Object) {
 	w.tally.add(object, resource, known, i, opening)
 	w.look(i.WrappedDEK)
 	if object.Key == w.Layout.OfCluster() && i.Form.Kind == Plaintext {
-		w.uid = string(Metadata(object.Value).UID)
+		meta, _ := Metadata(object.Value)
+		w.uid = string(meta.UID)
 	}
 	if w.Each != nil {
 		w.Each(resource, object.Key, i.Form)

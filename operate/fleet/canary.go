@@ -95,7 +95,7 @@ func (f *Fleet) Clean(ctx context.Context) error {
 		}
 		failed = append(failed, fmt.Errorf("through apiserver %s: %w", m.name, err))
 	}
-	return fmt.Errorf("canaries are left, of the names %s* in namespace %s: %w", canaryPrefix, f.namespace, errors.Join(failed...))
+	return fmt.Errorf("canaries are left, of the names %s* in namespace %s: %w", canaryPrefix, f.namespace, inOneLine(failed...))
 }
 
 // removeTimeout bounds the removal of a canary: an admission webhook that is away takes 10 s,

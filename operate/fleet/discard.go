@@ -19,18 +19,31 @@ import (
 // read is deleted.
 var ErrKeepsUnreadable = errors.New("no apiserver deletes what it cannot read")
 
+// ReadError says that an apiserver reads an object, and who owns that.
+type ReadError struct {
+	Apiserver string
+	Object    Written
+	Owners    []metav1.OwnerReference
+}
+
+// Error names the apiserver and the object, and says what to do.
+func (e *ReadError) Error() string {
+	return fmt.Sprintf("apiserver %s reads %s: read it out of that one or have it rewritten, and do not restart that one before", e.Apiserver, e.Object)
+}
+
 // Unreadable is an error unless every apiserver answers that it cannot read an object,
 // which it is to look for in etcd and not in its memory, and is ready but for what a start
 // waits for. An object that is gone, and an answer that says nothing of the object, are
-// errors too. The namespace is empty for an
-// object of the whole cluster.
+// errors too. It is a [*ReadError] if one can. The namespace is empty for an object of the
+// whole cluster.
 func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, namespace, name string) (unknown error) {
 	w := Written{Resource: r.GroupResource(), Namespace: namespace, Name: name}
 	for _, m := range f.members {
-		err := m.send(ctx, kubeapi.Request{Method: http.MethodGet, Path: w.path(r), Accept: metadata}, nil)
+		var is metav1.PartialObjectMetadata
+		err := m.send(ctx, kubeapi.Request{Method: http.MethodGet, Path: w.path(r), Accept: metadata}, &is)
 		switch {
 		case err == nil:
-			return fmt.Errorf("apiserver %s reads %s: read it out of that one or have it rewritten, and do not restart that one before", m.name, w)
+			return &ReadError{Apiserver: m.name, Object: w, Owners: is.OwnerReferences}
 		case unknown != nil:
 			continue
 		case !isUnreadable(err):

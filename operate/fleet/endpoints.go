@@ -53,7 +53,7 @@ type endpointSlices struct {
 	} `json:"items"`
 }
 
-var errNoEndpoints = errors.New("there are no endpoints of the Service kubernetes in namespace default: an aggregated apiserver has neither; ask a kube-apiserver which there are")
+var errNoEndpoints = errors.New("there are no endpoints of the Service kubernetes in namespace default: ask a kube-apiserver for them")
 
 // Unread is why the endpoints of the Service of the apiservers cannot be read, so that
 // Leases alone tell [Fleet.Others] which there are: one without a Lease is not seen.
@@ -86,7 +86,7 @@ func (f *Fleet) endpoints(ctx context.Context) ([]endpoint, error) {
 	case len(found) > 0:
 		return distinct(found), nil
 	case !listable && (failure != nil || err != nil):
-		return nil, forbidden(errors.Join(failure, err), endpointsRights)
+		return nil, forbidden(inOneLine(failure, err), endpointsRights)
 	}
 	return nil, errNoEndpoints
 }

@@ -170,6 +170,21 @@ func TestTheLastAnswerIsKept(t *testing.T) {
 	require.Empty(t, again.Problem)
 }
 
+// Two looks may run at once, and the one that began earlier be answered later.
+func TestAnAnswerThatWasOvertakenIsNotKept(t *testing.T) {
+	s := newServer(t, map[string]reply{"/debug/encryption": status("kms")})
+	f, clock := newFleet(t, s)
+	clock.SetTime(start.Add(time.Minute))
+	require.Contains(t, f.Observe(t.Context())["a"].Providers, "kms")
+	clock.SetTime(start)
+	s.answer("/debug/encryption", status("former"))
+	require.Contains(t, f.Observe(t.Context())["a"].Providers, "former")
+	s.answer("/debug/encryption", reply{503, "away"})
+	last := f.Observe(t.Context())["a"]
+	require.Equal(t, start.Add(time.Minute), last.CheckedAt)
+	require.Contains(t, last.Providers, "kms")
+}
+
 // as is an answer of a process with a name.
 func as(process string) reply {
 	return reply{200, fmt.Sprintf(`{"process":%q,"configHash":"sha256:1"}`, process)}

@@ -8,8 +8,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
@@ -51,8 +53,7 @@ func (f *Fleet) leases(ctx context.Context) ([]lease, error) {
 	var all struct {
 		Items []lease `json:"items"`
 	}
-	_, err := f.list(ctx, kubeapi.Request{Method: http.MethodGet, Query: url.Values{"labelSelector": {leaseSelector}},
-		Path: []string{"apis", "coordination.k8s.io", "v1", "namespaces", leaseNamespace, "leases"}}, &all)
+	_, err := f.list(ctx, leaseRequest(), &all)
 	if err != nil {
 		return nil, fmt.Errorf("the Leases of the apiservers cannot be read: %w",
 			forbidden(err, "the user needs the verb list for leases (coordination.k8s.io) in namespace "+leaseNamespace))
@@ -74,14 +75,37 @@ func (f *Fleet) leases(ctx context.Context) ([]lease, error) {
 	return slices.DeleteFunc(all.Items, lease.ended), nil
 }
 
+func leaseRequest() kubeapi.Request {
+	return kubeapi.Request{Method: http.MethodGet, Query: url.Values{"labelSelector": {leaseSelector}},
+		Path: []string{"apis", "coordination.k8s.io", "v1", "namespaces", leaseNamespace, "leases"}}
+}
+
+// keepers are the members but those that are known to serve no Leases, as an aggregated
+// apiserver: it tells the identity of its host, whose Lease is that of a kube-apiserver.
+func (f *Fleet) keepers(ctx context.Context) []*member {
+	lacks := make([]bool, len(f.members))
+	var asked sync.WaitGroup
+	for i, m := range f.members {
+		asked.Go(func() { lacks[i] = apierrors.IsNotFound(m.send(ctx, leaseRequest(), nil)) })
+	}
+	asked.Wait()
+	var keepers []*member
+	for i, m := range f.members {
+		if !lacks[i] {
+			keepers = append(keepers, m)
+		}
+	}
+	return keepers
+}
+
 func (l lease) ended() bool {
 	return l.Spec.Seconds != nil && *l.Spec.Seconds > 0 && l.age > time.Duration(*l.Spec.Seconds)*time.Second
 }
 
-// owns reports whether a Lease is that of a member: the one that tells its identity,
+// isOf reports whether a Lease is that of a member: the one that tells its identity,
 // or one that tells none and is reached by the name of its host.
-func (f *Fleet) owns(l lease, told map[string]rotation.Instance) bool {
-	return slices.ContainsFunc(f.members, func(m *member) bool {
+func (l lease) isOf(members []*member, told map[string]rotation.Instance) bool {
+	return slices.ContainsFunc(members, func(m *member) bool {
 		if server := told[m.name].Server; server != "" {
 			return server == hashed.ID(l.Metadata.Name)
 		}

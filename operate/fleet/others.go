@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,9 +45,9 @@ func (f *Fleet) Others(ctx context.Context) ([]Other, error) {
 		return nil, fmt.Errorf("which apiservers there are is not known: %w", err)
 	}
 	var others []Other
-	owned := 0
+	keepers, owned := f.keepers(ctx), 0
 	for _, l := range leases {
-		if f.owns(l, told) {
+		if l.isOf(keepers, told) {
 			owned++
 			continue
 		}
@@ -57,7 +56,8 @@ func (f *Fleet) Others(ctx context.Context) ([]Other, error) {
 	endpoints, err := f.endpoints(ctx)
 	switch {
 	case len(leases) == 0 && err != nil:
-		return nil, fmt.Errorf("which apiservers there are is not known: there is no Lease of one in namespace %s, and %w", leaseNamespace, err)
+		return nil, fmt.Errorf("which apiservers there are is not known: there is no Lease of one in namespace %s, and %w; "+
+			"of aggregated apiservers nobody tells which there are: name all of them, and say --without-apiservers any-other", leaseNamespace, err)
 	case len(endpoints) > owned:
 		others = append(others, f.elsewhere(endpoints)...)
 	}
@@ -80,7 +80,7 @@ func (f *Fleet) everyone(ctx context.Context) (map[string]rotation.Instance, err
 			silent = append(silent, fmt.Errorf("which apiserver %s is, is not known: %s", m.name, now[m.name].Problem))
 		}
 	}
-	return told, errors.Join(silent...)
+	return told, inOneLine(silent...)
 }
 
 // list asks for objects through the first member that gives them. Where no member
@@ -96,5 +96,5 @@ func (f *Fleet) list(ctx context.Context, r kubeapi.Request, out any) (found boo
 			failed = append(failed, fmt.Errorf("through apiserver %s: %w", m.name, err))
 		}
 	}
-	return false, errors.Join(failed...)
+	return false, inOneLine(failed...)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
@@ -40,6 +41,7 @@ func endpointSlice(addresses ...string) string {
 // on is a stock apiserver on a host, with further answers.
 func on(t *testing.T, host string, answers map[string]reply) *server {
 	all := called(hashed.ID("apiserver-" + host))
+	all[leasesPath] = items()
 	maps.Copy(all, answers)
 	return newServer(t, all)
 }
@@ -144,6 +146,16 @@ func TestWithoutLeasesEveryEndpointHasToBeTheAddressOfAMember(t *testing.T) {
 	require.Contains(t, found[1].Why, "; it may be one of those that are reached by a name of their host: a")
 }
 
+// An aggregated apiserver is known by the name of its host too, which may be that of a
+// kube-apiserver.
+func TestALeaseIsNotThatOfOneThatServesNone(t *testing.T) {
+	kube := on(t, "one", map[string]reply{leasesPath: items(lease("one", 0), lease("two", 0))})
+	f, _ := newFleet(t, kube, on(t, "two", map[string]reply{leasesPath: {404, "no"}}))
+	require.Equal(t, []fleet.Other{{Name: "two", Why: "it has the Lease apiserver-two in namespace kube-system"}}, others(t, f))
+	f, _ = newFleet(t, kube, on(t, "two", map[string]reply{leasesPath: {503, "later"}}))
+	require.Empty(t, others(t, f), "it may be a kube-apiserver")
+}
+
 // What nobody may look at is not what is not there.
 func TestWhereNothingTellsOfOthersTheyAreNotKnown(t *testing.T) {
 	const unknown = "which apiservers there are is not known: "
@@ -155,7 +167,8 @@ func TestWhereNothingTellsOfOthersTheyAreNotKnown(t *testing.T) {
 			[]string{unknown, "through apiserver a: ", "the user needs the verb list for leases (coordination.k8s.io) in namespace kube-system"}},
 		"endpoints forbidden": {map[string]reply{slicesPath: {403, "no"}, endpointsPath: {403, "no"}},
 			[]string{unknown, "there is no Lease of one in namespace kube-system, and ", "the user needs the verb list for endpointslices (discovery.k8s.io), or get for endpoints, in namespace default"}},
-		"neither":     {nil, []string{unknown, "there are no endpoints of the Service kubernetes in namespace default", "ask a kube-apiserver which there are"}},
+		"neither": {nil, []string{unknown, "there are no endpoints of the Service kubernetes in namespace default",
+			"; of aggregated apiservers nobody tells which there are: name all of them, and say --without-apiservers any-other"}},
 		"no endpoint": {map[string]reply{leasesPath: items(), slicesPath: items(endpointSlice())}, []string{unknown}},
 		"away":        {map[string]reply{leasesPath: {503, "later"}}, []string{unknown, "through apiserver a: "}},
 		"no answer":   {map[string]reply{leasesPath: {200, `{"items":[{"spec":{"renewTime":"soon"}}]}`}}, []string{unknown, "through apiserver a: "}},
@@ -169,6 +182,16 @@ func TestWhereNothingTellsOfOthersTheyAreNotKnown(t *testing.T) {
 			require.Empty(t, found)
 		})
 	}
+}
+
+// An error is a line of a table.
+func TestWhatSeveralApiserversRefuseIsOneLine(t *testing.T) {
+	no := map[string]reply{leasesPath: {403, "no"}}
+	f, _ := newFleet(t, on(t, "one", no), on(t, "two", no))
+	_, err := f.Others(t.Context())
+	require.ErrorContains(t, err, "; through apiserver b: ")
+	require.NotContains(t, err.Error(), "\n")
+	require.True(t, apierrors.IsForbidden(err))
 }
 
 func TestAMemberThatNeverAnsweredIsNotKnown(t *testing.T) {

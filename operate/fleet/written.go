@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -151,6 +152,20 @@ func (m *member) write(ctx context.Context, r kubeapi.Request, out any) error {
 // webhooks is what to do about a write that is not answered, where the rest is.
 const webhooks = "is it up? If it answers to get, an admission webhook that is away or slow may hold up what is written: " +
 	"see kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
+
+// inOneLine is errors.Join for what is told in a line, as of a table.
+func inOneLine(all ...error) error {
+	var some []any
+	for _, err := range all {
+		if err != nil {
+			some = append(some, err)
+		}
+	}
+	if len(some) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w"+strings.Repeat("; %w", len(some)-1), some...)
+}
 
 // forbidden adds what the user needs to an error that says it may not.
 func forbidden(err error, needs string) error {

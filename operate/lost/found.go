@@ -30,7 +30,7 @@ type Object struct {
 	Reason Reason `json:"reason"`
 
 	modRevision int64
-	owns        string // something that opens, and would be deleted after it
+	astray      string // as audit.Object.Astray
 }
 
 // objectAt is the object of an etcd key.
@@ -60,7 +60,8 @@ type Unknown struct {
 }
 
 // Misplaced are objects that apiservers cannot read, and that are not lost: the keys of
-// another resource open them, or of another name, or none is needed.
+// another resource open them, or of another name, or none is needed; or no apiserver looks
+// for them where they are.
 type Misplaced struct {
 	Resource string `json:"resource"`
 	audit.Form
@@ -70,6 +71,9 @@ type Misplaced struct {
 	// As is the name that the key or provider has in the configuration, if it is another
 	// than theirs.
 	As string `json:"as,omitempty"`
+	// Astray is the etcd that they are in, if no apiserver looks for them there. They were
+	// not opened.
+	Astray string `json:"astray,omitempty"`
 }
 
 // Copy is what a backup has of an object, and opens.

@@ -25,11 +25,12 @@ type Look struct {
 	names  audit.Names
 	walk   audit.Options
 	uid    string // of the cluster
+	owners owners // of what opens, and of what apiservers read
 }
 
 // NewLook opens with an opener, which was made of c. walk says how objects are walked.
 func NewLook(opener *audit.Opener, c *config.Configuration, walk audit.Options) *Look {
-	l := &Look{opener: opener, names: audit.NamesIn(c), walk: walk}
+	l := &Look{opener: opener, names: audit.NamesIn(c), walk: walk, owners: owners{}}
 	l.walk.Names = l.names
 	return l
 }
@@ -46,22 +47,22 @@ type outcome struct {
 // form.
 func (l *Look) run(ctx context.Context, from audit.Source, wanted func(key string) bool, each func(o Object, came outcome)) (*audit.Report, error) {
 	var last outcome
-	var now int64
+	var now audit.Object
 	walk := l.walk
 	walk.Open = func(ctx context.Context, r schema.GroupResource, object audit.Object) error {
 		last = outcome{}
-		if wanted(object.Key) {
+		if wanted(object.Key) && object.Astray == "" {
 			last = l.open(ctx, r, object)
 		}
 		return last.err
 	}
 	walk.Each = func(r schema.GroupResource, key string, form audit.Form) {
 		if wanted(key) {
-			each(Object{Key: key, Resource: r.String(), Form: form, modRevision: now}, last)
+			each(Object{Key: key, Resource: r.String(), Form: form, modRevision: now.ModRevision, astray: now.Astray}, last)
 		}
 		last = outcome{}
 	}
-	report, err := audit.Run(ctx, noting{from, func(o audit.Object) { now = o.ModRevision }}, walk)
+	report, err := audit.Run(ctx, noting{from, func(o audit.Object) { now = o }}, walk)
 	if err == nil {
 		err = report.NotEmpty()
 	}
@@ -95,11 +96,16 @@ func (n noting) Read(ctx context.Context, prefix string) (*audit.Contents, error
 // it does not have may be under a key or a plugin that was given another one.
 func (l *Look) open(ctx context.Context, r schema.GroupResource, object audit.Object) (o outcome) {
 	o.plaintext, o.with, o.err = l.opener.Anyhow(ctx, r, object)
-	if o.err == nil || errors.Is(o.err, audit.ErrNotTried) || l.has(audit.Inspect(object.Value, l.names).Form) {
+	form := audit.Inspect(object.Value, l.names).Form
+	switch {
+	case o.err == nil, errors.Is(o.err, audit.ErrNotTried), l.has(form):
+		return o
+	case form.Kind == audit.Plaintext: // without identity among the providers
+		o.plaintext = object.Value
 		return o
 	}
 	var err error
-	if o.as, err = l.opener.UnderAnotherName(ctx, r, object, l.names); errors.Is(err, envelope.ErrUnavailable) {
+	if o.plaintext, o.as, err = l.opener.UnderAnotherName(ctx, r, object, l.names); errors.Is(err, envelope.ErrUnavailable) {
 		o.err = errors.Join(o.err, err)
 	}
 	return o
@@ -111,10 +117,12 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 	f := &Found{Layout: l.walk.Layout, Copies: map[string]Copy{}}
 	seed, there := maphash.MakeSeed(), map[uint64]struct{}{}
 	f.There = func(key string) bool { _, is := there[maphash.String(seed, key)]; return is }
-	everything, owned := func(string) bool { return true }, map[string]string{}
+	everything := func(string) bool { return true }
 	report, err := l.run(ctx, from, everything, func(o Object, came outcome) {
 		why, state := l.judge(o.Form, came)
 		switch {
+		case o.astray != "":
+			f.addMisplaced(o, came)
 		case state == isUnknown:
 			f.addUnknown(o, "", why)
 		case state == notJudged:
@@ -126,15 +134,12 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 		default:
 			there[maphash.String(seed, o.Key)] = struct{}{}
 			f.addMisplaced(o, came)
-			own(owned, objectAt(f.Layout, o.Key), came.plaintext)
+			l.owners.opens(objectAt(f.Layout, o.Key), came.plaintext)
 			if o.Key == l.walk.Layout.OfCluster() {
 				l.uid = factsOf(came.plaintext).UID
 			}
 		}
 	})
-	for i, o := range f.Lost {
-		f.Lost[i].owns = owned[ownerAt(schema.ParseGroupResource(o.Resource).Group, o.Namespace, o.Name)]
-	}
 	return f, report, err
 }
 
@@ -260,10 +265,12 @@ func oneLine(text string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\n", "; "), "?")
 }
 
-// addMisplaced counts an object that opens, if its own providers do not open it.
+// addMisplaced counts an object that opens, if its own providers do not open it, or one
+// that is astray.
 func (f *Found) addMisplaced(o Object, came outcome) {
-	is := Misplaced{Resource: o.Resource, Form: o.Form, As: came.as}
+	is := Misplaced{Resource: o.Resource, Form: o.Form, As: came.as, Astray: o.astray}
 	switch {
+	case o.astray != "":
 	case came.err == nil && came.with.String() == o.Resource:
 		return
 	case came.err == nil && o.Kind != audit.Plaintext:

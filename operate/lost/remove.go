@@ -36,7 +36,10 @@ type Remover struct {
 	// Version is in which version a resource is served, as
 	// [github.com/kube-atrest/atrest/operate/migrate.Cluster.Version] has it.
 	Version func(context.Context, schema.GroupResource) (schema.GroupVersionResource, error)
-	Etcd    audit.Store
+	// Resources are all that have to be in Etcd, which the APIs of all Apiservers list.
+	Resources func(context.Context) ([]schema.GroupResource, error)
+	APIs      map[string]proof.API
+	Etcd      audit.Store
 	// Look found what is lost, with the keys and plugins of Config.
 	Look   *Look
 	Config *config.Configuration
@@ -102,8 +105,8 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 	switch {
 	case slices.Contains(never, o.Resource):
 		return "", errors.New(hintNever)
-	case o.owns != "":
-		return "", fmt.Errorf("it owns %s by its name, which opens and would be deleted after it: take that owner reference from it first, or restore this one", o.owns)
+	case r.Look.owners.of(o) != "":
+		return "", errors.New(r.Look.owners.of(o))
 	case r.Look.walk.Layout.Shares(o.Key):
 		return "", errors.New("another apiserver stores it, with keys of its own, which is not asked here")
 	}
@@ -135,8 +138,9 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 }
 
 // Unreadable is why an apiserver may be able to read an object, which is to be known of
-// all that is lost before one of them is started anew: one that runs may read, by what it
-// has in memory, what its file does not. Of what no API serves there is nothing to ask.
+// all that is lost before one of them is started anew or anything is deleted: one that
+// runs may read, by what it has in memory, what its file does not, and who owns that is
+// left, too. Of what no API serves there is nothing to ask.
 func (r *Remover) Unreadable(ctx context.Context, o Object) error {
 	version, err := r.Version(ctx, schema.ParseGroupResource(o.Resource))
 	switch {
@@ -145,7 +149,24 @@ func (r *Remover) Unreadable(ctx context.Context, o Object) error {
 	case err != nil:
 		return err
 	}
-	return r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name)
+	if err = r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name); err != nil {
+		r.Look.owners.left(o, err)
+	}
+	return err
+}
+
+// Present is an error unless all that the apiservers store is in the etcd that was looked
+// into: what is elsewhere may be owned by what is lost. Of that each was seen to read none.
+func (r *Remover) Present(ctx context.Context, lost []Object) error {
+	resources, err := r.Resources(ctx)
+	if err != nil {
+		return fmt.Errorf("what the apiservers store cannot be listed: %w", err)
+	}
+	prover := &proof.Prover{Fleet: r.Apiservers, Etcd: r.Etcd, Layout: r.Look.walk.Layout, APIs: r.APIs}
+	for _, o := range lost {
+		prover.Unread = append(prover.Unread, schema.ParseGroupResource(o.Resource))
+	}
+	return prover.Present(ctx, resources)
 }
 
 // unreadable is why an apiserver may be able to read an object, now or at another time: one
@@ -156,6 +177,7 @@ func (r *Remover) unreadable(ctx context.Context, version schema.GroupVersionRes
 		return fmt.Errorf("%w: %w", ErrStop, err)
 	}
 	if err := r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name); err != nil {
+		r.Look.owners.left(o, err)
 		return err
 	}
 	if err := r.Well(ctx); err != nil {

@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -168,6 +169,36 @@ func TestAMigrationThatFailsSaysWhyAndIsMadeAgainNextTime(t *testing.T) {
 		require.Equal(t, migrate.FailedError{Name: "encryption-migration-core-secrets", Reason: "Why", Message: "because"}, *failed)
 	}
 	require.Equal(t, []string{"create k", "delete", "create k"}, c.log)
+}
+
+// Conditions that were true once stay in the list as false.
+func TestAConditionThatIsFalseIsNotSo(t *testing.T) {
+	for _, name := range []string{"Succeeded", "Failed"} {
+		c := newControlPlane(t, "v1beta1")
+		looks := 0
+		c.looked = func(o map[string]any) {
+			looks++
+			if o["status"] = condition("Succeeded"); looks < 4 {
+				o["status"] = map[string]any{"conditions": []metav1.Condition{{Type: name, Status: "False"}, {Type: "Running", Status: "True"}}}
+			}
+		}
+		d, err := c.delegate()
+		require.NoError(t, err)
+		require.NoError(t, d.Migrate(t.Context(), migrate.Wanted{Resource: secrets, KeyID: "k"}), name)
+		require.Equal(t, 4, looks, name)
+	}
+}
+
+func TestAWaitThatIsInterruptedIsNoEnd(t *testing.T) {
+	c := newControlPlane(t, "v1beta1")
+	c.looked = func(o map[string]any) { o["status"] = condition("Running") }
+	d, err := c.delegate()
+	require.NoError(t, err)
+	for range 20 { // this clock's timers are over at once, so that the end of the wait may be seen first
+		ctx, interrupt := context.WithCancel(t.Context())
+		w := migrate.Wanted{Resource: secrets, KeyID: "k", Progress: func(time.Duration, bool) { interrupt() }}
+		require.ErrorIs(t, d.Migrate(ctx, w), context.Canceled)
+	}
 }
 
 func TestAMigrationThatNobodyTakesUpIsAnError(t *testing.T) {

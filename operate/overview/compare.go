@@ -21,7 +21,10 @@ func (j *judge) compare() {
 	j.agree(names, "", subject{"is of another cluster than the others", "are of different clusters", "by the UID of the namespace kube-system; name those of one alone"},
 		func(name string) string { return j.seen.Clusters[name].UID })
 	if j.seen.SeparateConfigs {
-		j.notes = append(j.notes, "the configurations are not compared, as each apiserver has one of its own")
+		j.notes = append(j.notes, "the configurations are not compared, nor the keys in them, as each apiserver has one of its own")
+		if untold := j.incomplete(); len(untold) > 0 && len(names) > 1 {
+			j.notes = append(j.notes, "which resources "+list(untold)+has(len(untold))+"to write with KMS is not compared, as a kube-apiserver does not tell it")
+		}
 	} else {
 		j.agree(names, "", subject{"has another configuration than the others", "have different configurations", ofConfigs},
 			func(name string) string { return j.usable[name].ConfigHash })
@@ -38,6 +41,10 @@ func (j *judge) compare() {
 			func(name string) string { return of(name).KeyID })
 		j.agree(names, provider, subject{"has another role for " + provider + " than the others", "have different roles for " + provider, ""},
 			func(name string) string { return string(of(name).Told.Role) })
+		if j.seen.SeparateConfigs { // else the hashes of the configurations have said it
+			j.agree(names, provider, subject{"writes other resources with " + provider + " than the others", "write different resources with " + provider, ""},
+				func(name string) string { return list(slices.Sorted(slices.Values(of(name).Told.WritesFor))) })
+		}
 	}
 }
 
@@ -54,6 +61,11 @@ func (j *judge) providers() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(all))
+}
+
+// incomplete are the apiservers that do not tell all of their providers.
+func (j *judge) incomplete() []string {
+	return slices.DeleteFunc(j.names(), func(name string) bool { return j.usable[name].Complete })
 }
 
 // missing are the apiservers that do not have a provider that others have.
@@ -110,7 +122,7 @@ func (j *judge) agree(names []string, provider string, of subject, value func(st
 			v := value(name)
 			if same := by[v]; v != "" && same[0] == name {
 				about.Apiservers = append(about.Apiservers, same...)
-				parts = append(parts, list(same)+has(len(same))+hashed.Short(v))
+				parts = append(parts, list(same)+has(len(same))+shown(v))
 			}
 		}
 		about.Why = joined(strings.Join(parts, ", "), of.remedy)
@@ -120,9 +132,17 @@ func (j *judge) agree(names []string, provider string, of subject, value func(st
 	for _, name := range names {
 		if v := value(name); v != "" && v != most {
 			j.add(NotWell, Problem{Apiservers: []string{name}, Provider: provider, What: name + " " + of.one,
-				Why: joined(fmt.Sprintf("%s, and they have %s", hashed.Short(v), hashed.Short(most)), of.remedy)})
+				Why: joined(fmt.Sprintf("%s, and they have %s", shown(v), shown(most)), of.remedy)})
 		}
 	}
+}
+
+// shown is what apiservers tell, a hash in short.
+func shown(told string) string {
+	if hashed.IsName(told) {
+		return hashed.Short(told)
+	}
+	return told
 }
 
 func joined(text, remedy string) string {

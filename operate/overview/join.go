@@ -3,7 +3,6 @@ package overview
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
@@ -25,13 +24,9 @@ func Join(s Seen, with rotation.Instance) []Problem {
 		j.see(name)
 	}
 	j.compare()
-	if s.SeparateConfigs { // else their hashes have said it
-		for _, provider := range j.providers() {
-			of := subject{"writes other resources with " + provider + " than the others", "write different resources with " + provider, ""}
-			j.agree(j.names(), provider, of, func(name string) string {
-				return strings.Join(slices.Sorted(slices.Values(j.usable[name].Providers[provider].Told.WritesFor)), ", ")
-			})
-		}
+	if silent := j.incomplete(); s.SeparateConfigs && len(silent) > 0 {
+		j.add(Unknown, Problem{Apiservers: silent, What: "what " + list(silent) + " stores each resource with is not known",
+			Why: "a kube-apiserver does not tell it; without --separate-configs the files are compared"})
 	}
 	j.others()
 	return j.problems

@@ -2,6 +2,7 @@ package overview
 
 import (
 	"context"
+	"errors"
 
 	"k8s.io/utils/clock"
 
@@ -37,6 +38,9 @@ func Look(ctx context.Context, f proof.Fleet, without []string, clk clock.Passiv
 
 func clusterOf(ctx context.Context, f proof.Fleet, apiserver string) Cluster {
 	uid, err := f.Cluster(ctx, apiserver)
+	if why := errors.Unwrap(err); why != nil { // what is not known is said beside it
+		err = why
+	}
 	if err != nil {
 		return Cluster{Problem: err.Error()}
 	}

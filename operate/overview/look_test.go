@@ -3,6 +3,7 @@ package overview_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -72,7 +73,7 @@ func (f *pair) Observe(context.Context) map[string]rotation.Instance {
 
 func (f *pair) Cluster(_ context.Context, name string) (string, error) {
 	if name == "cp-2" {
-		return "", errors.New("forbidden")
+		return "", fmt.Errorf("which cluster apiserver cp-2 is of is not known: %w", errors.New("forbidden")) // as a Fleet says it
 	}
 	return "of " + name, nil
 }

@@ -74,7 +74,7 @@ func Of(s Seen) Overview {
 	j := judge{seen: s, usable: map[string]rotation.Instance{}}
 	j.all()
 	o.Problems, o.Notes = append(o.Problems, j.problems...), append(o.Notes, j.notes...)
-	o.Verdict, o.Summary = verdict(o.Problems), summary(len(s.Apiservers), o.Problems)
+	o.Verdict, o.Summary = verdict(o.Problems), summary(s, o.Problems)
 	return o
 }
 

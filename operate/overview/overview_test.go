@@ -202,6 +202,10 @@ var lies = map[string]struct {
 	"one configuration, and another role": {ours, func(s *overview.Seen) {
 		change(s, "cp-2", provider("vault", func(p *rotation.Provider) { p.Told.Role = rotation.RoleReads }))
 	}, overview.NotWell, []string{"cp-2 has another role for vault than the others: reads, and they have writes"}},
+	"one writes other resources, of a file of its own": {ours, func(s *overview.Seen) {
+		s.SeparateConfigs = true
+		change(s, "cp-2", provider("vault", func(p *rotation.Provider) { p.Told.WritesFor = []string{"secrets", "configmaps"} }))
+	}, overview.NotWell, []string{"cp-2 writes other resources with vault than the others: configmaps and secrets, and they have secrets"}},
 	"one writes under the former key_id": {stock, func(s *overview.Seen) {
 		change(s, "cp-2", provider("vault", func(p *rotation.Provider) { p.WroteKeyID, p.WroteAt = keyB, now.Add(-time.Minute) }))
 	}, overview.NotWell, []string{"cp-2 writes under another key_id than the plugin of vault names: at 2026-11-20T11:59:00Z under sha256:b, and its plugin names sha256:a"}},
@@ -267,7 +271,7 @@ func TestAnEarlierAnswerIsNotCalledWell(t *testing.T) {
 
 func TestNotesChangeNoVerdict(t *testing.T) {
 	idle, none, gone, separate := look(stock), look(ours), look(stock), look(ours)
-	separate.SeparateConfigs = true
+	separate.SeparateConfigs = true // keys in the files may differ
 	change(&separate, "cp-2", func(i *rotation.Instance) { i.ConfigHash = fileB })
 	for _, name := range idle.Apiservers {
 		change(&idle, name, provider("vault", func(p *rotation.Provider) { p.WroteKeyID, p.WroteAt = "", time.Time{} }))
@@ -278,12 +282,16 @@ func TestNotesChangeNoVerdict(t *testing.T) {
 		"no apiserver has written anything yet, as far as they tell":                                                                       idle,
 		"nothing is written with KMS: what is written is under keys that are in the file, or plain":                                        none,
 		"former was not heard of for minutes by cp-1: it is probably in the configuration no longer, which a kube-apiserver does not tell": gone,
-		"the configurations are not compared, as each apiserver has one of its own":                                                        separate,
+		"the configurations are not compared, nor the keys in them, as each apiserver has one of its own":                                  separate,
 	} {
 		o := overview.Of(s)
 		require.Equal(t, overview.Well, o.Verdict, o.Summary)
 		require.Equal(t, []string{note}, o.Notes)
+		agree := map[bool]string{true: "All 3 apiservers are well, and agree on KMS as far as they tell.", false: "All 3 apiservers agree and are well."}
+		require.Equal(t, agree[s.SeparateConfigs], o.Summary)
 	}
+	separate.Told["cp-2"], separate.Told["cp-3"] = stock(), stock()
+	require.Contains(t, overview.Of(separate).Notes, "which resources cp-2 and cp-3 have to write with KMS is not compared, as a kube-apiserver does not tell it")
 }
 
 func TestWhatEtcdHoldsIsJudged(t *testing.T) {

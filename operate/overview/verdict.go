@@ -56,13 +56,15 @@ func verdict(problems []Problem) Verdict {
 // mostNamed is how many problems are named in the summary.
 const mostNamed = 3
 
-// summary is one line about n apiservers.
-func summary(n int, problems []Problem) string {
+// summary is one line about the apiservers.
+func summary(s Seen, problems []Problem) string {
 	is := verdict(problems)
-	if is == Well {
-		if n == 1 {
-			return "The one apiserver is well."
-		}
+	switch n := len(s.Apiservers); {
+	case is == Well && n == 1:
+		return "The one apiserver is well."
+	case is == Well && s.SeparateConfigs:
+		return fmt.Sprintf("All %d apiservers are well, and agree on KMS as far as they tell.", n)
+	case is == Well:
 		return fmt.Sprintf("All %d apiservers agree and are well.", n)
 	}
 	var named []string

@@ -32,7 +32,7 @@ func Beside(ctx context.Context, a Aggregator, matters func(group string) bool, 
 			continue
 		}
 		texts = append(texts, fmt.Sprintf("the aggregated apiserver %s serves %s, and may keep objects of it with keys of its own, which was not asked: "+
-			"if it encrypts, name it with --apiservers, by a context that is called so, and if not, excuse it with --without-apiservers", other.Service, strings.Join(other.Groups, ", ")))
+			"if it encrypts, rotate it by itself, and name all of it with --apiservers for retire; then, or if it does not, excuse it with --without-apiservers", other.Service, strings.Join(other.Groups, ", ")))
 	}
 	return texts
 }

@@ -74,7 +74,9 @@ func (p *Prover) present(ctx context.Context, apiserver string, r schema.GroupRe
 		return nil
 	case errors.As(err, &outage):
 		return fmt.Errorf("whether apiserver %s has objects of %s is not known: it is away or busy: %w", apiserver, r, outage.Err)
-	case err != nil && p.known(ctx, api, version): // one that does not open is enough for that
+	case err != nil && slices.Contains(p.Unread, r):
+		return p.alike(ctx, apiserver, version)
+	case err != nil && p.readable(ctx, api, version) == same: // one that does not open is enough for that
 		return nil
 	case unconverted(err) && p.has(ctx, r):
 		return nil
@@ -99,8 +101,20 @@ func (p *Prover) present(ctx context.Context, apiserver string, r schema.GroupRe
 	if now, err := api.Revision(ctx, version, newest); err != nil || now != revision {
 		return fmt.Errorf("%s %s through apiserver %s: %w", r, newest, apiserver, errOvertaken)
 	}
-	return fmt.Errorf("apiserver %s lists %s %s, and %s does not have it as %s: if its objects are kept in an etcd of their own, name that with --etcd-servers-overrides, "+
-		"and have all apiservers keep them there; else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix%s", apiserver, r, newest, p.Etcd, strings.Join(keys, " or "), p.newer(r))
+	return fmt.Errorf("apiserver %s lists %s %s, and %s does not have it as %s: %s%s", apiserver, r, newest, p.Etcd, strings.Join(keys, " or "), elsewhere, p.newer(r))
+}
+
+// elsewhere is what to do about objects that are not in this etcd.
+const elsewhere = "if its objects are kept in an etcd of their own, name that with --etcd-servers-overrides, " +
+	"and have all apiservers keep them there; else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix"
+
+// alike is an error if an apiserver reads objects that etcd has, and none in the version
+// that it has there: what it does not read either may be one of the same name.
+func (p *Prover) alike(ctx context.Context, apiserver string, r schema.GroupVersionResource) error {
+	if p.readable(ctx, p.APIs[apiserver], r) == another {
+		return fmt.Errorf("apiserver %s has none of the first objects of %s in the version that %s has: %s", apiserver, r.GroupResource(), p.Etcd, elsewhere)
+	}
+	return nil
 }
 
 // lister is an apiserver that lists the objects of a resource, or empty.
@@ -143,30 +157,45 @@ func (p *Prover) newer(r schema.GroupResource) string {
 // knownTries are how many objects are looked at for one that can be read.
 const knownTries = 20
 
-// known reports whether an apiserver has one of the first objects that are in etcd in
+// likeness tells in which version an apiserver has what is in etcd.
+type likeness int
+
+const (
+	untold likeness = iota // it reads none, or not all could be asked
+	same
+	another
+)
+
+// readable tells whether an apiserver has one of the first objects that are in etcd in
 // the version that it has there.
-func (p *Prover) known(ctx context.Context, api API, r schema.GroupVersionResource) bool {
-	tries := 0
+func (p *Prover) readable(ctx context.Context, api API, r schema.GroupVersionResource) likeness {
+	tries, is := 0, untold
 	for _, within := range p.Layout.Places(r.GroupResource()) {
 		contents, err := p.Etcd.Read(ctx, within)
 		if err != nil {
-			return false
+			return untold
 		}
 		for object, err := range contents.Objects {
 			if tries++; err != nil || tries > knownTries {
-				return false
+				return is
 			}
-			is := placeOf(object.Key, within)
+			if of, _ := p.Layout.Resource(object.Key); of != r.GroupResource() || object.Astray != "" {
+				continue
+			}
+			at := placeOf(object.Key, within)
 			entry, err := p.Etcd.Find(ctx, object.Key)
 			if err != nil {
 				continue
 			}
-			if now, err := api.Revision(ctx, r, migrate.Object{Namespace: is.namespace, Name: is.name}); err == nil && now == entry.ModRevision {
-				return true
+			switch now, err := api.Revision(ctx, r, migrate.Object{Namespace: at.namespace, Name: at.name}); {
+			case err == nil && now == entry.ModRevision:
+				return same
+			case err == nil, apierrors.IsNotFound(err):
+				is = another
 			}
 		}
 	}
-	return false
+	return is
 }
 
 // keys are where an object may be in etcd.

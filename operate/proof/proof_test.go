@@ -203,6 +203,35 @@ func (c *cluster) prover() *Prover {
 	return &Prover{Fleet: members{c}, Etcd: c, API: api{c}, APIs: map[string]API{"a": api{c}, "b": api{c}}, Layout: audit.NewLayout("", nil)}
 }
 
+// lacking is an apiserver that serves nothing of what is written, as an aggregated one.
+type lacking struct{ api }
+
+func (lacking) Version(context.Context, schema.GroupResource) (schema.GroupVersionResource, error) {
+	return schema.GroupVersionResource{}, migrate.ErrNoResource
+}
+
+// undecided is one of which it is not known.
+type undecided struct{ api }
+
+func (undecided) Version(context.Context, schema.GroupResource) (schema.GroupVersionResource, error) {
+	return schema.GroupVersionResource{}, errors.New("discovery failed")
+}
+
+// A kube-apiserver and an aggregated one may be of one fleet, as they have a key in common.
+func TestWhatAnApiserverDoesNotServeItNeedNotRead(t *testing.T) {
+	c := newCluster()
+	c.deaf["b"] = true
+	p := c.prover()
+	_, err := p.Show(t.Context(), "a", secrets, stale)
+	require.ErrorContains(t, err, "apiserver b cannot decrypt")
+	p.APIs["b"] = undecided{api{c}}
+	_, err = p.Show(t.Context(), "a", secrets, stale)
+	require.ErrorContains(t, err, "apiserver b cannot decrypt")
+	p.APIs["b"] = lacking{api{c}}
+	_, err = p.Show(t.Context(), "a", secrets, stale)
+	require.NoError(t, err)
+}
+
 // It may be served in another version by now, and its objects be anywhere.
 func TestWhatIsNotServedInTheVersionThatItWasIsNotKnown(t *testing.T) {
 	c := newCluster()

@@ -42,6 +42,9 @@ type Prover struct {
 	API API
 	// APIs are all apiservers of the fleet by their names, to see what each lists.
 	APIs map[string]API
+	// Unread are resources of which each apiserver was seen not to read an object that etcd
+	// has, and which need not be listed for that.
+	Unread []schema.GroupResource
 }
 
 // Shown is what was found in etcd of an object.
@@ -176,7 +179,7 @@ func (p *Prover) find(ctx context.Context, instance string, r schema.GroupVersio
 		"and what they keep elsewhere with --etcd-servers-overrides", instance, p.Etcd, strings.Join(keys, " or "))
 }
 
-// read has every other apiserver read what one wrote.
+// read has every other apiserver read what one wrote, but those that serve no canaries.
 func (p *Prover) read(ctx context.Context, instance string, r schema.GroupVersionResource, s Shown) error {
 	if len(p.Fleet.Names()) == 1 && p.Alone != nil {
 		if err := p.Alone(ctx, instance, s.Form); err != nil {
@@ -184,7 +187,7 @@ func (p *Prover) read(ctx context.Context, instance string, r schema.GroupVersio
 		}
 	}
 	for _, other := range p.Fleet.Names() {
-		if other == instance {
+		if other == instance || fleet.HasCanary(s.Resource) && p.Lacks(ctx, other, s.Resource) {
 			continue
 		}
 		switch err := p.Fleet.Read(ctx, other, r, s.Written); {
@@ -203,6 +206,17 @@ func (p *Prover) read(ctx context.Context, instance string, r schema.GroupVersio
 		return errOvertaken
 	}
 	return nil
+}
+
+// Lacks reports whether an apiserver is known not to serve a resource, as an aggregated one
+// no Secrets.
+func (p *Prover) Lacks(ctx context.Context, instance string, r schema.GroupResource) bool {
+	api := p.APIs[instance]
+	if api == nil {
+		return false
+	}
+	_, err := api.Version(ctx, r)
+	return errors.Is(err, migrate.ErrNoResource)
 }
 
 // changed reports whether the apiserver that wrote an object does not find it any more, or

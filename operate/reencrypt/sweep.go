@@ -22,8 +22,8 @@ type Sweep struct {
 	Cluster     *migrate.Cluster
 	How         migrate.Options
 	Checkpoints migrate.Folder
-	// Goal is what it is for, as its caller knows: a run that was interrupted is gone
-	// on with if it was for the same.
+	// Goal is what it is for and in which cluster, as its caller knows: a run that was
+	// interrupted is gone on with if it was for the same.
 	Goal    string
 	Clock   clock.PassiveClock
 	Watcher Watcher

@@ -98,6 +98,9 @@ func (e Evidence) doubts(r Subject) []string {
 	texts = append(append(texts, e.Doubtful...), e.Beside...)
 	after := e.Apiservers[1]
 	for _, apiserver := range slices.Sorted(maps.Keys(after)) {
+		if after[apiserver].Fixed {
+			texts = append(texts, fmt.Sprintf("apiserver %s does not follow its file, and nobody saw what its next start has in effect: see that the file is still the one that it was started with", apiserver))
+		}
 		if untold(after[apiserver]) != "" {
 			continue // it is a reason
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
-	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
@@ -108,6 +107,9 @@ func Gather(ctx context.Context, prover *proof.Prover, resources func(context.Co
 	for _, name := range lacking {
 		if theirs := writtenDEKs(e.Apiservers[0][name]); len(theirs) > 0 && !slices.ContainsFunc(theirs, func(dek string) bool { return !slices.Contains(e.Etcd.Report.DEKs, dek) }) {
 			delete(e.Unshown, name)
+		} else {
+			e.Unshown[name] = "it serves no Secrets, and not every DEK that it tells to write with is in what was counted: " +
+				"have an object that it encrypts written through it; if that does not help, name its etcd"
 		}
 	}
 	e.Apiservers[1] = prover.Fleet.Observe(ctx)
@@ -155,7 +157,7 @@ func (e *Evidence) show(ctx context.Context, prover *proof.Prover) (lacking []st
 				continue
 			}
 			e.Unshown[name] = err.Error()
-			if serves = !lacks(ctx, prover.APIs[name], resource); serves {
+			if serves = !prover.Lacks(ctx, name, resource); serves {
 				break
 			}
 		}
@@ -164,15 +166,6 @@ func (e *Evidence) show(ctx context.Context, prover *proof.Prover) (lacking []st
 		}
 	}
 	return lacking
-}
-
-// lacks reports whether an apiserver is known not to serve a resource.
-func lacks(ctx context.Context, api proof.API, r schema.GroupResource) bool {
-	if api == nil {
-		return false
-	}
-	_, err := api.Version(ctx, r)
-	return errors.Is(err, migrate.ErrNoResource)
 }
 
 // writtenDEKs are the hashes of those that an apiserver writes with.

@@ -337,7 +337,7 @@ func TestApiserversAreAskedBeforeTheCountAndAfter(t *testing.T) {
 	require.NoError(t, got)
 	answer := e.Answer(Subject{Provider: "kms"}, 1)
 	require.False(t, answer.MayGo)
-	require.Contains(t, fmt.Sprint(answer.Reasons), "nobody knows whether it stores in what was counted: the etcd is another")
+	require.Contains(t, fmt.Sprint(answer.Reasons), "nobody knows whether it stores in what was counted: it serves no Secrets, and not every DEK that it tells to write with is in what was counted: have an object that it encrypts written through it")
 	require.Contains(t, fmt.Sprint(answer.Reasons), "nobody knows whether there are any: the etcd is another")
 	require.Equal(t, []string{"sha256:dek"}, found)
 	require.Contains(t, fmt.Sprint(answer.Reasons), "{not named apiserver c is one of the cluster's")

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/operate/proof"
+	"github.com/kube-atrest/atrest/operate/reencrypt"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -59,6 +60,15 @@ func (w *world) save(next func(rotation.State) error) func(rotation.State) error
 
 func another(apiserver, is, want string) error {
 	return fmt.Errorf("the namespace kube-system of apiserver %s has UID %q, and that of this rotation %q: name the apiservers of that cluster, or a new folder", apiserver, is, want)
+}
+
+// Stranded is an error for what is stored of the resources and no apiserver lists, before
+// anything is written with what is to write.
+func (p *Prepared) Stranded(ctx context.Context, store *reencrypt.Store) error {
+	if p.State.Move != nil && p.State.Move.Begun() {
+		return nil // what is rewritten by now is told as it goes
+	}
+	return p.world(store, nil).prover.Stranded(ctx, parsed(p.State.Plan.Resources))
 }
 
 // Unserved warns of each resource that a configuration names and that the cluster does not

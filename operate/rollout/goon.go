@@ -49,6 +49,9 @@ func (m *Move) lead(targets []Target, key []byte, files map[string][]byte, s rot
 	changes := map[string][]edit.Replacement{}
 	for _, apiserver := range slices.Sorted(maps.Keys(files)) {
 		known := s.Plan.Configs[apiserver] // nothing of one that came later
+		if known == nil && m.Back != nil {
+			known = likeBefore(s.Plan, files[apiserver])
+		}
 		at := slices.Index(known, hashed.Name(files[apiserver]))
 		for _, t := range targets {
 			if changes[apiserver] == nil && (known == nil || at >= 0) {

@@ -106,7 +106,7 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 		r.Kind = move.as(found.files)
 	}
 	if begun {
-		err = r.join(&s.Plan, found)
+		err = r.join(ctx, &s.Plan, found)
 	} else {
 		s, err = r.begin(ctx, found)
 	}
@@ -124,43 +124,9 @@ func (r *Rotation) Prepare(ctx context.Context) (*Prepared, error) {
 	return &Prepared{State: s, rotation: r, found: found}, s.Validate()
 }
 
-// join brings the apiservers that came instead of others into a plan.
-func (r *Rotation) join(p *rotation.Plan, found configurations) error {
-	configs := map[string][]string{}
-	if len(r.Replaced) > 0 {
-		var err error
-		if configs, err = r.Kind.hashes(found.files, r.Folder.copies()); err != nil {
-			return err
-		}
-		if err = r.readable(found); err != nil {
-			return err
-		}
-	}
-	for _, replaced := range r.Replaced {
-		_, known := p.Configs[replaced.Old]
-		_, there := p.Configs[replaced.New]
-		switch {
-		case there || replaced.Old != "" && !known:
-			continue // it was done by an earlier run
-		case replaced.New == "":
-		case found.files[replaced.New] == nil:
-			return fmt.Errorf("apiserver %q is to come instead of %q, and is not among the apiservers: name it with --apiservers", replaced.New, replaced.Old)
-		default:
-			p.Configs[replaced.New] = configs[replaced.New]
-		}
-		delete(p.Configs, replaced.Old)
-	}
-	began, named := slices.Sorted(maps.Keys(p.Configs)), slices.Sorted(slices.Values(r.Apiservers))
-	if !slices.Equal(began, named) {
-		return fmt.Errorf("folder %s %w: it began with %s, and %s are named: name those, or say with --replace-apiserver OLD=NEW which one came instead of which",
-			r.Folder.Path, ErrOtherApiservers, strings.Join(began, ", "), strings.Join(named, ", "))
-	}
-	return nil
-}
-
 // begin makes the state of a new rotation.
 func (r *Rotation) begin(ctx context.Context, found configurations) (s rotation.State, err error) {
-	if err := found.check(r.Kind.leaving(), r.Kind.providers()); err != nil {
+	if err := errors.Join(found.written(r.Kind.leaving(), r.Kind.providers()), found.alone(r.Kind.leaving(), r.Kind.providers())); err != nil {
 		return s, err
 	}
 	p := rotation.Plan{Resources: found.resources}

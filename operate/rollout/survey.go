@@ -109,25 +109,38 @@ func entryOf(p *config.Provider) int {
 	return at + 1
 }
 
-// check tells why providers cannot be rotated: nothing is written with one, or
-// another is on the same plugin, whose key would be taken for one that may go.
-// With one of the new providers in the file the rotation has begun already.
-func (s *configurations) check(leaving, all []string) error {
+// written tells that nothing is written with a provider that is to be left. With one of
+// the new providers in the file the rotation has begun already.
+func (s *configurations) written(leaving, all []string) error {
 	for _, apiserver := range slices.Sorted(maps.Keys(s.parsed)) {
-		at, begun := map[string]string{}, false
+		providers := s.parsed[apiserver].Providers()
+		if slices.ContainsFunc(providers, func(p *config.Provider) bool {
+			return !slices.Contains(leaving, p.KMS().Name) && slices.Contains(all, p.KMS().Name)
+		}) {
+			continue
+		}
+		for _, p := range providers {
+			if name := p.KMS().Name; slices.Contains(leaving, name) && !p.Writes() {
+				return fmt.Errorf("configuration of %s: nothing is written with KMS provider %q: make it the first one of its resources, or name another", apiserver, name)
+			}
+		}
+	}
+	return nil
+}
+
+// alone tells of a provider that stays and is on the plugin of one that leaves, whose key
+// would be taken for one that may go.
+func (s *configurations) alone(leaving, all []string) error {
+	for _, apiserver := range slices.Sorted(maps.Keys(s.parsed)) {
+		at := map[string]string{}
 		for _, p := range s.parsed[apiserver].Providers() {
 			if slices.Contains(leaving, p.KMS().Name) {
 				at[path.Clean(p.KMS().Address)] = p.KMS().Name
-			} else if slices.Contains(all, p.KMS().Name) {
-				begun = true
 			}
 		}
 		for _, p := range s.parsed[apiserver].Providers() {
-			name, address := p.KMS().Name, path.Clean(p.KMS().Address)
-			switch left, shared := at[address]; {
-			case slices.Contains(leaving, name) && !p.Writes() && !begun:
-				return fmt.Errorf("configuration of %s: nothing is written with KMS provider %q: make it the first one of its resources, or name another", apiserver, name)
-			case shared && !slices.Contains(all, name) && name != "":
+			name := p.KMS().Name
+			if left, shared := at[path.Clean(p.KMS().Address)]; shared && !slices.Contains(all, name) && name != "" {
 				return fmt.Errorf("configuration of %s: KMS provider %q is on the same plugin as %q, and %w", apiserver, name, left, s.stays(name))
 			}
 		}

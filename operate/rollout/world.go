@@ -131,7 +131,8 @@ var ErrUndone = errors.New("the rotation was finished, and another configuration
 // stillSo wraps [ErrUndone] if a rotation was finished and an apiserver has another
 // configuration in effect than it ended with.
 func (w *world) stillSo(ctx context.Context, s rotation.State) error {
-	if steps := s.Steps(); !steps[len(steps)-1].Now {
+	steps := s.Steps()
+	if again := s.Move != nil && s.Move.Finished; !again && !steps[len(steps)-1].Now {
 		return nil
 	}
 	seen := w.Observe(ctx)

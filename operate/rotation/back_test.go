@@ -2,6 +2,7 @@ package rotation_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -60,4 +61,32 @@ func TestTheWayBackIsTheSameAgain(t *testing.T) {
 	decoded, err := rotation.Decode(data)
 	require.NoError(t, err)
 	require.Equal(t, next, decoded)
+}
+
+// Where nothing was written with what is gone back from, what writes does so all the time:
+// that its plugin is not well is no reason to keep the other. But one that has to be
+// started anew would write no more.
+func TestWhatGoesOnAsItIsNeedNotBeWell(t *testing.T) {
+	back, err := moving(t, []string{"a0", "a1", "a2", "a3"}, "old", "new").Abort([]string{"old"}, false)
+	require.NoError(t, err)
+	old := rotation.Provider{Problem: "denied", KeyID: keyA, WroteKeyID: keyA, WroteAt: start}
+	seen := rotation.Instance{CheckedAt: start, ConfigHash: "a1", FileHash: "a1", Providers: map[string]rotation.Provider{"old": old, "new": {Problem: "unreachable"}}}
+	for _, fixed := range []bool{false, true} {
+		seen.Fixed = fixed
+		o := showing(map[string]rotation.Instance{"a": seen})
+		next, d := rotation.Next(rotation.Resume(back, start.Add(-1)), o, start)
+		if fixed {
+			require.Empty(t, d.Actions)
+			require.Equal(t, "unhealthy: a; a: provider old: denied", d.Waiting[0].String())
+			continue
+		}
+		require.NotEmpty(t, d.Actions)
+		require.IsType(t, rotation.RunAudit{}, d.Actions[0])
+		now := start.Add(time.Second)
+		seen.CheckedAt = now
+		o = rotation.Observation{Instances: map[string]rotation.Instance{"a": seen}, Shown: map[string]rotation.Shown{"a": shownOf(seen, now, map[string]rotation.Instance{"a": seen})},
+			Audit: &rotation.Audit{StartedAt: now.Add(-1), Etcds: []rotation.Etcd{{Cluster: 1}}, Counts: []rotation.Count{{Resource: "secrets", Provider: "old", KeyID: keyA, Objects: 1}}}}
+		_, d = rotation.Next(next, o, now)
+		require.Equal(t, []rotation.Action{rotation.WriteConfig{Stage: rotation.Before, Hashes: map[string]string{"a": "a0"}}}, d.Actions)
+	}
 }

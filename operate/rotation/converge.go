@@ -20,8 +20,9 @@ type view struct {
 	// located is that it was shown of which cluster this is: what is met there is to be
 	// remembered.
 	located bool
-	// keyless is that what is agreed on has no key_id.
-	keyless bool
+	// keyless is that what is agreed on has no key_id, and unused that it wrote all the
+	// time and goes on as it is.
+	keyless, unused bool
 	// ask has the providers that a write is wanted with, by instance.
 	ask map[string][]string
 	now time.Time
@@ -69,13 +70,16 @@ func (v *view) note(r Reason, instance, detail string) {
 
 // agree is the key_id that all expected instances have from healthy plugins, or
 // empty; of what has none, its names: of that a plugin that is told of has to be healthy.
+// What goes on as it is need not be, but where it is started anew for it.
 func (v *view) agree(providers []string) string {
 	for _, name := range v.expected {
 		i, usable := v.usable[name]
 		if !usable {
 			continue
 		}
-		v.lack(name, slices.DeleteFunc(i.Lacks(providers), func(l Lack) bool { return v.keyless && (l.Healthy || !l.Told) }))
+		v.lack(name, slices.DeleteFunc(i.Lacks(providers), func(l Lack) bool {
+			return v.keyless && (l.Healthy || !l.Told) || v.goesOn(i) && i.Providers[l.Provider].KeyID != ""
+		}))
 	}
 	if v.keyless {
 		if v.found[missing] != nil || v.found[stale] != nil || v.found[unhealthy] != nil {
@@ -83,7 +87,7 @@ func (v *view) agree(providers []string) string {
 		}
 		return list(providers)
 	}
-	by := Holders(v.usable, providers)
+	by := holders(v.usable, providers, func(p Provider) bool { return p.Healthy || v.unused })
 	if len(by) > 1 {
 		for _, names := range by {
 			for _, name := range names {
@@ -97,6 +101,9 @@ func (v *view) agree(providers []string) string {
 	}
 	return slices.Collect(maps.Keys(by))[0]
 }
+
+// goesOn reports whether what an instance writes with goes on as it is.
+func (v *view) goesOn(i Instance) bool { return v.unused && !i.Fixed }
 
 // lack notes why the key_ids of an instance do not count.
 func (v *view) lack(name string, all []Lack) {

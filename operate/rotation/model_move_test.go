@@ -375,6 +375,19 @@ func TestAFilePutBackOnTheWayBackIsSearchedCompletely(t *testing.T) {
 	requireSound(t, found, func(w two) bool { return twoSteps[w.rotation.step] == "done" || w.rotation.finished })
 }
 
+// Somebody has brought the file of the end to one of them before its time, which removes
+// nothing yet: an abort at any point leads back all the same, or is refused.
+func TestGoingBackAfterTheEndOfAnotherIsSearchedCompletely(t *testing.T) {
+	searched(t)
+	began := two{servers: [2]twoServer{{up: true, disk: 2, effect: 2}, {up: true, disk: 3, effect: 3}}, mayAbort: true, meddled: true, rotation: twoState{step: 1, asked: true}}
+	next, _ := began.think(rotation.Next)
+	require.True(t, next.abort().rotation.back, "there is a way back")
+	found := explore(began, func(w two) []move[two] { return w.moves(rotation.Next) })
+	requireSound(t, found, func(w two) bool {
+		return twoSteps[w.rotation.step] == "done" && w.rotation.back || w.rotation.finished || w.rotation.removing
+	})
+}
+
 func TestTheModelOfTwoPluginsCatchesABrokenMachine(t *testing.T) {
 	for name, tc := range map[string]struct {
 		machine machine

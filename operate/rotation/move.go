@@ -54,8 +54,8 @@ type Move struct {
 	// Finished tells that it was said once that the old plugin may be stopped. No
 	// configuration is changed after that.
 	Finished bool `json:"finished,omitempty"`
-	// Removing is that an apiserver was asked to be without the old one, or was: there is
-	// no way back from then on.
+	// Removing is that an apiserver was asked to be without the old one: there is no way
+	// back from then on. One that somebody else has so is given the old one again.
 	Removing bool `json:"removing,omitempty"`
 	// Back is that it goes back to what wrote before. Old and New, and the order of the
 	// files in the plan, stay as they are; the steps are those of the way back.
@@ -124,7 +124,7 @@ func (t *Move) reopen(now time.Time) {
 
 func (s *State) nextOfMove(o Observation, v *view) Decision {
 	t := s.Move
-	v.keyless = t.Keyless
+	v.keyless, v.unused = t.Keyless, t.unused()
 	at := s.place(v)
 	if t.Step == stepDone {
 		t.reopen(v.now)
@@ -133,7 +133,7 @@ func (s *State) nextOfMove(o Observation, v *view) Decision {
 		t.Former = remember(t.Former, v.keyIDs(t.Old)...)
 		t.Former = remember(t.Former, o.Audit.keyIDs(t.Old)...)
 	}
-	t.Asked, t.Removing = t.Begun() || at.swapped(), t.Removing || t.Back == nil && at.highest() == Removed.index()
+	t.Asked = t.Begun() || at.swapped()
 	v.unfit(at)
 	s.fallBack(v, at)
 	var kept []Action

@@ -24,7 +24,11 @@ func Main(m *testing.M, programs map[string]func() int) int {
 	if program, started := Program(programs); started {
 		return program()
 	}
-	return m.Run()
+	code := m.Run()
+	if err := removeBuilt(); err != nil {
+		return Ended(err)
+	}
+	return code
 }
 
 // Program is the one that this binary was started as by [Command], if it was. It ends when

@@ -23,6 +23,9 @@ import (
 const (
 	// patience bounds each wait for a server. It is many times what a slow machine needs.
 	patience = 2 * time.Minute
+	// rarely has a server collect garbage less often than it would: a quarter of its work is
+	// that, and memory is not what tests are short of.
+	rarely = "GOGC=400"
 	// shownLines is how much of a server's log a failed test shows.
 	shownLines = 40
 )
@@ -87,29 +90,48 @@ func Start(t *testing.T, spec Spec) *Server {
 // ends.
 func Launch(t *testing.T, spec Spec) *Server {
 	t.Helper()
-	cluster, err := local.Prepare(t.TempDir(), freeAddress(t))
+	cluster, err := local.Prepare(t.TempDir(), FreeAddress(t))
 	require.NoError(t, err)
 	flags, err := cluster.Flags(spec.Etcd.Endpoint())
 	require.NoError(t, err)
 
-	s := &Server{Config: cluster.Config()}
-	s.Kube, err = kubernetes.NewForConfig(s.Config)
-	require.NoError(t, err)
-	s.Dynamic, err = dynamic.NewForConfig(s.Config)
-	require.NoError(t, err)
-	s.probe, err = local.NewProbe(s.Config)
-	require.NoError(t, err)
+	s := clients(t, cluster.Config())
 	s.Process = run(t, spec.Program, func(ctx context.Context) (*exec.Cmd, error) {
 		all := slices.Concat(flags, spec.Flags)
 		if spec.Now != nil {
 			all = append(all, spec.Now()...)
 		}
 		command, err := Command(ctx, spec.Program, all...)
-		if err == nil && spec.Host != "" {
+		if err != nil {
+			return nil, err
+		}
+		command.Env = append(command.Env, rarely)
+		if spec.Host != "" {
 			onHost(command, spec.Host)
 		}
-		return command, err
+		return command, nil
 	})
+	return s
+}
+
+// LaunchFile runs the apiserver that is in a file, which is asked as config says, and
+// returns without waiting for it.
+func LaunchFile(t *testing.T, path string, config *rest.Config, flags []string) *Server {
+	t.Helper()
+	s := clients(t, config)
+	s.Process = RunFile(t, path, flags...)
+	return s
+}
+
+func clients(t *testing.T, config *rest.Config) *Server {
+	t.Helper()
+	s, err := &Server{Config: config}, error(nil)
+	s.Kube, err = kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	s.Dynamic, err = dynamic.NewForConfig(config)
+	require.NoError(t, err)
+	s.probe, err = local.NewProbe(config)
+	require.NoError(t, err)
 	return s
 }
 
@@ -143,9 +165,9 @@ func (s *Server) Try(path string) (status int, text string, err error) {
 	return s.probe.Get(s.t.Context(), path)
 }
 
-// freeAddress returns an address that was free a moment ago: kube-apiserver does not take
+// FreeAddress returns an address that was free a moment ago: kube-apiserver does not take
 // port 0.
-func freeAddress(t *testing.T) string {
+func FreeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

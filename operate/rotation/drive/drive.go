@@ -216,7 +216,7 @@ func (d *driver) act(ctx context.Context, a rotation.Action) []error {
 			return []error{fmt.Errorf("restart of %s: %w", a.Instance, err)}
 		}
 	case rotation.Canary:
-		if err := d.show(ctx, a); err != nil {
+		if err := d.show(ctx, a); err != nil && ctx.Err() == nil { // else it was interrupted
 			return []error{fmt.Errorf("write through %s: %w", a.Instance, err)}
 		}
 	case rotation.Migrate:

@@ -479,6 +479,29 @@ func (e ending) Observe(ctx context.Context) map[string]rotation.Instance {
 	return e.cluster.Observe(ctx)
 }
 
+// What a canary comes to when all ends is no problem of an apiserver.
+func TestAnInterruptionIsNoProblem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCluster(), twoPlugins(t)
+		ctx, stop := context.WithCancelCause(t.Context())
+		o := options(&s)
+		o.Tell = func(turn drive.Turn) { require.Empty(t, turn.Problems) }
+		_, err := drive.Run(ctx, interrupted{c, func() { stop(errOut) }}, s, o)
+		require.ErrorIs(t, err, errOut)
+	})
+}
+
+// interrupted is a cluster to which all ends while a canary is written.
+type interrupted struct {
+	*cluster
+	end func()
+}
+
+func (i interrupted) Canary(ctx context.Context, _ rotation.Canary) (rotation.Shown, error) {
+	i.end()
+	return rotation.Shown{}, ctx.Err()
+}
+
 // A rewriting that is stopped did not come to its end.
 func TestARewritingThatIsStoppedIsNotThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -519,4 +542,29 @@ func TestEachActionHasATimeOfItsOwn(t *testing.T) {
 		require.ErrorIs(t, told[0], context.DeadlineExceeded)
 		require.InDelta(t, 55, time.Since(began).Seconds(), 6)
 	})
+}
+
+// A program that writes a file by ssh may take nearly as long as it may, for each of them.
+func TestSlowWritesOfSeveralFilesAreNoProblem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCluster(), twoPlugins(t)
+		s.Plan.MaxAge = rotation.Duration(5 * time.Minute)
+		o := options(&s)
+		o.ActionTimeout = 50 * time.Second
+		o.Tell = func(turn drive.Turn) { require.Empty(t, turn.Problems) }
+		_, err := drive.Run(t.Context(), slow{c}, s, o)
+		require.NoError(t, err)
+	})
+}
+
+// slow is a cluster whose files take 40 seconds each.
+type slow struct{ *cluster }
+
+func (w slow) WriteConfig(ctx context.Context, instance string, to rotation.Stage, hash string) error {
+	select {
+	case <-time.After(40 * time.Second):
+		return w.cluster.WriteConfig(ctx, instance, to, hash)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
