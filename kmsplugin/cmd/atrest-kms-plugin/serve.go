@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"os/user"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -14,6 +16,7 @@ import (
 // serveOptions are the flags that every "serve" has.
 type serveOptions struct {
 	listen    string
+	group     string
 	verbosity int
 	config    kmsplugin.Config
 }
@@ -23,10 +26,37 @@ func (o *serveOptions) addFlags(command *cobra.Command, config kmsplugin.Config)
 	flags := command.Flags()
 	o.config = config
 	flags.StringVar(&o.listen, "listen", "", "socket to serve on, unix:///PATH (required)")
+	flags.StringVar(&o.group, "group", "", "group whose members may connect too, by name or gid: for an apiserver that runs as another user; default none")
 	flags.DurationVar(&o.config.Poll, "poll", config.Poll, "time between two looks at the versions of the key")
 	flags.DurationVar(&o.config.HoldDown, "hold-down", config.HoldDown, "how old a version has to be before it wraps: longer than it takes to get to all nodes")
 	flags.StringVar(&o.config.Pin, "pin", "", "ID of the one version to wrap with, whichever else is to write")
 	flags.IntVarP(&o.verbosity, "v", "v", 0, "log verbosity; from 2 on each failed call is logged")
+}
+
+// options are those of the socket: one that systemd has bound is taken over.
+func (o serveOptions) options() ([]kmsplugin.Option, error) {
+	inherited, err := kmsplugin.Inherited()
+	switch {
+	case err != nil:
+		return nil, err
+	case inherited != nil && o.group != "":
+		return nil, usagef("flag --group: the socket was passed on by whoever started this, and is theirs: SocketGroup in the .socket unit")
+	case inherited != nil:
+		return []kmsplugin.Option{kmsplugin.WithListener(inherited)}, nil
+	case o.group == "":
+		return nil, nil
+	}
+	gid, err := strconv.Atoi(o.group)
+	if err != nil {
+		named, err := user.LookupGroup(o.group)
+		if err != nil {
+			return nil, usagef("flag --group: %w: name one of getent group, or its gid", err)
+		}
+		if gid, err = strconv.Atoi(named.Gid); err != nil {
+			return nil, usagef("flag --group: %s has the gid %q", o.group, named.Gid)
+		}
+	}
+	return []kmsplugin.Option{kmsplugin.WithGroup(gid)}, nil
 }
 
 // serve serves a back end until the command is told to end. ready is called once the socket is
@@ -41,7 +71,11 @@ func (o serveOptions) serve(command *cobra.Command, backend kmsplugin.Backend, r
 	if err != nil {
 		return err
 	}
-	server, err := kmsplugin.Listen(ctx, o.listen, keeper)
+	options, err := o.options()
+	if err != nil {
+		return err
+	}
+	server, err := kmsplugin.Listen(ctx, o.listen, keeper, options...)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -105,6 +106,20 @@ func TestServeRespectsALiveSocket(t *testing.T) {
 	got := runCommand(t, "keyfile", "serve", "--key-file", path, "--listen", endpoint)
 	require.Equal(t, exitSocketInUse, got.code)
 	require.Contains(t, got.stderr, "stop it or choose another path")
+}
+
+func TestAGroupMayConnect(t *testing.T) {
+	folder := plugintest.Folder(t)
+	args := []string{"--create", "--key-file", filepath.Join(folder, "kek.json"), "--listen", "unix://" + folder + "/kms.sock", "--group"}
+	code, log := serveUntil(t, append(args, strconv.Itoa(os.Getegid())), func() {
+		info, err := os.Lstat(filepath.Join(folder, "kms.sock"))
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o660), info.Mode().Perm())
+	})
+	require.Equal(t, exitDone, code, log)
+	code, log = serveUntil(t, append(args, "no such group"), func() {})
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, log, "flag --group: ")
 }
 
 func TestAWrongEndpointIsRefusedAndLeavesNoKeyFile(t *testing.T) {
