@@ -49,10 +49,10 @@ func (m *Move) lead(targets []Target, key []byte, files map[string][]byte, s rot
 	changes := map[string][]edit.Replacement{}
 	for _, apiserver := range slices.Sorted(maps.Keys(files)) {
 		known := s.Plan.Configs[apiserver] // nothing of one that came later
-		if known == nil && m.Back != nil {
-			known = likeBefore(s.Plan, files[apiserver])
-		}
 		at := slices.Index(known, hashed.Name(files[apiserver]))
+		if like := likeBefore(s.Plan, files[apiserver]); at < 0 && like != nil && m.Back != nil {
+			known, at = like, 0
+		}
 		for _, t := range targets {
 			if changes[apiserver] == nil && (known == nil || at >= 0) {
 				changes[apiserver] = t.leadingTo(*m, apiserver, files, known, secret, folder.copies())

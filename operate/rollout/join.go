@@ -25,6 +25,9 @@ func (r *Rotation) join(ctx context.Context, p *rotation.Plan, found configurati
 		_, known := p.Configs[replaced.Old]
 		_, there := p.Configs[replaced.New]
 		switch {
+		case there && configs[replaced.New] != nil:
+			p.Configs[replaced.New] = configs[replaced.New]
+			continue
 		case there || replaced.Old != "" && !known:
 			continue // it was done by an earlier run
 		case replaced.New == "":
@@ -44,14 +47,14 @@ func (r *Rotation) join(ctx context.Context, p *rotation.Plan, found configurati
 }
 
 // coming are the hashes of the files of those that are to come in, and are not in the plan
-// yet. On the way back, on which a key may be nowhere any more, one that has the file which
+// yet, or have another file by now than they came with, as it was mended. On the way back, on which a key may be nowhere any more, one that has the file which
 // another had before has that one's.
 func (r *Rotation) coming(ctx context.Context, p *rotation.Plan, found configurations) (map[string][]string, error) {
 	configs, unlike := map[string][]string{}, false
 	m, _ := r.Kind.(Move)
 	for _, replaced := range r.Replaced {
 		file := found.files[replaced.New]
-		if p.Configs[replaced.New] != nil || file == nil {
+		if known := p.Configs[replaced.New]; file == nil || known != nil && slices.Contains(known, hashed.Name(file)) {
 			continue
 		}
 		if m.Back != nil {
@@ -66,7 +69,7 @@ func (r *Rotation) coming(ctx context.Context, p *rotation.Plan, found configura
 	if err != nil {
 		return nil, err
 	}
-	return configs, errors.Join(r.readable(found), r.fits(ctx, found))
+	return configs, errors.Join(r.readable(found), r.fits(ctx, p, found))
 }
 
 // likeBefore are the hashes of an apiserver that had this file before; nil if none had.
@@ -81,7 +84,7 @@ func likeBefore(p rotation.Plan, file []byte) []string {
 
 // fits tells why an apiserver that comes in has no place in the rotation: something in its
 // file needs the plugin that is left.
-func (r *Rotation) fits(ctx context.Context, found configurations) error {
+func (r *Rotation) fits(ctx context.Context, p *rotation.Plan, found configurations) error {
 	m, moves := r.Kind.(Move)
 	if !moves {
 		return nil
@@ -96,16 +99,20 @@ func (r *Rotation) fits(ctx context.Context, found configurations) error {
 			came.parsed[replaced.New] = c
 		}
 	}
-	return errors.Join(r.writesAlike(m, found, came), came.alone(leaving, m.providers()), came.sameKey(r.Fleet.Observe(ctx), leaving, m.providers()))
+	return errors.Join(r.writesAlike(m, p, found, came), came.alone(leaving, m.providers()), came.sameKey(r.Fleet.Observe(ctx), leaving, m.providers()))
 }
 
 // writesAlike refuses one that comes in and wrote, before the rotation, what none of the
 // others did: no stage leads from there to theirs.
-func (r *Rotation) writesAlike(m Move, found, came configurations) error {
+func (r *Rotation) writesAlike(m Move, p *rotation.Plan, found, came configurations) error {
 	for _, resource := range parsed(found.resources) {
 		others := map[string]string{}
 		for _, name := range slices.Sorted(maps.Keys(found.files)) {
-			if writer, known := m.wrote(name, found.files[name], resource); known && came.parsed[name] == nil {
+			before := found.files[name]
+			if kept := r.Folder.copies().read(rotation.Before, name); p.Configs[name] != nil && hashed.Name(kept) == p.Configs[name][0] {
+				before = kept
+			}
+			if writer, known := m.wrote(name, before, resource); known && came.parsed[name] == nil {
 				others[writer] = name
 			}
 		}
