@@ -24,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/kube-atrest/atrest/apiserver/etcd"
+	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 	"github.com/kube-atrest/atrest/apiserver/internal/local"
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
@@ -198,9 +199,7 @@ func TestARealCompactionEndsTheWalk(t *testing.T) {
 // that is negative. It logs what each run took.
 func command(t *testing.T) func(want int, args ...string) (stdout, stderr string) {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "atrest")
-	text, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/kube-atrest/atrest/cmd/atrest").CombinedOutput()
-	require.NoError(t, err, string(text))
+	program := harness.Atrest(t)
 	return func(want int, args ...string) (string, string) {
 		var stdout, stderr strings.Builder
 		command := exec.CommandContext(context.WithoutCancel(t.Context()), program, args...)

@@ -78,6 +78,7 @@ func (c *checkCommand) joins(ctx context.Context, file *config.Configuration, la
 		}
 	}
 	f.untold(file, j.separate)
+	f.separate = j.separate
 	return nil
 }
 
@@ -172,7 +173,6 @@ func wouldTell(file *config.Configuration, plugins []preflight.Result) rotation.
 // untold adds what no apiserver tells of itself and that decides whether the others read
 // what one with the file writes.
 func (f *checked) untold(file *config.Configuration, separate bool) {
-	f.separate = separate
 	for _, rule := range file.Rules() {
 		switch first := rule.Providers[0]; {
 		case first.Kind() == config.KMSv1:

@@ -223,7 +223,7 @@ func (r *removal) namespace(ctx context.Context, namespace string, objects []los
 			r.left(o, err.Error())
 		default:
 			r.done.Removed = append(r.done.Removed, removedObject{o.Key, by})
-			r.tell("deleted %s, through %s", objectName(o), by)
+			r.tell("deleted %s, through %s", o.Title(), by)
 		}
 	}
 	return nil
@@ -255,7 +255,7 @@ func (r *removal) confirmed(namespace string, objects []lost.Lost) bool {
 
 func (r *removal) left(o lost.Lost, why string) {
 	r.done.Left = append(r.done.Left, leftObject{o.Key, why})
-	r.tell("left %s: %s", objectName(o), why)
+	r.tell("left %s: %s", o.Title(), why)
 }
 
 // tell tells a person what came of an object.
@@ -283,13 +283,6 @@ func (r *removal) keep(is lost.Record) error {
 		return err
 	}
 	return r.file.Sync()
-}
-
-func objectName(o lost.Lost) string {
-	if o.Namespace == "" {
-		return o.Resource + " " + o.Name
-	}
-	return o.Resource + " " + o.Namespace + "/" + o.Name
 }
 
 // conclude tells what was deleted, and of what was lost what is left.

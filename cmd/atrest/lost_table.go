@@ -92,7 +92,7 @@ func printHints(w io.Writer, objects []lost.Lost) {
 	}
 	for _, hint := range hints {
 		first := about[hint][0]
-		name := objectName(first)
+		name := first.Title()
 		if more := len(about[hint]) - 1; more > 0 {
 			name += fmt.Sprintf(" and %d more", more)
 		}

@@ -83,19 +83,19 @@ func (os owners) of(o Object) string {
 func (os owners) opens(o Object, plaintext []byte) {
 	meta, err := audit.Metadata(plaintext)
 	if err != nil {
-		os.note(o, anyAt, fmt.Sprintf("it may own %s, which opens, and of which the owner cannot be read: see with atrest decrypt what that is", o.name()))
+		os.note(o, anyAt, fmt.Sprintf("it may own %s, which opens, and of which the owner cannot be read: see with atrest decrypt what that is", o.Title()))
 	}
-	os.add(o, meta.OwnerReferences, fmt.Sprintf("it owns %s by its name, which opens and would be deleted after it: take that owner reference from it first, or restore this one", o.name()))
+	os.add(o, meta.OwnerReferences, fmt.Sprintf("it owns %s by its name, which opens and would be deleted after it: take that owner reference from it first, or restore this one", o.Title()))
 }
 
 // left notes who owns an object that an apiserver reads, or may read.
 func (os owners) left(o Object, err error) {
 	var reads *fleet.ReadError
 	if !errors.As(err, &reads) {
-		os.note(o, anyAt, fmt.Sprintf("it may own %s, of which it is not known whether an apiserver reads it, and which would be deleted after it", o.name()))
+		os.note(o, anyAt, fmt.Sprintf("it may own %s, of which it is not known whether an apiserver reads it, and which would be deleted after it", o.Title()))
 		return
 	}
-	os.add(o, reads.Owners, fmt.Sprintf("it owns %s by its name, which apiserver %s reads and which would be deleted after it: read that one out first, and restore this one", o.name(), reads.Apiserver))
+	os.add(o, reads.Owners, fmt.Sprintf("it owns %s by its name, which apiserver %s reads and which would be deleted after it: read that one out first, and restore this one", o.Title(), reads.Apiserver))
 }
 
 func (os owners) add(o Object, references []metav1.OwnerReference, why string) {
@@ -114,7 +114,8 @@ func (os owners) note(o Object, at func(namespace string) string, why string) {
 	}
 }
 
-func (o Object) name() string {
+// Title is its resource, namespace and name, as in secrets shop/db.
+func (o Object) Title() string {
 	return o.Resource + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
 }
 

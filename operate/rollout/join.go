@@ -47,8 +47,9 @@ func (r *Rotation) join(ctx context.Context, p *rotation.Plan, found configurati
 }
 
 // coming are the hashes of the files of those that are to come in, and are not in the plan
-// yet, or have another file by now than they came with, as it was mended. On the way back, on which a key may be nowhere any more, one that has the file which
-// another had before has that one's.
+// yet, or have another file by now than they came with, as it was mended. On the way back,
+// on which a key may be nowhere any more, one that has the file which another had before
+// has that one's.
 func (r *Rotation) coming(ctx context.Context, p *rotation.Plan, found configurations) (map[string][]string, error) {
 	configs, unlike := map[string][]string{}, false
 	m, _ := r.Kind.(Move)
@@ -82,8 +83,8 @@ func likeBefore(p rotation.Plan, file []byte) []string {
 	return nil
 }
 
-// fits tells why an apiserver that comes in has no place in the rotation: something in its
-// file needs the plugin that is left.
+// fits tells why an apiserver that comes in has no place in the rotation: it wrote otherwise
+// than the others, or something in its file needs the plugin that is left.
 func (r *Rotation) fits(ctx context.Context, p *rotation.Plan, found configurations) error {
 	m, moves := r.Kind.(Move)
 	if !moves {
@@ -105,40 +106,49 @@ func (r *Rotation) fits(ctx context.Context, p *rotation.Plan, found configurati
 // writesAlike refuses one that comes in and wrote, before the rotation, what none of the
 // others did: no stage leads from there to theirs.
 func (r *Rotation) writesAlike(m Move, p *rotation.Plan, found, came configurations) error {
+	before := r.before(m, p, found, came)
 	for _, resource := range parsed(found.resources) {
 		others := map[string]string{}
-		for _, name := range slices.Sorted(maps.Keys(found.files)) {
-			before := found.files[name]
-			if kept := r.Folder.copies().read(rotation.Before, name); p.Configs[name] != nil && hashed.Name(kept) == p.Configs[name][0] {
-				before = kept
-			}
-			if writer, known := m.wrote(name, before, resource); known && came.parsed[name] == nil {
-				others[writer] = name
+		for _, name := range slices.Sorted(maps.Keys(before)) {
+			if came.parsed[name] == nil {
+				others[writerOf(before[name], resource)] = name
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(came.parsed)) {
-			writer, known := m.wrote(name, found.files[name], resource)
-			if other := slices.Sorted(maps.Keys(others)); known && len(other) > 0 && others[writer] == "" {
+			if before[name] == nil || len(others) == 0 {
+				continue // nothing to hold against the other
+			}
+			if writer := writerOf(before[name], resource); others[writer] == "" {
+				other := slices.Sorted(maps.Keys(others))[0]
 				return fmt.Errorf("configuration of %s: %s is written with %s, and that of %s with %s before the rotation: give it the file of that one, as it is now or was before",
-					name, resource, shownNames([]string{writer}), others[other[0]], shownNames(other[:1]))
+					name, resource, shownNames([]string{writer}), others[other], shownNames([]string{other}))
 			}
 		}
 	}
 	return nil
 }
 
-// wrote is what a resource was written with before a move, if that can be told from a file.
-func (m Move) wrote(apiserver string, file []byte, resource schema.GroupResource) (provider string, known bool) {
-	before, err := beforeOf(file, m.Changes(apiserver))
-	if err != nil {
-		return "", false
+// before are the configurations as they were before a move, of those of which the file, or
+// the copy that is kept of it, tells that. Of one that comes in a copy may be of another file.
+func (r *Rotation) before(m Move, p *rotation.Plan, found, came configurations) map[string]*config.Configuration {
+	all := map[string]*config.Configuration{}
+	for name, file := range found.files {
+		if kept := r.Folder.copies().read(rotation.Before, name); came.parsed[name] == nil && p.Configs[name] != nil && hashed.Name(kept) == p.Configs[name][0] {
+			file = kept
+		}
+		if file, err := beforeOf(file, m.Changes(name)); err == nil {
+			if c, err := configurationOf(file, ""); err == nil {
+				all[name] = c
+			}
+		}
 	}
-	c, err := configurationOf(before, "")
-	if err != nil {
-		return "", false
-	}
+	return all
+}
+
+// writerOf is what a resource is written with.
+func writerOf(c *config.Configuration, resource schema.GroupResource) string {
 	if chain := c.For(resource); len(chain) > 0 {
-		return namesOf(chain[0])[0], true
+		return namesOf(chain[0])[0]
 	}
-	return rotation.Plain, true
+	return rotation.Plain
 }
