@@ -75,6 +75,7 @@ func TestTheRecipeForAnAggregatedAPIServer(t *testing.T) {
 	require.Contains(t, text, "flunders.wardle.example.com")
 	c.retires(load)
 	c.mistakes()
+	require.Equal(t, []string{"go get github.com/kube-atrest/atrest\n"}, c.page.unused(), "that is here, and does not have to be fetched")
 }
 
 // retires has the first plugin retired, as the servers alone tell and with the
