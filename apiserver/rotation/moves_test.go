@@ -18,14 +18,14 @@ type mode struct {
 }
 
 // modes are all there are: nothing, keys in the file, and plugins of both versions of KMS,
-// of the newer one two.
+// of the newer one two. That of the older one has a name with a colon, as only it may.
 func (c *cluster) modes(v1 string) []mode {
 	return []mode{
 		{"a", "k8s:enc:kms:v2:a:", []string{"--to=kms:a", "--endpoint", c.endpoint("{apiserver}", "a")}},
 		{"aescbc", "k8s:enc:aescbc:v1:key-", []string{"--to=aescbc"}},
 		{"aesgcm", "k8s:enc:aesgcm:v1:key-", []string{"--to=aesgcm"}},
 		{"secretbox", "k8s:enc:secretbox:v1:key-", []string{"--to=secretbox"}},
-		{"v1", "k8s:enc:kms:v1:v1:", []string{"--to=kms-v1:v1", "--endpoint", v1, "--plugin-checked"}},
+		{"v1", "k8s:enc:kms:v1:old:v1:", []string{"--to=kms-v1:old:v1", "--endpoint", v1, "--plugin-checked"}},
 		{"b", "k8s:enc:kms:v2:b:", []string{"--to=kms:b", "--endpoint", c.endpoint("{apiserver}", "b")}},
 		{"identity", "k8s\x00", []string{"--to=identity"}},
 	}
