@@ -60,7 +60,9 @@ const least = 8
 
 // fitted cuts the cells of some columns, always in the widest of them, until a table
 // of the rows fits.
-func fitted(rows [][]string, cut ...int) [][]string {
+func fitted(rows [][]string, cut ...int) [][]string { return fittedTo(tableWidth, rows, cut...) }
+
+func fittedTo(width int, rows [][]string, cut ...int) [][]string {
 	widths, total := make([]int, len(rows[0])), -2
 	for i := range widths {
 		for _, row := range rows {
@@ -68,7 +70,7 @@ func fitted(rows [][]string, cut ...int) [][]string {
 		}
 		total += widths[i] + 2
 	}
-	for ; total > tableWidth; total-- {
+	for ; total > width; total-- {
 		widest := cut[0]
 		for _, i := range cut {
 			if widths[i] > widths[widest] {
@@ -92,7 +94,7 @@ func fitted(rows [][]string, cut ...int) [][]string {
 // fit a terminal, and whole to where a script reads them.
 func printCut(w io.Writer, rows [][]string, cut ...int) error {
 	if isTerminal(w) {
-		rows = fitted(rows, cut...)
+		rows = fittedTo(max(tableWidth, columns(w)), rows, cut...)
 	}
 	return printTable(w, rows)
 }

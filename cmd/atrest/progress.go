@@ -15,6 +15,19 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
+// columns is how wide a terminal is, 0 if it does not tell.
+func columns(w io.Writer) int {
+	file, ok := w.(interface{ Fd() uintptr })
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
 // bar draws progress on a terminal, over and over on one line.
 type bar struct {
 	to    io.Writer

@@ -35,7 +35,10 @@ func (u *userFlags) read() (name string, password func() (string, error), err er
 	case name == "":
 		return "", nil, nil
 	case u.file != "":
-		_, err := passwordIn(u.file) // before anything begins
+		known, err := passwordIn(u.file) // before anything begins
+		if info, _ := os.Stat(u.file); info == nil || !info.Mode().IsRegular() {
+			return name, func() (string, error) { return known, nil }, err // a pipe can be read once
+		}
 		return name, func() (string, error) { return passwordIn(u.file) }, err
 	}
 	known := os.Getenv("ETCDCTL_PASSWORD")

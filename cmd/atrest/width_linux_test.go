@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
@@ -20,7 +21,7 @@ import (
 // has the names as they are.
 func TestTablesFitATerminalAndAreWholeElsewhere(t *testing.T) {
 	long := strings.Repeat("verylongname.", 12) + "end"
-	form := audit.Form{Kind: config.KMSv2, Name: long, KeyID: long, KeyIDHash: "sha256:" + strings.Repeat("ab", 32)}
+	form := audit.Form{Kind: config.KMSv2, Name: long, KeyIDHash: "sha256:" + strings.Repeat("ab", 32)}
 	report := &audit.Report{Opened: true, Resources: []audit.Resource{{Name: long, Forms: []audit.Count{{Form: form, Objects: 1 << 40, Bytes: 1 << 40}}}}}
 	for name, print := range map[string]func(io.Writer) error{
 		"audit": func(w io.Writer) error { return printReport(w, report) },
@@ -49,4 +50,21 @@ func TestTablesFitATerminalAndAreWholeElsewhere(t *testing.T) {
 			require.Contains(t, whole.String(), long)
 		})
 	}
+}
+
+func TestAWideTerminalIsUsed(t *testing.T) {
+	tty, text := terminal(t)
+	require.NoError(t, unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 180}))
+	name := strings.Repeat("0123456789", 14)
+	require.NoError(t, printCut(tty, [][]string{{"NAME"}, {name}}, 0))
+	require.Contains(t, text(), name)
+}
+
+// Two key_ids that differ in their middle would look the same.
+func TestAKeyIDThatIsAskedForIsWhole(t *testing.T) {
+	tty, text := terminal(t)
+	arn := "arn:aws:kms:eu-central-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+	form := audit.Form{Kind: config.KMSv2, Name: strings.Repeat("name", 20), KeyID: arn, KeyIDHash: "sha256:" + strings.Repeat("ab", 32)}
+	require.NoError(t, printReport(tty, &audit.Report{Resources: []audit.Resource{{Name: "secrets", Forms: []audit.Count{{Form: form}}}}}))
+	require.Contains(t, text(), arn)
 }

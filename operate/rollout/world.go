@@ -189,15 +189,15 @@ func (w *world) WriteConfig(ctx context.Context, apiserver string, to rotation.S
 // shared is an error if a file is to be taken back that is another apiserver's too, which
 // writes with the new provider: it would be written to and fro.
 func (w *world) shared(apiserver string, to rotation.Stage) error {
-	local, ok := w.stages.files.(LocalFiles)
+	files, ok := w.stages.files.(interface{ At(apiserver string) string })
 	swapped := slices.Index(rotation.Stages[:], rotation.Swapped)
 	if !ok || w.stages.back || slices.Index(rotation.Stages[:], to) >= swapped {
 		return nil
 	}
 	for _, other := range w.rotation.Apiservers {
-		if local.At(other) == local.At(apiserver) && slices.Index(w.stages.hashes[other], w.seen[other].ConfigHash) >= swapped {
+		if files.At(other) == files.At(apiserver) && slices.Index(w.stages.hashes[other], w.seen[other].ConfigHash) >= swapped {
 			return fmt.Errorf("%s is the file of %s too, which writes with the new provider, and so does not become that of stage %q: start %s anew as soon as it is that of stage %q",
-				local.At(apiserver), other, to, apiserver, rotation.Swapped)
+				files.At(apiserver), other, to, apiserver, rotation.Swapped)
 		}
 	}
 	return nil

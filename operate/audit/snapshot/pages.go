@@ -72,7 +72,10 @@ func lastMeta(file io.ReaderAt, size int64) (meta, error) {
 			last, found = m, true
 		}
 	}
-	consider(0)
+	if consider(0); found { // it tells where the other one is: what lies elsewhere is somebody's object
+		consider(last.pageSize)
+		return last, nil
+	}
 	for at := int64(minPageSize); at <= maxPageSize && at < size; at *= 2 {
 		consider(at)
 	}
