@@ -36,6 +36,7 @@ type Call struct {
 
 // Look is what a look at the back end has found.
 type Look struct {
+	At time.Time
 	// Code is codes.OK if a version is announced and the last test DEK came back as it was.
 	Code codes.Code
 	// KeyID is the one that is announced, or was before something went wrong; empty if none
@@ -68,12 +69,12 @@ func (k *Keeper) began() (now time.Time) {
 // called tells of a call that ends.
 func (k *Keeper) called(operation string, began time.Time, err error) {
 	if k.config.Observer.Called != nil && !errors.Is(err, errClosed) {
-		k.config.Observer.Called(Call{operation, codeOf(err), k.config.Clock.Since(began)})
+		k.config.Observer.Called(Call{operation, CodeOf(err), k.config.Clock.Since(began)})
 	}
 }
 
-// codeOf is the code with which an error crosses the socket.
-func codeOf(err error) codes.Code {
+// CodeOf is the class of an error as the gRPC code with which it crosses the socket.
+func CodeOf(err error) codes.Code {
 	if err == nil {
 		return codes.OK
 	}

@@ -65,7 +65,7 @@ func (r *runner) report(before, after *state) {
 		r.log.trouble.over(r.log, "DEKs can be wrapped again", "keyID", after.keyID)
 	}
 	if f := r.config.Observer.Looked; f != nil {
-		f(Look{Code: codeOf(after.trouble), KeyID: after.keyID, Announced: after.keyID != before.keyID, Versions: after.versions, Gone: gone})
+		f(Look{At: r.looked, Code: CodeOf(after.trouble), KeyID: after.keyID, Announced: after.keyID != before.keyID, Versions: after.versions, Gone: gone})
 	}
 }
 
