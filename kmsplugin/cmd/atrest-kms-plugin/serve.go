@@ -26,7 +26,7 @@ func (o *serveOptions) addFlags(command *cobra.Command, config kmsplugin.Config)
 	flags := command.Flags()
 	o.config = config
 	flags.StringVar(&o.listen, "listen", "", "socket to serve on, unix:///PATH (required)")
-	flags.StringVar(&o.group, "group", "", "group whose members may connect too, by name or gid: for an apiserver that runs as another user; default none")
+	flags.StringVar(&o.group, "group", "", "group whose members may connect too, by name or gid: for an apiserver that runs as another user")
 	flags.DurationVar(&o.config.Poll, "poll", config.Poll, "time between two looks at the versions of the key")
 	flags.DurationVar(&o.config.HoldDown, "hold-down", config.HoldDown, "how old a version has to be before it wraps: longer than it takes to get to all nodes")
 	flags.StringVar(&o.config.Pin, "pin", "", "ID of the one version to wrap with, whichever else is to write")
