@@ -65,7 +65,7 @@ func (o portOptions) write(p *port) error {
 	}
 	file, err := os.CreateTemp(filepath.Dir(o.file), "."+filepath.Base(o.file)+".*")
 	if err != nil {
-		return fmt.Errorf("flag --metrics-address-file: %w", err)
+		return usagef("flag --metrics-address-file: %w: name a file in a folder that this user may write to", err)
 	}
 	_, err = fmt.Fprintln(file, p.Address())
 	err = errors.Join(err, file.Chmod(0o644), file.Close())
