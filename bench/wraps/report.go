@@ -18,8 +18,8 @@ Made by `+"`go run ./bench/wraps`"+`; do not edit.
 How many DEKs are wrapped and unwrapped by a plugin on a unix socket, by so many callers at once over one connection, as
 an apiserver has it; and what the plugin costs: the time that it takes beside that of its back end alone, within a round.
 A figure is the median of all rounds, and what eight tenths of them lie between. Client, plugin and back end share one
-process and its processors. "Of the reference" is the same back end behind the server that k8s.io/kms has for plugins,
-which checks nothing and bounds nothing.
+process and its processors. The reference is the same back end behind the server that k8s.io/kms has for plugins, which
+checks nothing and bounds nothing: what it misses is what gRPC takes on this machine.
 
 `)
 	measure.Row(w, "back end", "call", "callers", "a second", "p50", "p99", "as long as alone", "p50", "p99", "processors", "as long as the reference", "B, allocations", "target", "verdict")
@@ -47,15 +47,23 @@ func row(w io.Writer, t *measure.Table, s store, op string, callers int) {
 	cost := t.Ratio(n, alone, measure.NsPerOp)
 	target, verdict := "", ""
 	if s.goal > 0 {
-		target, verdict = fmt.Sprintf("at most %.1fx", s.goal), "met"
-		if cost.Median > s.goal {
-			verdict = "missed"
-		}
+		target, verdict = fmt.Sprintf("at most %.1fx", s.goal), judge(s.goal, cost, t.Ratio(n.Of(reference), alone, measure.NsPerOp))
 	}
 	measure.Row(w, s.name, op, fmt.Sprint(callers), fmt.Sprintf("%.0f", 1e9/second.Median), one(p50), one(p99),
 		times(cost), times(t.Ratio(n, alone, p50)), times(t.Ratio(n, alone, p99)), times(t.Ratio(n, alone, measure.CPUNsPerOp)),
 		times(t.Ratio(n, reference, measure.NsPerOp)),
 		fmt.Sprintf("%.0f, %.0f", t.Of(n, measure.BytesPerOp).Median, t.Of(n, measure.AllocsPerOp).Median), target, verdict)
+}
+
+// judge says whether a cost is within a goal, and if not whether any plugin on gRPC is.
+func judge(goal float64, cost, least measure.Spread) string {
+	switch {
+	case cost.Median <= goal:
+		return "met"
+	case least.N > 0 && least.Median > goal:
+		return "missed, by the reference too"
+	}
+	return "missed"
 }
 
 func duration(ns float64) string {
