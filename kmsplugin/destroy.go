@@ -11,7 +11,7 @@ import (
 // Destroy destroys the version of a key_id in the back end, for ever: what is wrapped under it,
 // and all that is under that, is lost. Whether something still is "atrest retire" tells.
 //
-// It is refused of the version that is announced, that is pinned, or that the back end wraps
+// It is refused of the version that is announced, pinned or not, or that the back end wraps
 // with; while something is wrong; and by a back end that does not destroy. [Keeper.Run] has
 // to run.
 func (k *Keeper) Destroy(ctx context.Context, keyID string) error {
@@ -38,13 +38,10 @@ func (k *Keeper) destroy(ctx context.Context, keyID string) error {
 		return fmt.Errorf("%w %.64q: none of the %d versions", ErrUnknownKey, keyID, s.versions)
 	}
 	switch v.KeyID() {
-	case s.keyID:
+	case s.keyID: // which one that is pinned is, too
 		return fmt.Errorf("%w: %s is the one that is announced: have another one wrap first", ErrInvalid, v)
 	case s.writes:
 		return fmt.Errorf("%w: %s is the one that the back end wraps with, and will be announced: have another one wrap first", ErrInvalid, v)
-	}
-	if k.config.Pin != "" && v.Label == k.config.Pin {
-		return fmt.Errorf("%w: %s is pinned: pin another one first", ErrInvalid, v)
 	}
 	_, err := call(ctx, k, s.open, "destroy", func(ctx context.Context, session Session) (any, error) {
 		destroyer, ok := session.(interface {

@@ -87,13 +87,16 @@ func TestAnObserverIsToldOfEachCall(t *testing.T) {
 func TestAnObserverIsToldOfLooks(t *testing.T) {
 	s, w := newShelf("1", "2"), &witness{}
 	kept(t, s, Config{Observer: w.observer(), Steady: 1}, func(t *testing.T, k *Keeper) {
-		one, two, three := version("1"), version("2"), version("3")
+		zero, one, two, three := version("0"), version("1"), version("2"), version("3")
 		require.Equal(t, Look{At: time.Now(), KeyID: two.KeyID(), Announced: true, Versions: 2}, w.lastLook())
 		s.set(func() { s.err = fmt.Errorf("%w: sealed", ErrUnavailable) })
 		poll(1)
 		trouble := w.lastLook()
 		require.Equal(t, Look{At: trouble.At, Code: codes.Unavailable, KeyID: two.KeyID(), Versions: 2}, trouble)
-		s.set(func() { s.err, s.all, s.writes = nil, []Version{two, three}, 1 })
+		two.Formerly = []string{"2.0f3a"}
+		s.set(func() { s.err, s.all, s.writes = nil, []Version{zero, two, three}, 2 })
+		poll(1)
+		s.set(func() { s.all, s.writes = []Version{three}, 0 })
 		poll(1)
 		var announced []string
 		var gone []Version
@@ -104,7 +107,7 @@ func TestAnObserverIsToldOfLooks(t *testing.T) {
 			}
 		}
 		require.Equal(t, []string{two.KeyID(), three.KeyID()}, announced)
-		require.Equal(t, []Version{one}, gone)
+		require.ElementsMatch(t, []Version{one, zero, two}, gone, "each once, however many names it has")
 		require.Equal(t, codes.OK, w.lastLook().Code)
 	})
 }

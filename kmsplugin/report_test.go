@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
@@ -209,4 +210,33 @@ func TestTheClassOfAnErrorIsACode(t *testing.T) {
 	require.Equal(t, codes.OK, CodeOf(nil))
 	require.Equal(t, codes.ResourceExhausted, CodeOf(fmt.Errorf("x: %w", ErrThrottled)))
 	require.Equal(t, codes.Canceled, CodeOf(context.Canceled))
+}
+
+func TestAPanicThatAnybodyCanCauseIsLoggedOnceAMinute(t *testing.T) {
+	var log strings.Builder
+	clock := clocktesting.NewFakeClock(time.Now())
+	g := newGuard(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))), clock, Observer{})
+	panics := func(context.Context, any) (any, error) { panic("x") }
+	for range 2 {
+		for range 10 {
+			_, err := g.intercept(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/v2.KeyManagementService/Decrypt"}, panics)
+			require.Equal(t, codes.Internal, CodeOf(err))
+		}
+		clock.Step(reminder)
+	}
+	require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
+	require.Contains(t, log.String(), "times=10")
+}
+
+func TestAServerTellsOfAnswers(t *testing.T) {
+	var answered []Call
+	clock := clocktesting.NewFakeClock(time.Now())
+	g := newGuard(klog.Background(), clock, Observer{Answered: func(c Call) { answered = append(answered, c) }})
+	for _, err := range []error{nil, toGRPC(ErrDenied)} {
+		_, _ = g.intercept(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/v2.KeyManagementService/Encrypt"}, func(context.Context, any) (any, error) {
+			clock.Step(time.Second)
+			return nil, err
+		})
+	}
+	require.Equal(t, []Call{{"Encrypt", codes.OK, time.Second}, {"Encrypt", codes.PermissionDenied, time.Second}}, answered)
 }
