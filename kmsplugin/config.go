@@ -35,6 +35,8 @@ type Config struct {
 	// Credentials are files. When one changes the back end is opened anew, and calls go
 	// over to the new session.
 	Credentials []string
+	// Observer is told what happens; by default nobody is.
+	Observer Observer
 	// Clock is the system's unless a test hands another in.
 	Clock clock.WithTicker
 }
@@ -72,13 +74,17 @@ var errLate = errors.New("no answer in time")
 
 // within is ctx for at most some time, by the clock.
 func (c Config) within(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	late := fmt.Errorf("%w: %w of %s", ErrUnavailable, errLate, most)
+	if c.Clock == clock.WithTicker(clock.RealClock{}) { // without a goroutine
+		return context.WithTimeoutCause(ctx, most, late)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := c.Clock.NewTimer(most)
 	go func() {
 		defer timer.Stop()
 		select {
 		case <-timer.C():
-			cancel(fmt.Errorf("%w: %w of %s", ErrUnavailable, errLate, most))
+			cancel(late)
 		case <-ctx.Done():
 		}
 	}()

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,13 +43,14 @@ type process struct {
 	*exec.Cmd
 	start string        // what it logged until it served
 	log   *bytes.Buffer // what it logged then; whole once eof is closed
+	lines chan string   // the same as it comes
 	eof   chan struct{}
 }
 
 // startServing returns once the process has logged that it serves.
 func startServing(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: command(t, append([]string{"keyfile", "serve"}, args...)...), log: new(bytes.Buffer), eof: make(chan struct{})}
+	p := &process{Cmd: command(t, append([]string{"keyfile", "serve"}, args...)...), log: new(bytes.Buffer), lines: make(chan string, 100), eof: make(chan struct{})}
 	stderr, err := p.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.Start())
@@ -64,9 +66,25 @@ func startServing(t *testing.T, args ...string) *process {
 		defer close(p.eof)
 		for lines.Scan() {
 			p.log.WriteString(lines.Text() + "\n")
+			p.lines <- lines.Text()
 		}
 	}()
 	return p
+}
+
+// requireLogged waits for a line with a text.
+func (p *process) requireLogged(t *testing.T, text string) {
+	t.Helper()
+	for {
+		select {
+		case line := <-p.lines:
+			if strings.Contains(line, text) {
+				return
+			}
+		case <-p.eof:
+			t.Fatal("it ended, and never logged " + text)
+		}
+	}
 }
 
 func (p *process) end(signal os.Signal) error {
@@ -91,6 +109,18 @@ func TestASignalEndsTheProcessCleanly(t *testing.T) {
 			require.Len(t, entries, 1, "the key file alone")
 		})
 	}
+}
+
+// Somebody who connects and never says a word does not make a stop slow, or a failure.
+func TestASignalEndsTheProcessCleanlyWhateverIsConnected(t *testing.T) {
+	folder := plugintest.Folder(t)
+	p := startServing(t, "--create", "--key-file", filepath.Join(folder, "kek.json"), "--listen", "unix://"+folder+"/kms.sock")
+	silent, err := net.Dial("unix", folder+"/kms.sock")
+	require.NoError(t, err)
+	defer silent.Close()
+	_, err = plugintest.Dial(t, "unix://"+folder+"/kms.sock").Status(t.Context(), &kmsapi.StatusRequest{})
+	require.NoError(t, err, "connections are accepted in turn: the silent one is in")
+	require.NoError(t, p.end(syscall.SIGTERM), "exit code 0")
 }
 
 func TestAKilledProcessIsReplaced(t *testing.T) {
