@@ -78,6 +78,7 @@ func (k KEK) Open(ciphertext, keyID []byte) ([]byte, error) {
 
 func (m *material) additionalData(keyID []byte) []byte { return append([]byte(m.domain), keyID...) }
 
+// String and the others below tell nothing.
 func (KEK) String() string                 { return redacted }
 func (KEK) GoString() string               { return redacted }
 func (KEK) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, redacted) }
