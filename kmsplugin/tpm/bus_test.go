@@ -2,12 +2,14 @@ package tpm_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -25,13 +27,15 @@ type bus struct {
 	path string
 	mu   sync.Mutex
 	seen bytes.Buffer
+	// command looks at each command.
+	command func([]byte)
 	// change is what becomes of an answer to a command.
 	change func(command tpm2.TPMCC, answer []byte) []byte
 }
 
 func onBus(t *testing.T, chip *swtpmtest.TPM) *bus {
 	t.Helper()
-	b := &bus{path: filepath.Join(shortFolder(t), "bus.sock"), change: func(_ tpm2.TPMCC, answer []byte) []byte { return answer }}
+	b := &bus{path: filepath.Join(shortFolder(t), "bus.sock"), change: func(_ tpm2.TPMCC, answer []byte) []byte { return answer }, command: func([]byte) {}}
 	listener, err := net.Listen("unix", b.path)
 	require.NoError(t, err)
 	t.Cleanup(func() { listener.Close() })
@@ -70,7 +74,8 @@ func (b *bus) carry(process net.Conn, device string) {
 		b.mu.Lock()
 		b.seen.Write(command)
 		b.seen.Write(answer)
-		answer = b.change(tpm2.TPMCC(binary.BigEndian.Uint32(command[6:])), answer)
+		b.command(command)
+		answer = b.change(code(command), answer)
 		b.mu.Unlock()
 		if _, err := process.Write(answer); err != nil {
 			return
@@ -127,15 +132,18 @@ func TestAKEKNeverCrossesTheBusInTheClear(t *testing.T) {
 		data, err := os.ReadFile(s.Path())
 		require.NoError(t, err)
 		require.NotContains(t, string(data), string(recognisable[:8]))
-		if pcrs == "" {
-			unsealInTheClear(t, b, data)
-			require.True(t, b.shows(recognisable), "it would be seen")
+		err = unsealInTheClear(t, b, data)
+		if pcrs != "" {
+			require.ErrorIs(t, err, tpm2.TPMRCAuthUnavailable, "it opens by the policy alone")
+			continue
 		}
+		require.NoError(t, err)
+		require.True(t, b.shows(recognisable), "it would be seen")
 	}
 }
 
 // unsealInTheClear opens the key of a file as one would without a session.
-func unsealInTheClear(t *testing.T, b *bus, data []byte) {
+func unsealInTheClear(t *testing.T, b *bus, data []byte) error {
 	t.Helper()
 	r, err := tpm.Decode(data)
 	require.NoError(t, err)
@@ -150,8 +158,27 @@ func unsealInTheClear(t *testing.T, b *bus, data []byte) {
 	}.Execute(line)
 	require.NoError(t, err)
 	_, err = tpm2.Unseal{ItemHandle: tpm2.AuthHandle{Handle: loaded.ObjectHandle, Name: loaded.Name, Auth: tpm2.PasswordAuth(nil)}}.Execute(line)
-	require.NoError(t, err)
+	return err
 }
+
+// Without a salt whoever listens knows the key of a session: it is made of what was said.
+func TestWhoListensLearnsNoKeyOfASession(t *testing.T) {
+	for _, pcrs := range []string{"", "sha256:7"} {
+		b := onBus(t, swtpmtest.Start(t))
+		sessions := 0
+		b.command = func(command []byte) {
+			if code(command) == tpm2.TPMCCStartAuthSession {
+				sessions++
+				require.NotEqual(t, uint32(tpm2.TPMRHNull), binary.BigEndian.Uint32(command[10:]), "salted with nothing")
+			}
+		}
+		_, _, err := b.store(t, filepath.Join(t.TempDir(), "kek.json"), pcrs).Create(t.Context(), false)
+		require.NoError(t, err)
+		require.Equal(t, 2, sessions)
+	}
+}
+
+func code(command []byte) tpm2.TPMCC { return tpm2.TPMCC(binary.BigEndian.Uint32(command[6:])) }
 
 // Who sits between answers with a storage key of their own, whose private half they know: what
 // is sent would be encrypted for them.
@@ -170,7 +197,7 @@ func TestWhoSitsBetweenCannotPutAKeyOfTheirOwn(t *testing.T) {
 	b.change = func(command tpm2.TPMCC, answer []byte) []byte {
 		sealed = sealed || command == tpm2.TPMCCCreate || command == tpm2.TPMCCUnseal
 		if command == tpm2.TPMCCCreatePrimary {
-			return their
+			return withNameOf(their, answer)
 		}
 		return answer
 	}
@@ -179,6 +206,14 @@ func TestWhoSitsBetweenCannotPutAKeyOfTheirOwn(t *testing.T) {
 	_, err = s.Rotate(t.Context())
 	require.ErrorIs(t, err, kmsplugin.ErrDenied)
 	require.False(t, sealed, "nothing secret was asked or told")
+}
+
+// withNameOf is one storage key, said to have the Name of another: that stands at the end, before an
+// empty authorization.
+func withNameOf(key, other []byte) []byte {
+	const name, authorization = 34, 5
+	end := len(other) - authorization
+	return slices.Concat(key[:len(key)-authorization-name], other[end-name:end], key[len(key)-authorization:])
 }
 
 // theirStorageKey is another TPM's answer of one.
@@ -217,5 +252,25 @@ func TestWhoSitsBetweenCannotChangeAnAnswer(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, infos, 1)
 		require.False(t, errors.Is(err, tpm.ErrDamaged))
+	}
+}
+
+// Whoever asks may go away while the TPM works.
+func TestWhatWasLoadedIsFlushedAfterAnInterruption(t *testing.T) {
+	for _, at := range []tpm2.TPMCC{tpm2.TPMCCCreatePrimary, tpm2.TPMCCLoad, tpm2.TPMCCStartAuthSession, tpm2.TPMCCUnseal} {
+		chip := swtpmtest.Start(t)
+		b := onBus(t, chip)
+		s := b.store(t, filepath.Join(t.TempDir(), "kek.json"), "sha256:7")
+		ctx, cancel := context.WithCancel(t.Context())
+		b.command = func(command []byte) {
+			if code(command) == at {
+				cancel()
+			}
+		}
+		_, _, err := s.Create(ctx, false)
+		if at != tpm2.TPMCCUnseal {
+			require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+		}
+		requireNothingLoaded(t, chip)
 	}
 }

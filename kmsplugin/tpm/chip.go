@@ -66,17 +66,15 @@ func (c *chip) is(name []byte) error {
 	return fmt.Errorf("%w: this is not the TPM that the keys are sealed under: it was cleared, or the file is from another machine, or somebody sits between: seal them again with the recovery key (recover)", kmsplugin.ErrDenied)
 }
 
-// session options that have whatever secret crosses the bus encrypted, with a key that only the
-// holder of the storage key can know.
-func (c *chip) secretly(options ...tpm2.AuthOption) []tpm2.AuthOption {
-	return append(options, tpm2.Salted(c.parent.Handle, c.public))
-}
-
 const nonceSize = 16
 
 // seal seals a secret that opens under a policy, or under none.
 func (c *chip) seal(secret, policy []byte) (sealed, error) {
-	session := tpm2.HMAC(tpm2.TPMAlgSHA256, nonceSize, c.secretly(tpm2.AESEncryption(128, tpm2.EncryptIn))...)
+	session, end, err := c.authorize(pcrs{}, tpm2.AESEncryption(128, tpm2.EncryptIn))
+	if err != nil {
+		return sealed{}, err
+	}
+	defer end()
 	made, err := tpm2.Create{
 		ParentHandle: tpm2.AuthHandle{Handle: c.parent.Handle, Name: c.parent.Name, Auth: session},
 		InSensitive: tpm2.TPM2BSensitiveCreate{Sensitive: &tpm2.TPMSSensitiveCreate{
@@ -115,7 +113,7 @@ func (c *chip) unseal(s sealed, p pcrs) ([]byte, error) {
 		return nil, fmt.Errorf("loading a sealed key: %w", classify(err))
 	}
 	defer c.flush(loaded.ObjectHandle)
-	session, end, err := c.authorize(p)
+	session, end, err := c.authorize(p, tpm2.AESEncryption(128, tpm2.EncryptOut))
 	if err != nil {
 		return nil, err
 	}
@@ -127,14 +125,15 @@ func (c *chip) unseal(s sealed, p pcrs) ([]byte, error) {
 	return out.OutData.Buffer, nil
 }
 
-// authorize makes the session by which a sealed key is opened, in which the answer is encrypted.
-func (c *chip) authorize(p pcrs) (tpm2.Session, func(), error) {
-	options := c.secretly(tpm2.AESEncryption(128, tpm2.EncryptOut))
+// authorize makes a session in which the secret is encrypted, with a key that only the holder of the
+// storage key can know, and which meets the policy of PCRs if there is one. One that the TPM
+// library would make and end by itself stays behind when a command is interrupted.
+func (c *chip) authorize(p pcrs, encrypted tpm2.AuthOption) (tpm2.Session, func(), error) {
 	begin := tpm2.HMACSession
 	if !p.none() {
 		begin = tpm2.PolicySession
 	}
-	session, end, err := begin(c.line, tpm2.TPMAlgSHA256, nonceSize, options...)
+	session, end, err := begin(c.line, tpm2.TPMAlgSHA256, nonceSize, encrypted, tpm2.Salted(c.parent.Handle, c.public))
 	if err != nil {
 		return nil, nil, fmt.Errorf("a session: %w", classify(err))
 	}

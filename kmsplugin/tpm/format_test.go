@@ -3,13 +3,17 @@ package tpm_test
 import (
 	"bytes"
 	"encoding/base64"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/tpm"
 	"github.com/kube-atrest/atrest/kmsplugin/tpm/swtpmtest"
 )
@@ -88,6 +92,26 @@ func TestKeysThatChangedPlacesAreDamage(t *testing.T) {
 	require.Empty(t, versions.All)
 	_, err = s.Recover(t.Context(), recoveryKey, "")
 	require.ErrorIs(t, err, tpm.ErrDamaged)
+}
+
+// Somebody writes a file with a KEK of their own under the name of one that is served.
+func TestAnotherKEKUnderTheSameNameIsNotTaken(t *testing.T) {
+	chip, path := swtpmtest.Start(t), filepath.Join(t.TempDir(), "kek.json")
+	made := func(secret byte) *tpm.Store {
+		_ = os.Remove(path)
+		s, err := tpm.New(tpm.Config{Device: chip.Device(), File: path, Check: 1, Clock: clocktesting.NewFakeClock(time.Unix(1, 0))})
+		require.NoError(t, err)
+		tpm.SetRandom(s, io.MultiReader(bytes.NewReader(make([]byte, 16)), bytes.NewReader(bytes.Repeat([]byte{secret}, 32))))
+		_, _, err = s.Create(t.Context(), false)
+		require.NoError(t, err)
+		return s
+	}
+	s := made(1)
+	was := wrap(t, s)
+	session, _, err := looked(t, s)
+	require.NoError(t, err)
+	made(2)
+	requireTrouble(t, session, was, kmsplugin.ErrUnavailable, "another key than the one that was served")
 }
 
 func TestASealedKeyThatWasChangedIsDamage(t *testing.T) {

@@ -214,6 +214,11 @@ func TestWhatWasLoadedIsFlushed(t *testing.T) {
 		_, _, err := looked(t, s)
 		require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled)
 	}
+	requireNothingLoaded(t, chip)
+}
+
+func requireNothingLoaded(t *testing.T, chip *swtpmtest.TPM) {
+	t.Helper()
 	line, err := linuxudstpm.Open(chip.Device())
 	require.NoError(t, err)
 	for name, kind := range map[string]tpm2.TPMHandle{"objects": 0x80000000, "sessions": 0x02000000, "saved sessions": 0x03000000} {
