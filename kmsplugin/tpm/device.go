@@ -44,17 +44,18 @@ func dial(ctx context.Context, path string, clock clock.Clock) (*line, error) {
 	return &line{ctx: ctx, clock: clock, TPMCloser: opened}, nil
 }
 
-// noDevice says what to do where a TPM cannot be opened.
+// noDevice says what to do where a TPM cannot be opened. It does not wrap the cause, which would be
+// taken for that of the file of keys.
 func noDevice(path string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: no TPM at %s: switch it on in the firmware, look with ls -l /dev/tpm*, and give a container the device: %w", kmsplugin.ErrUnavailable, path, err)
+		return fmt.Errorf("%w: no TPM at %s: switch it on in the firmware, look with ls -l /dev/tpm*, and give a container the device: %v", kmsplugin.ErrUnavailable, path, err)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: TPM %s: let uid %d read and write it, most often by the group tss: %w", kmsplugin.ErrDenied, path, os.Geteuid(), err)
+		return fmt.Errorf("%w: TPM %s: let uid %d read and write it, most often by the group tss: %v", kmsplugin.ErrDenied, path, os.Geteuid(), err)
 	case errors.Is(err, syscall.EBUSY):
-		return fmt.Errorf("%w: TPM %s is in use by another process: /dev/tpmrm0 is the one that takes several: %w", kmsplugin.ErrUnavailable, path, err)
+		return fmt.Errorf("%w: TPM %s is in use by another process: /dev/tpmrm0 is the one that takes several: %v", kmsplugin.ErrUnavailable, path, err)
 	}
-	return fmt.Errorf("%w: TPM %s does not answer: is it there, and is its process running? %w", kmsplugin.ErrUnavailable, path, err)
+	return fmt.Errorf("%w: TPM %s does not answer: is it there, and is its process running? %v", kmsplugin.ErrUnavailable, path, err)
 }
 
 // line is an open TPM, for one goroutine and for as long as ctx lasts. A command that has begun is

@@ -35,6 +35,9 @@ var (
 	ErrConfig = errors.New("wrong setting")
 )
 
+// DefaultCheck is [Config.Check] if that is zero.
+const DefaultCheck = 30 * time.Second
+
 // NoPCRs as [Config.PCRs] has keys sealed again open whatever the PCRs are.
 const NoPCRs = "none"
 
@@ -51,7 +54,7 @@ type Config struct {
 	// the file says for the others.
 	PCRs string
 	// Check is the time between two proofs that the TPM would open the keys again; default
-	// 30 s.
+	// [DefaultCheck].
 	Check time.Duration
 	// Clock is the system's unless a test hands another in.
 	Clock clock.Clock
@@ -76,7 +79,7 @@ type Store struct {
 
 // New checks the settings; it looks at nothing.
 func New(config Config) (*Store, error) {
-	config.Check = cmp.Or(config.Check, 30*time.Second)
+	config.Check = cmp.Or(config.Check, DefaultCheck)
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
