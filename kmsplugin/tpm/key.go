@@ -22,12 +22,16 @@ type key struct {
 	recovery  []byte   // the KEK for the recovery key, or nil
 }
 
-func (k key) ID() string         { return k.id }
+// ID is its name.
+func (k key) ID() string { return k.id }
+
+// Created is when it was made.
 func (k key) Created() time.Time { return k.created }
 
 // Equal leaves out how it is sealed, which is another way on each machine.
 func (k key) Equal(other key) bool { return k.id == other.id && k.created.Equal(other.created) }
 
+// Version is what the kit knows of it.
 func (k key) Version() kmsplugin.Version {
 	lineage, _ := hex.DecodeString(k.id) // was checked
 	return kmsplugin.Version{Kind: "tpm-sealed", Lineage: lineage, Label: k.id, Created: k.created}

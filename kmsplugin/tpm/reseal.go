@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/kube-atrest/atrest/kmsplugin/internal/kek"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/keptfile"
 	"github.com/kube-atrest/atrest/kmsplugin/internal/keyring"
 )
 
@@ -42,50 +43,33 @@ func (s *Store) Reseal(ctx context.Context, recovery bool) (info KeyInfo, recove
 // whose keys take the place of this file's, or make it; it is refused if it lacks one that is
 // here. If from is empty it is this file. ctx as in Create.
 func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo, error) {
-	source := s
-	if from != "" {
-		other, err := New(Config{File: from, Clock: s.config.Clock})
-		if err != nil {
-			return KeyInfo{}, err
-		}
-		source = other
-	}
-	all, _, err := source.load()
-	if err != nil {
-		return KeyInfo{}, source.disk.Explain(err)
-	}
 	opened, err := readRecovery(recoveryKey)
 	if err != nil {
 		return KeyInfo{}, err
 	}
-	if err := all.isFor(opened); err != nil {
-		return KeyInfo{}, source.disk.Explain(err)
+	source := s
+	if from != "" {
+		source = &Store{disk: keptfile.At(from, s.config.Clock)}
 	}
-	seal := func() (next *ring, err error) {
-		err = s.withTPM(ctx, func(c *chip) error {
-			next, err = s.sealAll(c, all, *all, func(k key) (kek.KEK, error) {
-				plain, err := openWith(opened, k.id, k.recovery)
-				if err != nil {
-					return kek.KEK{}, err
-				}
-				return kekOf(k.id, plain)
-			})
-			return err
-		})
-		return next, err
+	all, _, err := source.load()
+	if err == nil {
+		err = all.isFor(opened)
+	}
+	if err != nil {
+		return KeyInfo{}, source.disk.Explain(err)
 	}
 	if s.exists() {
 		return s.change(ctx, func(now *ring) (*ring, string, error) {
 			if err := all.HasAll(now.Ring); err != nil {
 				return nil, "", fmt.Errorf("%s does not go in its place: %w: take the file that has all", source.Path(), err)
 			}
-			next, err := seal()
+			next, err := s.sealedHere(ctx, all, opened)
 			return next, all.Writes, err
 		})
 	}
-	err = s.disk.Make(ctx, func() ([]byte, error) {
-		next, err := seal()
-		if err != nil {
+	var next *ring
+	err = s.disk.Make(ctx, func() (data []byte, err error) {
+		if next, err = s.sealedHere(ctx, all, opened); err != nil {
 			return nil, err
 		}
 		return encode(next)
@@ -93,7 +77,22 @@ func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo,
 	if err != nil {
 		return KeyInfo{}, s.disk.Explain(err)
 	}
-	return all.info(all.ByID[all.Writes]), nil
+	return next.info(next.ByID[next.Writes]), nil
+}
+
+// sealedHere opens all keys with the recovery key, and seals them under this TPM.
+func (s *Store) sealedHere(ctx context.Context, all *ring, opened hpke.PrivateKey) (next *ring, err error) {
+	err = s.withTPM(ctx, func(c *chip) error {
+		next, err = s.sealAll(c, all, *all, func(k key) (kek.KEK, error) {
+			plain, err := openWith(opened, k.id, k.recovery)
+			if err != nil {
+				return kek.KEK{}, err
+			}
+			return kekOf(k.id, plain)
+		})
+		return err
+	})
+	return next, err
 }
 
 // isFor is an error unless the keys are sealed for a recovery key.

@@ -130,3 +130,23 @@ func TestTheRecoveryKeyComesThroughStandardInput(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "d37d41611b011a1467b58f9b52596289792dc31e9c229762db99d1bcfe182f9e\n", string(out))
 }
+
+// The session that carries a key to the TPM is encrypted in a way that this mode forbids.
+func TestATPMIsRefusedWhereItsSessionsAreForbidden(t *testing.T) {
+	path, recoveryKey := filepath.Join(t.TempDir(), "tpm.json"), filepath.Join("..", "..", "tpm", "testdata", "v1-recovery-key")
+	golden, err := os.ReadFile("../../tpm/testdata/v1.json")
+	require.NoError(t, err)
+	made := filepath.Join(t.TempDir(), "tpm.json")
+	require.NoError(t, os.WriteFile(made, golden, 0o600))
+	for _, args := range [][]string{
+		{"create", "--key-file", path}, {"create", "--recovery", "--key-file", path}, {"rotate", "--key-file", made},
+		{"reseal", "--key-file", made}, {"recover", "--key-file", made, "--recovery-key-file", recoveryKey},
+	} {
+		command := command(t, append([]string{"tpm"}, args...)...)
+		command.Env = append(command.Env, "GODEBUG=fips140=only")
+		out, err := command.CombinedOutput()
+		require.Error(t, err)
+		require.Equal(t, exitFailed, command.ProcessState.ExitCode(), string(out))
+		require.Contains(t, string(out), "run with fips140=on", args)
+	}
+}

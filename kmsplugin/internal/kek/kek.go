@@ -78,9 +78,17 @@ func (k KEK) Open(ciphertext, keyID []byte) ([]byte, error) {
 
 func (m *material) additionalData(keyID []byte) []byte { return append([]byte(m.domain), keyID...) }
 
-// String and the others below tell nothing.
-func (KEK) String() string                 { return redacted }
-func (KEK) GoString() string               { return redacted }
+// String tells nothing.
+func (KEK) String() string { return redacted }
+
+// GoString tells nothing.
+func (KEK) GoString() string { return redacted }
+
+// Format tells nothing, whatever the verb.
 func (KEK) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, redacted) }
-func (KEK) MarshalText() ([]byte, error)   { return []byte(redacted), nil }
-func (KEK) MarshalJSON() ([]byte, error)   { return []byte(`"` + redacted + `"`), nil }
+
+// MarshalText tells nothing.
+func (KEK) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// MarshalJSON tells nothing.
+func (KEK) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
