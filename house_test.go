@@ -30,7 +30,7 @@ type room struct {
 // has all that is below it too. An arrow that is not here is either a
 // mistake or a change of the design, which CONTRIBUTING.md then has to follow.
 var rooms = map[string]room{
-	".": {uses: []string{"config", "providers", "healthz", "reload", "envelope", "internal/hashed", "internal/inuse", "internal/lookahead", "internal/metrics", "internal/outage", "internal/served"}},
+	".": {uses: []string{"config", "providers", "healthz", "reload", "envelope", "internal/again", "internal/hashed", "internal/inuse", "internal/lookahead", "internal/metrics", "internal/outage", "internal/served"}},
 
 	// What is in an apiserver.
 	"config": {uses: []string{"internal/hashed", "internal/redact", "internal/stored"},
@@ -75,12 +75,13 @@ var rooms = map[string]room{
 	"internal/served":    {uses: []string{"config", "healthz", "internal/kubeapi"}, never: []string{"os", "google.golang.org/grpc/..."}},
 	"internal/lookahead": {uses: []string{"internal/stored"}, never: []string{"k8s.io/kms/...", "k8s.io/client-go/..."}},
 
+	"internal/again":   {uses: []string{"internal/kubeapi"}, never: []string{"os", "google.golang.org/grpc/..."}},
 	"internal/metrics": {uses: []string{"internal/hashed", "internal/stored", "internal/tally"}},
 	"internal/erase":   {},
 	"internal/gcm":     {},
 	"internal/hashed":  {},
 	"internal/kubeapi": {never: []string{"os", "k8s.io/apiserver/..."}},
-	"internal/outage":  {uses: []string{"envelope", "reload"}, never: []string{"google.golang.org/grpc/..."}},
+	"internal/outage":  {uses: []string{"envelope", "reload", "internal/again"}, never: []string{"google.golang.org/grpc/..."}},
 	"internal/plugin":  {uses: []string{"internal/hashed", "internal/stored"}},
 	"internal/redact":  {},
 	"internal/stored":  {},
@@ -174,8 +175,8 @@ func mayKnow(folder, path string) bool {
 		return true
 	case path == "k8s.io/apiserver/pkg/storage/value":
 		return true
-	case folder == "internal/outage":
-		return true // it stands between an apiserver's storage and its resources
+	case folder == "internal/outage", folder == "internal/again":
+		return true // they stand between an apiserver's storage and its resources
 	}
 	return folder == "internal/metrics" && strings.HasSuffix(path, "/metrics")
 }

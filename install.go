@@ -16,6 +16,7 @@ import (
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/healthz"
+	"github.com/kube-atrest/atrest/internal/again"
 	"github.com/kube-atrest/atrest/internal/lookahead"
 	"github.com/kube-atrest/atrest/internal/metrics"
 	"github.com/kube-atrest/atrest/internal/outage"
@@ -69,7 +70,7 @@ func (e *Encryption) Install(c *server.Config) error {
 	build := c.BuildHandlerChainFunc
 	c.BuildHandlerChainFunc = func(api http.Handler, c *server.Config) http.Handler {
 		e.installStorage(c)
-		return build(e.serveStatus(api), c)
+		return build(again.Handler(e.serveStatus(api)), c)
 	}
 	return nil
 }

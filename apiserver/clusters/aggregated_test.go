@@ -75,6 +75,10 @@ func TestTheRecipeForAnAggregatedAPIServer(t *testing.T) {
 	require.Contains(t, text, "flunders.wardle.example.com")
 	c.retires(load)
 	c.mistakes()
+	text, code = c.run("ETCDCTL_CACERT", "\natrest audit")
+	require.NotZero(t, code, "this etcd is elsewhere: %s", text)
+	require.Contains(t, text, "etcd-ca.crt")
+	require.Equal(t, []string{"go get github.com/kube-atrest/atrest\ngo build -o wardle-server .\n"}, c.page.unused(), "which is what the test does with the source at hand")
 }
 
 // retires has the first plugin retired, as the servers alone tell and with the

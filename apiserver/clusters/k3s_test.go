@@ -201,6 +201,9 @@ func testRancher(t *testing.T, r *rancher) {
 		r.reads()
 		return
 	}
+	text, code = r.run("ETCDCTL_CACERT", "\natrest audit")
+	require.NotZero(t, code, "this etcd is elsewhere: %s", text)
+	require.Contains(t, text, "/var/lib/rancher/k3s/server/tls/etcd/")
 	for _, k := range r.nodes {
 		r.service(k)
 	}
@@ -219,6 +222,8 @@ func testRancher(t *testing.T, r *rancher) {
 	r.ready()
 	r.reads()
 	r.joins()
+	require.Len(t, r.page.unused(), 1)
+	require.Contains(t, r.page.unused()[0], "# RKE2")
 }
 
 // joins has a server join that was given nothing but what the others give it.

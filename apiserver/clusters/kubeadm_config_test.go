@@ -58,9 +58,11 @@ func (c *kubeadm) flags() {
 
 // commands are the lines for a shell that begin so, in the order of the page.
 func (p page) commands(begin ...string) (all []string) {
-	for line := range strings.Lines(strings.Join(p.blocks["sh"], "")) {
-		if slices.ContainsFunc(begin, func(b string) bool { return strings.HasPrefix(line, b) }) {
-			all = append(all, strings.TrimSpace(line))
+	for _, block := range p.blocks["sh"] {
+		for line := range strings.Lines(block) {
+			if slices.ContainsFunc(begin, func(b string) bool { return strings.HasPrefix(line, b) }) {
+				all, p.used[block] = append(all, strings.TrimSpace(line)), true
+			}
 		}
 	}
 	return all

@@ -111,6 +111,7 @@ func TestTheRecipeForKubeadm(t *testing.T) {
 	c.reads()
 
 	c.joins()
+	require.Empty(t, c.page.unused())
 }
 
 // joins has a node join: without the files first, which it does not start without.

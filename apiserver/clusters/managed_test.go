@@ -41,4 +41,5 @@ func TestTheRecipeForAManagedControlPlane(t *testing.T) {
 	require.Contains(t, text, c.page.block(t, "console", "nothing was proved"))
 	text, code = c.shell(audit)
 	require.Zero(t, code, "all the same it is so: %s", text)
+	require.Empty(t, c.page.unused())
 }

@@ -13,14 +13,42 @@ import (
 
 const openshiftFile = "secrets/encryption-config/encryption-config"
 
+// oc stands in for OpenShift's own command: it notes which type is wanted, and hands out what
+// the operators made, as they are in Secrets.
+const oc = `#!/bin/sh -e
+case $1 in
+patch)
+  test "$2 $3 $4 $5" = "apiserver cluster --type=merge -p"
+  echo "$6" > MNT/wanted.json ;;
+get)
+  test "$2 $4 $5 $6 $7" = "secret -n openshift-config-managed -o jsonpath={.data.encryption-config}"
+  base64 -w 0 "MNT/${3#encryption-config-}.json" ;;
+esac
+`
+
 // openshift is a cluster whose operator gives each revision a folder of its own.
 type openshift struct {
 	*kubeadm
 	revision int
 }
 
-// roll has all kube-apiservers run with another revision, one after the other, and keeps its
-// file where the page does.
+func newOpenShift(t *testing.T) *openshift {
+	t.Helper()
+	c := &openshift{kubeadm: &kubeadm{newCluster(t, "openshift.md"), ownConfiguration()}}
+	require.NoError(t, os.WriteFile(filepath.Join(c.bin, "oc"), []byte(strings.ReplaceAll(oc, "MNT", c.mnt)), 0o700))
+	c.node("master-0", "/etc/kubernetes/manifests").prefix = "/kubernetes.io"
+	return c
+}
+
+// fetch has the files of the operators where the page looks for them.
+func (c *openshift) fetch() {
+	c.t.Helper()
+	text, code := c.run("oc get secret")
+	require.Zero(c.t, code, text)
+}
+
+// roll has all kube-apiservers run with another revision, one after the other. The other
+// apiservers have a file of the same form.
 func (c *openshift) roll(providers string) {
 	c.t.Helper()
 	c.revision++
@@ -35,7 +63,10 @@ func (c *openshift) roll(providers string) {
 		entries = append(entries, fmt.Sprintf(`{"resources":[%q],"providers":[%s]}`, resource, providers))
 	}
 	file := fmt.Sprintf(`{"kind":"EncryptionConfiguration","apiVersion":"apiserver.config.k8s.io/v1","resources":[%s]}`, strings.Join(entries, ","))
-	require.NoError(c.t, os.WriteFile(filepath.Join(c.work, "openshift-kube-apiserver.json"), []byte(file), 0o600))
+	for _, apiserver := range []string{"openshift-kube-apiserver", "openshift-apiserver", "openshift-oauth-apiserver"} {
+		require.NoError(c.t, os.WriteFile(filepath.Join(c.mnt, apiserver+".json"), []byte(file), 0o600))
+	}
+	c.fetch()
 	for _, k := range c.nodes {
 		k.copy(filepath.Join(c.work, "openshift-kube-apiserver.json"), folder+"/"+openshiftFile)
 		c.phase(k)
@@ -52,21 +83,25 @@ func TestTheRecipeForOpenShift(t *testing.T) {
 		second   = `{"aesgcm":{"keys":[{"name":"2","secret":"MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTI="}]}}`
 		third    = `{"aescbc":{"keys":[{"name":"3","secret":"MjIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTI="}]}}`
 	)
-	c := &openshift{kubeadm: &kubeadm{newCluster(t, "openshift.md"), ownConfiguration()}}
-	c.node("master-0", "/etc/kubernetes/manifests").prefix = "/kubernetes.io"
+	c := newOpenShift(t)
 	c.roll(identity + "," + zero)
 	c.create()
+	text, code := c.run("oc patch")
+	require.Zero(t, code, text)
+	wanted, err := os.ReadFile(filepath.Join(c.mnt, "wanted.json"))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"spec":{"encryption":{"type":"aesgcm"}}}`, string(wanted))
 	for _, providers := range []string{identity + "," + second + "," + zero, second + "," + zero + "," + identity} {
 		c.roll(providers)
 	}
-	text, code := c.run("atrest check openshift-kube-apiserver.json --prefix /kubernetes.io --etcd")
+	text, code = c.run("atrest check openshift-kube-apiserver.json --prefix /kubernetes.io --etcd")
 	require.Equal(t, 1, code, "one is plain yet: %s", text)
 	require.Contains(t, text, "in plaintext")
 	c.rewrite()
 	text, code = c.run("atrest check openshift-kube-apiserver.json --prefix /kubernetes.io --etcd")
 	require.Zero(t, code, text)
 	require.Contains(t, text, "usable: ")
-	text, code = c.shell("atrest audit --prefix /kubernetes.io") // as the page has it
+	text, code = c.run("atrest audit --prefix /kubernetes.io")
 	require.Zero(t, code, text)
 
 	// A backup, and a week later.
@@ -88,6 +123,7 @@ func TestTheRecipeForOpenShift(t *testing.T) {
 	text, code = c.run("atrest report")
 	require.Zero(t, code, text)
 	require.Contains(t, text, "aesgcm  2 ")
+	require.Empty(t, c.page.unused())
 }
 
 // rewrite is what the operator's migrator does.

@@ -98,6 +98,7 @@ func TestAllNodesOffAndOnAndANodeThatJoins(t *testing.T) {
 	c.ready()
 	c.reads()
 	c.joinsWithout()
+	require.Empty(t, c.page.unused())
 }
 
 // joinsWithout has a node join without the configuration, which serves and stores plain text,

@@ -107,6 +107,9 @@ func TestTheRecipeForTalos(t *testing.T) {
 		c.patch(k, "before.yaml")
 	}
 	c.ready()
+	text, code := c.run("kube-apiserver/encryptionconfig.yaml\n")
+	require.Zero(t, code, text)
+	require.Contains(t, text, "name: key2", "which the documents have")
 	c.create()
 	for _, document := range []string{"added.yaml", "swapped.yaml"} {
 		for i, k := range c.nodes {
@@ -118,7 +121,7 @@ func TestTheRecipeForTalos(t *testing.T) {
 		}
 	}
 	c.snapshot()
-	text, code := c.run("etcd snapshot")
+	text, code = c.run("etcd snapshot")
 	require.Equal(t, 1, code, "nothing was rewritten yet: %s", text)
 	text, code = c.run("--without-etcd")
 	require.Zero(t, code, text)
@@ -132,4 +135,5 @@ func TestTheRecipeForTalos(t *testing.T) {
 	}
 	text, code = c.shell("talosctl -n cp-1 read " + talosFolder + "/encryptionconfig.yaml > removed-config.yaml; atrest check removed-config.yaml --etcd")
 	require.Zero(t, code, text)
+	require.Empty(t, c.page.unused())
 }

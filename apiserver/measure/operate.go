@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
+	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 	"github.com/kube-atrest/atrest/internal/measure"
 	"github.com/kube-atrest/atrest/operate/migrate"
 )
@@ -30,8 +31,16 @@ const peakBytes = "peak-B" // of memory of the command
 // workers is how many requests are under way at once.
 var workers = []int{4, 8, 16, 32, 64}
 
-func migrateName(atOnce int) measure.Name {
-	return measure.Name{Case: "Migrate", Params: fmt.Sprintf("workers=%d", atOnce)}
+// stockWorkers is how many there are of those for Kubernetes' own server.
+const stockWorkers = 32
+
+// migrateName is that of the server with this library, or of Kubernetes' own.
+func migrateName(program string, atOnce int) measure.Name {
+	name := "Migrate"
+	if program == harness.StockServer {
+		name = "MigrateStock"
+	}
+	return measure.Name{Case: name, Params: fmt.Sprintf("workers=%d", atOnce)}
 }
 
 func auditName(objects int) measure.Name {
@@ -41,7 +50,11 @@ func auditName(objects int) measure.Name {
 // migration has Secrets created, and as many that lie in etcd in plaintext stored again, on
 // one server with the same number of requests under way, one after the other in turn.
 func migration(ctx context.Context, b *bench) error {
-	p, err := b.place(sides()[0], "migrate", b.quick)
+	return errors.Join(b.migration(ctx, sides()[0], workers), b.migration(ctx, sides()[1], []int{stockWorkers}))
+}
+
+func (b *bench) migration(ctx context.Context, on side, workers []int) error {
+	p, err := b.place(on, "migrate", b.quick)
 	if err != nil {
 		return err
 	}
@@ -85,7 +98,7 @@ func (b *bench) once(ctx context.Context, s *server, side string, atOnce int) er
 		return err
 	}
 	took, spent, each := time.Since(began), s.cpu()-cpu, 1/float64(b.moved)
-	b.Add(migrateName(atOnce).Of(side), one(measure.NsPerOp, float64(took)*each), one(measure.CPUNsPerOp, float64(spent)*each))
+	b.Add(migrateName(s.place.side.program, atOnce).Of(side), one(measure.NsPerOp, float64(took)*each), one(measure.CPUNsPerOp, float64(spent)*each))
 	return s.stores(ctx, b.lab, secretName(0))
 }
 

@@ -289,7 +289,7 @@ func (f *checked) print(w io.Writer) error {
 		for _, r := range f.Resources {
 			rows = append(rows, []string{r.Resource, r.WrittenWith, orDash(strings.Join(r.ReadWith, ", "))})
 		}
-		if err := printTable(w, rows); err != nil {
+		if err := printCut(w, rows, 0, 1, 2); err != nil {
 			return err
 		}
 	}

@@ -93,7 +93,7 @@ func printPlugins(w io.Writer, plugins []preflight.Result) error {
 		rows = append(rows, []string{strings.Join(p.Names, ", "), p.Endpoint, use, orDash(hashed.Short(p.KeyIDHash)),
 			took(p.Status), took(p.Encrypt), took(p.Decrypt), result})
 	}
-	return printTable(w, rows)
+	return printCut(w, rows, 0, 1)
 }
 
 func took(d time.Duration) string {

@@ -122,5 +122,5 @@ func printChanges(w io.Writer, changes []change) error {
 		rows = append(rows, []string{c.Resource, written, orDash(c.WasWrittenWith),
 			orDash(strings.Join(c.AlsoReadWith, ", ")), orDash(strings.Join(c.NoLongerReadWith, ", "))})
 	}
-	return printTable(w, rows)
+	return printCut(w, rows, 0, 1, 2, 3, 4)
 }

@@ -25,7 +25,7 @@ func printPlan(w io.Writer, f *reencrypt.Result) error {
 	if len(rows) == 1 {
 		return nil
 	}
-	return printTable(w, rows)
+	return printCut(w, rows, 0, 2, 3, 4, 5)
 }
 
 // bare is a form without its key_id.
@@ -135,7 +135,7 @@ func printRewritten(w io.Writer, all []reencrypt.Rewritten) error {
 		}
 		rows = append(rows, append(row, r.Took))
 	}
-	return printTable(w, rows)
+	return printCut(w, rows, 0)
 }
 
 // number is one, if it is known.

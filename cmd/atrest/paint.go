@@ -88,6 +88,15 @@ func fitted(rows [][]string, cut ...int) [][]string {
 	return rows
 }
 
+// printCut prints rows for somebody who looks at them with some columns cut, so that they
+// fit a terminal, and whole to where a script reads them.
+func printCut(w io.Writer, rows [][]string, cut ...int) error {
+	if isTerminal(w) {
+		rows = fitted(rows, cut...)
+	}
+	return printTable(w, rows)
+}
+
 // middle leaves out the middle of what is longer than n.
 func middle(text string, n int) string {
 	runes := []rune(text)

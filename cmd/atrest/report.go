@@ -31,7 +31,9 @@ func printWalked(w io.Writer, from string, r *audit.Report) {
 }
 
 // printReport prints the counts of an audit.
-func printReport(w io.Writer, r *audit.Report) error { return printTable(w, reportRows(r)) }
+func printReport(w io.Writer, r *audit.Report) error {
+	return printCut(w, reportRows(r), 0, 3, 4) // resource, provider and key_id
+}
 
 // reportRows are the counts of an audit, a row for each way in which a resource is
 // stored.

@@ -70,7 +70,14 @@ type Request struct {
 	// Body is sent as JSON, of the media type Patch if that is set.
 	Body  any
 	Patch types.PatchType
+	// Again says, of a patch that changes nothing, that the object is to be stored again
+	// as it is. See [StoreAgain].
+	Again bool
 }
+
+// StoreAgain is the header of such a patch. An apiserver with this library does that and no
+// more for Secrets and ConfigMaps, others do not know it.
+const StoreAgain = "Atrest-Store-Again"
 
 // Ask sends a request and decodes the answer into out, unless that is nil: JSON, or
 // protobuf if Accept has that and out is a [Message]. An error that
@@ -91,6 +98,9 @@ func (c *Client) Ask(ctx context.Context, r Request, out any) error {
 			return err
 		}
 		q.Body(data).SetHeader("Content-Type", orJSON(string(r.Patch)))
+	}
+	if r.Again {
+		q.SetHeader(StoreAgain, "true")
 	}
 	result := q.Do(klog.NewContext(ctx, klog.Logger{})) // what goes wrong is in the error
 	err := result.Error()

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kube-atrest/atrest/internal/again"
 )
 
 // retryAfter is for how many seconds a client is asked to wait. A plugin's
@@ -33,11 +35,12 @@ func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	return s.answer(s.Interface.Create(ctx, key, obj, out, ttl))
 }
 
-// GuaranteedUpdate reads and writes an object.
+// GuaranteedUpdate reads and writes an object, as it is if that was asked for.
 func (s *store) GuaranteedUpdate(
 	ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
 ) error {
+	update = again.Update(ctx, s.resource, key, update)
 	return s.answer(s.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, cached))
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/kube-atrest/atrest/internal/kubeapi"
 	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
@@ -218,6 +219,7 @@ func (a *api) patch(w http.ResponseWriter, r *http.Request, key string) {
 	require.Len(a.t, body.Metadata, 1, "the patch changes nothing")
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	require.NotEmpty(a.t, r.Header.Get(kubeapi.StoreAgain), "a server with the library has less to do")
 	a.patches = append(a.patches, key)
 	o := a.objects[key]
 	switch {

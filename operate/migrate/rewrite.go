@@ -242,7 +242,7 @@ func (r *run) outcome(ctx context.Context, o, is version, err error) error {
 func (r *run) patch(ctx context.Context, o version) (version, error) {
 	body := map[string]any{"metadata": map[string]string{"resourceVersion": o.resourceVersion}}
 	return r.object(ctx, kubeapi.Request{Method: http.MethodPatch, Path: pathOf(r.resource, &o.Object), Accept: metadata,
-		Query: url.Values{"fieldManager": {"atrest"}, "fieldValidation": {metav1.FieldValidationIgnore}}, Patch: patchOf(r.resource.GroupResource()), Body: body})
+		Query: url.Values{"fieldManager": {"atrest"}, "fieldValidation": {metav1.FieldValidationIgnore}}, Patch: patchOf(r.resource.GroupResource()), Body: body, Again: true})
 }
 
 // patchOf is the kind of patch that does least to an object of a resource. A strategic

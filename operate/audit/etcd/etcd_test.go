@@ -3,7 +3,10 @@ package etcd_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -407,4 +410,38 @@ func TestAllThatKineHasIsRead(t *testing.T) {
 	server.Store("\xff", nil)
 	_, _, err = read(t, dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}}), "")
 	require.ErrorContains(t, err, "it ends early, 1 short of what it counted")
+}
+
+// To give a page of a range etcd goes through the keys of all of it.
+func TestEtcdHasToGoThroughFewKeysForAPage(t *testing.T) {
+	for name, key := range map[string]func(i int) string{
+		"one namespace":   func(i int) string { return fmt.Sprintf("/registry/secrets/default/secret-%06d", i) },
+		"many namespaces": func(i int) string { return fmt.Sprintf("/registry/secrets/team-%d/secret-%d", i%997, i) },
+		"many resources":  func(i int) string { return fmt.Sprintf("/registry/kind-%d/ns/%x", i%31, i*i) },
+		"uneven names": func(i int) string {
+			return fmt.Sprintf("/registry/secrets/a/%s", strings.Repeat("z", i%7)+fmt.Sprint(i))
+		},
+		"raw bytes": func(i int) string {
+			return "/registry/secrets/\xff\xff" + string([]byte{byte(i >> 16), byte(i >> 8), byte(i)})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const n = 150_000
+			server, want := etcdtest.Start(t), map[string]bool{}
+			for i := range n {
+				want[key(i)] = true
+			}
+			for _, key := range slices.Sorted(maps.Keys(want)) {
+				server.Store(key, []byte("value"))
+			}
+			var gone atomic.Int64
+			server.After(func(r *pb.RangeResponse) { gone.Add(r.Count) })
+			keys, _, err := read(t, dial(t, etcd.Options{Endpoints: []string{server.Endpoint()}}), "/registry/")
+			require.NoError(t, err)
+			require.Len(t, keys, len(want))
+			require.IsIncreasing(t, keys)
+			require.Less(t, gone.Load(), int64(40*n), "as often as not a part is too large or too small")
+			require.Less(t, len(server.Requests()), 3*n/1000, "nor are there many pages more")
+		})
+	}
 }
