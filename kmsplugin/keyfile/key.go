@@ -46,9 +46,13 @@ func positionOf(keyID string) (position int, id string, err error) {
 	return position, id, nil
 }
 
-func (k key) ID() string         { return k.id }
+// ID is its name.
+func (k key) ID() string { return k.id }
+
+// Created is when it was made.
 func (k key) Created() time.Time { return k.created }
 
+// Version is what the kit knows of it.
 func (k key) Version() kmsplugin.Version {
 	lineage, _ := hex.DecodeString(k.id) // was checked
 	v := kmsplugin.Version{Kind: "keyfile", Lineage: lineage, Label: k.id, Created: k.created}
@@ -58,6 +62,7 @@ func (k key) Version() kmsplugin.Version {
 	return v
 }
 
+// Equal compares all of it.
 func (k key) Equal(other key) bool {
 	return k.id == other.id && k.formerly == other.formerly && k.created.Equal(other.created) && k.kek.Equal(other.kek)
 }

@@ -45,7 +45,7 @@ format 1: what was wrapped then is stored under it. As JSON both are whole.`,
 }
 
 func (o listOptions) run(out io.Writer) error {
-	write, ok := map[string]func(io.Writer, []keyfile.KeyInfo) error{"table": printTable, "json": printJSON}[o.output]
+	write, ok := map[string]func(io.Writer, []keyfile.KeyInfo) error{"table": printTable, "json": printJSON[keyfile.KeyInfo]}[o.output]
 	if !ok {
 		return usagef("flag --output is %q: table or json", o.output)
 	}
@@ -69,10 +69,10 @@ func printTable(out io.Writer, infos []keyfile.KeyInfo) error {
 	return table.Flush()
 }
 
-func printJSON(out io.Writer, infos []keyfile.KeyInfo) error {
+func printJSON[KeyInfo any](out io.Writer, infos []KeyInfo) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(struct {
-		Keys []keyfile.KeyInfo `json:"keys"`
+		Keys []KeyInfo `json:"keys"`
 	}{infos})
 }

@@ -1,0 +1,155 @@
+package tpm
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/keyring"
+)
+
+const (
+	formatName    = "atrest-tpm"
+	formatVersion = 1
+	// maxVersions bounds the versions in a file, so that it stays below the size that is read
+	// and a TPM unseals them all in a minute: one a week for 19 years.
+	maxVersions = 1000
+	// maxPart bounds a part of a sealed key in bytes; they are some 200.
+	maxPart = 1024
+)
+
+// header is what tells this format, and this version of it, from others.
+type header struct {
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+}
+
+// document is the file's JSON.
+type document struct {
+	header
+	Checksum string `json:"checksum"`
+	content
+}
+
+type content struct {
+	Primary  string  `json:"primary"`
+	PCRs     string  `json:"pcrs,omitempty"`
+	Recovery []byte  `json:"recovery,omitempty"`
+	Writes   string  `json:"writes"`
+	Keys     []entry `json:"keys"`
+}
+
+type entry struct {
+	ID        string    `json:"id"`
+	Created   time.Time `json:"created"`
+	Public    []byte    `json:"public"`
+	Private   []byte    `json:"private"`
+	PCRValues [][]byte  `json:"pcrValues,omitempty"`
+	Recovery  []byte    `json:"recovery,omitempty"`
+}
+
+var errClock = errors.New("key file: its JSON cannot be written: is the clock between the years 0 and 9999?")
+
+// encode returns the bytes of the file: one form only for the same keys.
+func encode(r *ring) ([]byte, error) {
+	if len(r.Keys) > maxVersions {
+		return nil, fmt.Errorf("%w: it would have %d versions, more than %d: serve a new file under another provider name and migrate to it", ErrFull, len(r.Keys), maxVersions)
+	}
+	c := content{Primary: hex.EncodeToString(r.primary), PCRs: r.pcrs.String(), Recovery: r.recovery, Writes: r.Writes}
+	for _, k := range r.Keys {
+		c.Keys = append(c.Keys, entry{ID: k.id, Created: k.created, Public: k.sealed.public, Private: k.sealed.private, PCRValues: k.pcrValues, Recovery: k.recovery})
+	}
+	return c.encode()
+}
+
+func (c content) encode() ([]byte, error) {
+	compact, err := json.Marshal(c)
+	if err != nil {
+		return nil, errClock
+	}
+	data, err := json.MarshalIndent(document{header{formatName, formatVersion}, hashed.Name(compact), c}, "", "  ")
+	if err != nil {
+		return nil, errClock
+	}
+	return append(data, '\n'), nil
+}
+
+// decode reads what encode wrote and nothing else. Its errors never quote the file but for ids.
+func decode(data []byte) (*ring, error) {
+	var head header
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, errors.New("it is not the JSON this program writes: empty, cut short, or changed")
+	}
+	if head.Format != formatName {
+		return nil, fmt.Errorf("its format is not %q: it is some other program's file", formatName)
+	}
+	if head.Version != formatVersion {
+		return nil, fmt.Errorf("its format has version %d and this program knows %d: use the program that wrote it", head.Version, formatVersion)
+	}
+	var doc document
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return nil, errors.New("a field has a value of the wrong kind")
+	}
+	again, err := doc.content.encode()
+	if err != nil || !bytes.Equal(data, again) {
+		return nil, errors.New("its checksum does not fit, or it was changed after this program wrote it")
+	}
+	return doc.ring()
+}
+
+func (c content) ring() (*ring, error) {
+	if len(c.Keys) == 0 || len(c.Keys) > maxVersions {
+		return nil, fmt.Errorf("it has %d versions, not 1 to %d", len(c.Keys), maxVersions)
+	}
+	r := &ring{recovery: c.Recovery}
+	var err error
+	if r.primary, err = hex.DecodeString(c.Primary); err != nil || len(r.primary) == 0 {
+		return nil, errors.New("it does not name the TPM that it was made with")
+	}
+	if r.pcrs, err = parsePCRs(c.PCRs); err != nil || r.pcrs.String() != c.PCRs {
+		return nil, errors.New("its PCRs are none")
+	}
+	if c.Recovery != nil {
+		if err := checkRecovery(c.Recovery); err != nil {
+			return nil, err
+		}
+	}
+	keys := make([]key, len(c.Keys))
+	for i, e := range c.Keys {
+		if err := c.check(e, len(r.pcrs.numbers)); err != nil {
+			return nil, err
+		}
+		keys[i] = key{id: e.ID, created: e.Created.UTC(), sealed: sealed{e.Public, e.Private}, pcrValues: e.PCRValues, recovery: e.Recovery}
+	}
+	if !slices.IsSortedFunc(keys, keyring.Older) {
+		return nil, errors.New("its keys are not in the order of their age")
+	}
+	r.Ring = keyring.New(c.Writes, keys...)
+	return r, r.Check()
+}
+
+func (c content) check(e entry, values int) error {
+	if err := keyring.CheckID(e.ID); err != nil {
+		return err
+	}
+	if _, offset := e.Created.Zone(); offset != 0 {
+		return fmt.Errorf("the key of %s was not created in UTC", e.ID)
+	}
+	for _, part := range [][]byte{e.Public, e.Private} {
+		if len(part) == 0 || len(part) > maxPart {
+			return fmt.Errorf("a part of the sealed key of %s has %d bytes, not 1 to %d", e.ID, len(part), maxPart)
+		}
+	}
+	if len(e.PCRValues) != values {
+		return fmt.Errorf("the key of %s has the values of %d PCRs, not %d", e.ID, len(e.PCRValues), values)
+	}
+	if (e.Recovery == nil) != (c.Recovery == nil) {
+		return fmt.Errorf("the key of %s is sealed for the recovery key and the file has none, or the other way round", e.ID)
+	}
+	return nil
+}

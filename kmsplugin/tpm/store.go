@@ -1,0 +1,299 @@
+package tpm
+
+import (
+	"cmp"
+	"context"
+	"crypto/fips140"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/filestamp"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/kek"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/keptfile"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/keyring"
+)
+
+// Errors of the file, beside fs.ErrNotExist and fs.ErrExist.
+var (
+	// ErrExposed: somebody else can read the file or put another in its place. The error says
+	// what to run.
+	ErrExposed = keptfile.ErrExposed
+	// ErrDamaged: the file, or a key sealed in it, is not what this package wrote. It is left
+	// as it is; restore it from a copy.
+	ErrDamaged = keptfile.ErrDamaged
+	// ErrFull: the file has 1,000 versions, as many as it may.
+	ErrFull = errors.New("full")
+	// ErrConfig: a setting that can never work.
+	ErrConfig = errors.New("wrong setting")
+)
+
+// DefaultCheck is [Config.Check] if that is zero.
+const DefaultCheck = 30 * time.Second
+
+// NoPCRs as [Config.PCRs] has keys sealed again open whatever the PCRs are.
+const NoPCRs = "none"
+
+// Config says where the keys are, and how they are sealed.
+type Config struct {
+	// Device is the TPM: a device, best /dev/tpmrm0, which several processes may use at
+	// once, or the unix socket of one that is a process. Needed for all but [Store.List].
+	Device string
+	// File is the path of the file of keys.
+	File string
+	// PCRs are those that have to be what they were when a key was sealed, as in "sha256:7,11":
+	// at most eight of one bank. It is for what seals a whole file, [Store.Create],
+	// [Store.Reseal] and [Store.Recover]; empty is none for the first and what
+	// the file says for the others.
+	PCRs string
+	// Check is the time between two proofs that the TPM would open the keys again; default
+	// [DefaultCheck].
+	Check time.Duration
+	// Clock is the system's unless a test hands another in.
+	Clock clock.Clock
+}
+
+// KeeperConfig is how a [kmsplugin.Keeper] keeps a Store: a look at the versions takes a stat,
+// so that it may look every second, and opening takes as long as the TPM does.
+func KeeperConfig() kmsplugin.Config {
+	return kmsplugin.Config{Poll: time.Second, Steady: 1, OpenTimeout: 2 * time.Minute}
+}
+
+// A Store is a file of sealed keys with the TPM that opens them; it holds no key. Its methods
+// read or change what is on the disk at that moment. They are safe for concurrent use, by any
+// number of processes.
+type Store struct {
+	config Config
+	pcrs   pcrs
+	disk   *keptfile.File
+	random io.Reader
+	turn   chan struct{} // holds one while somebody talks to the TPM
+}
+
+// New checks the settings; it looks at nothing.
+func New(config Config) (*Store, error) {
+	config.Check = cmp.Or(config.Check, DefaultCheck)
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
+	}
+	s := &Store{config: config, disk: keptfile.At(config.File, config.Clock), random: rand.Reader, turn: make(chan struct{}, 1)}
+	var err error
+	if config.PCRs != NoPCRs {
+		s.pcrs, err = parsePCRs(config.PCRs)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	case config.File == "":
+		return nil, fmt.Errorf("%w: no path for the file of keys", ErrConfig)
+	case config.Check < 0:
+		return nil, fmt.Errorf("%w: Check is %s: it has to be over 0", ErrConfig, config.Check)
+	}
+	return s, nil
+}
+
+// Path is where the file is.
+func (s *Store) Path() string { return s.disk.Path() }
+
+// withTPM talks to the TPM, one at a time. Whoever waits for another conversation, with a TPM that
+// hangs, waits no longer than ctx.
+func (s *Store) withTPM(ctx context.Context, use func(*chip) error) error {
+	if fips140.Enforced() {
+		return fmt.Errorf("%w: GODEBUG=fips140=only forbids AES-CFB, in which TPM 2.0 encrypts sessions: run with fips140=on", kmsplugin.ErrDenied)
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("%w: TPM %s has not answered the last question yet: %w", kmsplugin.ErrUnavailable, s.config.Device, context.Cause(ctx))
+	}
+	dialed := func(ctx context.Context) (*line, error) { return dial(ctx, s.config.Device, s.config.Clock) }
+	return withChip(ctx, dialed, use)
+}
+
+// Create makes the file, mode 0600, with one new key. With recovery it returns the recovery key,
+// which is kept nowhere: whoever has it and the file has the keys, on any machine. If anything
+// is at the path already, sound or not, it stays and the error wraps fs.ErrExist. ctx
+// bounds the wait for the TPM and for another process that is changing the file.
+func (s *Store) Create(ctx context.Context, recovery bool) (info KeyInfo, recoveryKey string, err error) {
+	next := &ring{pcrs: s.pcrs}
+	if recovery {
+		if recoveryKey, next.recovery, err = newRecovery(s.random); err != nil {
+			return KeyInfo{}, "", err
+		}
+	}
+	err = s.disk.Make(ctx, func() (data []byte, err error) {
+		err = s.withTPM(ctx, func(c *chip) error {
+			next.primary = c.name()
+			k, err := s.newKey(c, next, keyring.Time(s.config.Clock.Now()))
+			next.Ring = keyring.New(k.id, k)
+			info = next.info(k)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		return encode(next)
+	})
+	if err != nil {
+		return KeyInfo{}, "", s.disk.Explain(err)
+	}
+	return info, recoveryKey, nil
+}
+
+// newKey makes a KEK and seals it as all of r are.
+func (s *Store) newKey(c *chip, r *ring, created time.Time) (key, error) {
+	id, secret, err := newKEK(s.random)
+	if err != nil {
+		return key{}, err
+	}
+	defer secret.Erase()
+	return sealKey(c, r, key{id: id, created: created}, secret)
+}
+
+// sealKey seals a KEK, and proves that it opens.
+func sealKey(c *chip, r *ring, k key, secret kek.KEK) (key, error) {
+	plain := secretOf(k.id, secret)
+	defer clear(plain)
+	values, err := c.read(r.pcrs)
+	if err != nil {
+		return key{}, err
+	}
+	policy, err := r.pcrs.policy(values)
+	if err != nil {
+		return key{}, err
+	}
+	k.pcrValues = values
+	if k.sealed, err = c.seal(plain, policy); err != nil {
+		return key{}, err
+	}
+	if k.recovery, err = sealFor(r.recovery, k.id, plain); err != nil {
+		return key{}, err
+	}
+	again, err := openKey(c, r, k)
+	if err != nil {
+		return key{}, fmt.Errorf("a key that was just sealed does not open: %w", err)
+	}
+	defer again.Erase()
+	if !again.Equal(secret) {
+		return key{}, fmt.Errorf("%w: a key that was just sealed opens to another one", kmsplugin.ErrUnavailable)
+	}
+	return k, nil
+}
+
+// openKey unseals a KEK.
+func openKey(c *chip, r *ring, k key) (kek.KEK, error) {
+	plain, err := c.unseal(k.sealed, r.pcrs)
+	if errors.Is(err, kmsplugin.ErrKeyDisabled) {
+		if now, failed := c.read(r.pcrs); failed == nil {
+			err = fmt.Errorf("PCR %v of %s: %w", r.pcrs.differ(k.pcrValues, now), r.pcrs.bank, err)
+		}
+	}
+	if err != nil {
+		return kek.KEK{}, fmt.Errorf("version %s: %w", k.id, err)
+	}
+	return kekOf(k.id, plain)
+}
+
+// Stage adds a new version that unwraps and does not wrap: every node has to have it before one
+// wraps with it. A [kmsplugin.Keeper] of the same file, in any process, notices at its
+// next look. ctx as in Create.
+func (s *Store) Stage(ctx context.Context) (KeyInfo, error) { return s.extend(ctx, false) }
+
+// Rotate is Stage and Activate in one step, for a file that one node alone has. All older
+// versions stay readable. ctx as in Create.
+func (s *Store) Rotate(ctx context.Context) (KeyInfo, error) { return s.extend(ctx, true) }
+
+func (s *Store) extend(ctx context.Context, writes bool) (KeyInfo, error) {
+	return s.change(ctx, func(now *ring) (next *ring, id string, err error) {
+		err = s.withTPM(ctx, func(c *chip) error {
+			if err := c.is(now.primary); err != nil {
+				return err
+			}
+			// Where the last one does not open, a new one would hide that.
+			current, err := openKey(c, now, now.ByID[now.Writes])
+			if err != nil {
+				return err
+			}
+			current.Erase()
+			k, err := s.newKey(c, now, now.Time(s.config.Clock.Now()))
+			if err != nil {
+				return err
+			}
+			writer := now.Writes
+			if writes {
+				writer = k.id
+			}
+			next, id = now.like(now.With(k, writer)), k.id
+			return nil
+		})
+		return next, id, err
+	})
+}
+
+// Activate has the version write whose id or key_id begins so, or the newest if id is empty.
+// It needs no TPM. ctx as in Create.
+func (s *Store) Activate(ctx context.Context, id string) (KeyInfo, error) {
+	return s.change(ctx, func(now *ring) (*ring, string, error) {
+		k, err := now.Find(id)
+		return now.like(keyring.New(k.id, now.Keys...)), k.id, err
+	})
+}
+
+// List returns what may be told of the versions, oldest first. It needs no TPM.
+func (s *Store) List() ([]KeyInfo, error) {
+	r, _, err := s.load()
+	if err != nil {
+		return nil, s.disk.Explain(err)
+	}
+	infos := make([]KeyInfo, len(r.Keys))
+	for i, k := range r.Keys {
+		infos[i] = r.info(k)
+	}
+	return infos, nil
+}
+
+// change replaces the file by another, and tells of a key of it.
+func (s *Store) change(ctx context.Context, change func(now *ring) (*ring, string, error)) (info KeyInfo, err error) {
+	err = s.disk.Change(ctx, func() ([]byte, error) {
+		now, _, err := s.load()
+		if err != nil {
+			return nil, err
+		}
+		next, id, err := change(now)
+		if err != nil {
+			return nil, err
+		}
+		info = next.info(next.ByID[id])
+		return encode(next)
+	})
+	if err != nil {
+		return KeyInfo{}, s.disk.Explain(err)
+	}
+	return info, nil
+}
+
+// load reads the file. With keptfile.ErrNotDurable comes what was read.
+func (s *Store) load() (*ring, filestamp.Stamp, error) {
+	data, seen, err := s.disk.Read()
+	if err != nil && !errors.Is(err, keptfile.ErrNotDurable) {
+		return nil, filestamp.Stamp{}, err
+	}
+	r, damage := decode(data)
+	if damage != nil {
+		return nil, filestamp.Stamp{}, fmt.Errorf("%w: %w; restore it from a copy, nothing here overwrites it", ErrDamaged, damage)
+	}
+	return r, seen, err
+}
+
+func (s *Store) exists() bool {
+	_, err := os.Lstat(s.Path())
+	return !errors.Is(err, fs.ErrNotExist)
+}
