@@ -16,7 +16,7 @@ import (
 var exported = map[string]int{
 	".": 16, "config": 46, "envelope": 74, "envelope/kmsv1": 29, "healthz": 24, "providers": 31, "reload": 27, "transformer": 27,
 	"kmsplugin": 26, "kmsplugin/keyfile": 28, "kmsplugin/plugintest": 6,
-	"operate/audit": 73, "operate/audit/etcd": 12, "operate/audit/snapshot": 11, "operate/fleet": 43, "operate/lost": 43, "operate/migrate": 40, "operate/overview": 19,
+	"operate/audit": 73, "operate/audit/etcd": 12, "operate/audit/snapshot": 11, "operate/fleet": 43, "operate/lost": 44, "operate/migrate": 40, "operate/overview": 19,
 	"operate/preflight": 8, "operate/proof": 23, "operate/reencrypt": 22, "operate/retire": 20, "operate/rollout": 57,
 	"operate/rotation": 81, "operate/rotation/drive": 5, "operate/rotation/edit": 13, "operate/rotation/observe": 4,
 }
