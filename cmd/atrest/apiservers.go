@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -152,6 +153,24 @@ func (f *fleetFlags) each() (map[string]proof.API, error) {
 		all[m.Name] = cluster
 	}
 	return all, nil
+}
+
+// aggregated are the API groups that other apiservers serve behind these.
+func (f *fleetFlags) aggregated(ctx context.Context) (groups []string, err error) {
+	for _, m := range f.members {
+		cluster, err := migrate.NewCluster(m.Config, clock.RealClock{})
+		if err != nil {
+			return nil, err
+		}
+		all, err := cluster.Aggregated(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("apiserver %s: %w", m.Name, err)
+		}
+		for _, a := range all {
+			groups = append(groups, a.Groups...)
+		}
+	}
+	return groups, nil
 }
 
 // of are apiservers as the flags have them asked.

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/rollout"
 	"github.com/kube-atrest/atrest/operate/rotation/edit"
 )
@@ -70,6 +73,8 @@ func (e *enableCommand) run(ctx context.Context) error {
 	switch {
 	case e.config == "":
 		return usagef("flag --config is missing: name the file to be written")
+	case slices.Contains(e.apiservers, ""):
+		return usagef("flag --apiservers has an empty name: name each apiserver, by commas")
 	case e.timeout <= 0:
 		return usagef("flag --hook-timeout is %s: it has to be over 0", e.timeout)
 	case len(e.apiservers) == 0 && placed:
@@ -80,6 +85,9 @@ func (e *enableCommand) run(ctx context.Context) error {
 	content, err := edit.First(e.resources)
 	if err != nil {
 		return err
+	}
+	if c, err := config.Parse(content, config.Options{}); err == nil {
+		e.warnOfNames(audit.NewLayout("", nil), c)
 	}
 	names := e.apiservers
 	if len(names) == 0 {

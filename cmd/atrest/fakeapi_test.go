@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -78,6 +79,7 @@ type apiserver struct {
 	stops       int           // the patch that waits, and all that come after it
 	goOn        chan struct{} // closed when they may
 	held        bool          // one does
+	behind      *apiserver    // an aggregated apiserver that serves example.com
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|RESOURCE|refuses OBJECT|NAMESPACE/|builds HASH|updates
@@ -115,6 +117,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"goes":        a.goes,
 		"drops":       func() { a.goOn = nil },
 		"main":        func() { a.main = true },
+		"aggregates":  func() { a.behind = w.apis[rest[0]] },
 		"of":          func() { a.cluster = rest[0] },
 		"lame":        func() { a.lame = true },
 		"discards":    func() { a.discards = true },
@@ -264,6 +267,11 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !a.waits(r) {
 		return
 	}
+	if a.behind != nil && strings.HasPrefix(r.URL.Path, "/apis/example.com/") {
+		to, _ := url.Parse(a.behind.URL)
+		httputil.NewSingleHostReverseProxy(to).ServeHTTP(w, r)
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	ask := a.asks && r.Method == http.MethodPost && r.URL.Path == healthz.AskPath
@@ -379,6 +387,9 @@ func (a *apiserver) aggregated() map[string]any {
 	}
 	if a.lame {
 		add(lameGroup, "v1beta1", "monitoring", "metrics")
+	}
+	if a.behind != nil {
+		add("example.com", "v1", "widgets", "api")
 	}
 	if a.prefix == openShift {
 		add("route.openshift.io", "v1", "openshift-apiserver", "api")

@@ -11,6 +11,7 @@ import (
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/audit/snapshot"
+	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/lost"
 )
 
@@ -49,6 +50,7 @@ What is in an etcd where no apiserver looks for it, by --etcd-servers-overrides,
 told under NOTES and not judged.
 What is below /openshift.io/ of a resource that --config does not name is counted and
 not judged, and nothing there is removed: other apiservers store it, with other keys.
+So it is, with --remove, with what an aggregated apiserver serves, by its APIService.
 A backup of another cluster is refused, by the UID of the namespace kube-system.
 
 With --remove the apiservers delete what is lost: one that starts can neither list nor
@@ -159,21 +161,35 @@ func (l *lostCommand) run(ctx context.Context) error {
 	if !l.remove.remove || answer.Verdict == lost.Nothing {
 		return l.conclude(from, report, answer)
 	}
-	return l.removeAll(ctx, c, from, look, report, answer)
+	return l.removeAll(ctx, c, from, look, report, found)
 }
 
 // removeAll tells what is lost, and has it deleted.
-func (l *lostCommand) removeAll(ctx context.Context, c *config.Configuration, from source, look *lost.Look, report *audit.Report, a lost.Answer) error {
+func (l *lostCommand) removeAll(ctx context.Context, c *config.Configuration, from source, look *lost.Look, report *audit.Report, found *lost.Found) error {
+	apiservers, err := l.remove.fleet.open(ctx, &l.remove.cluster, fleet.AskingPlugins())
+	if err != nil {
+		return err
+	}
+	groups, failed := l.remove.fleet.aggregated(ctx)
+	found.Leave(c, groups)
+	a := lost.Decide(found)
+	if failed == nil && a.Verdict == lost.Nothing {
+		return l.conclude(from, report, a)
+	}
 	if l.output == "table" {
 		if err := l.show(from, report, a, nil); err != nil {
 			return err
 		}
 	}
-	r, err := l.begin(ctx, c, from, look, a)
+	if failed != nil {
+		return fmt.Errorf("nothing was deleted: %w", failed)
+	}
+	r, err := l.begin(ctx, c, apiservers, from, look, a)
 	if err != nil {
 		return err
 	}
-	failed := r.all(ctx, a.Objects)
+	r.remover.Aggregated = groups
+	failed = r.all(ctx, a.Objects)
 	if l.output != "table" {
 		if err := l.show(from, report, a, &r.done); err != nil {
 			return err
@@ -236,6 +252,10 @@ func (l *lostCommand) show(from source, report *audit.Report, a lost.Answer, don
 			return err
 		}
 		printUnjudged(w, a.Unjudged)
+		if a.Aggregated > 0 {
+			fmt.Fprintf(w, "\nnot judged: %s that an aggregated apiserver stores: give --config the configuration of that one, and name it and all like it with --apiservers\n",
+				counted(int(a.Aggregated), "object"))
+		}
 		return nil
 	})
 	if err != nil {

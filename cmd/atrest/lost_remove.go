@@ -117,11 +117,7 @@ type removal struct {
 }
 
 // begin looks whether anything may be deleted.
-func (l *lostCommand) begin(ctx context.Context, c *config.Configuration, from source, look *lost.Look, a lost.Answer) (*removal, error) {
-	apiservers, err := l.remove.fleet.open(ctx, &l.remove.cluster, fleet.AskingPlugins())
-	if err != nil {
-		return nil, err
-	}
+func (l *lostCommand) begin(ctx context.Context, c *config.Configuration, apiservers *fleet.Fleet, from source, look *lost.Look, a lost.Answer) (*removal, error) {
 	to, err := l.remove.fleet.through(&l.remove.cluster)
 	if err != nil {
 		return nil, err

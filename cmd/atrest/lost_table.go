@@ -183,7 +183,7 @@ func summaryOf(a lost.Answer) string {
 		}
 		text += "."
 	}
-	if a.Unjudged > 0 && len(a.Objects) == 0 && len(a.Misplaced) == 0 {
+	if a.Unjudged+a.Aggregated > 0 && len(a.Objects) == 0 && len(a.Misplaced) == 0 {
 		text = "Nothing is lost of what was judged."
 	}
 	if a.Verdict == lost.NotKnown {

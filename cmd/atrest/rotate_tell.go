@@ -173,7 +173,11 @@ func doneText(done rotation.Done) string {
 	default:
 		text += " with " + printable(strings.Join(done.With, ", "))
 	}
-	if done.Otherwise > 0 {
+	switch {
+	case done.Otherwise == 0:
+	case slices.Contains(done.With, rotation.Plain): // of other resources it may be plain, too
+		text += fmt.Sprintf(", and %d of other resources, or stored otherwise: atrest audit", done.Otherwise)
+	default:
 		text += fmt.Sprintf(", and %d stored otherwise: atrest audit", done.Otherwise)
 	}
 	for _, etcd := range done.Etcds {

@@ -14,7 +14,9 @@ import (
 
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/overview"
+	"github.com/kube-atrest/atrest/operate/proof"
 )
 
 type statusCommand struct {
@@ -57,10 +59,13 @@ No apiserver tells of keys in its file, of what it only reads, nor what a wildca
 leaves to another entry, and a kube-apiserver not even what it encrypts. So this is
 unknown, and atrest check FILE --etcd tells it: whether what is under such a key is
 well; whether Secrets are to be plain, or what is plain beside encrypted objects, if
-no KMS provider is told to write them; whether what is under KMS can be read, if none
-is told to write it any more. Other plain text is taken to be meant. That it is the
-etcd of these apiservers is not shown here, as by atrest migrate and retire; but one
-without any Secret is unknown if they are to be encrypted.
+no KMS provider is told to write them. Whether what is under KMS can be read, but not
+told to be written so now, as under an earlier key_id, is tried: each apiserver reads
+one object of such a resource and key, of 100 in all. What one cannot read is not well.
+What it may not, without the verb get, is unknown, or not well if all tell that the
+provider is for other resources. Other plain text is taken to be meant. That it is
+the etcd of these apiservers is not shown here otherwise, as by atrest migrate and
+retire; but one without any Secret is unknown if they are to be encrypted.
 
 With --watch it looks again every --interval until Ctrl-C, and ends with the exit
 code of the last look. With -o json each look is a line then.
@@ -68,7 +73,8 @@ code of the last look. With -o json each look is a line then.
 The user needs get on the nonResourceURLs /debug/encryption, /metrics and /readyz/*,
 get on the namespace kube-system, by whose UID clusters are told apart, and list on
 leases in kube-system and on endpointslices in default; with post on the
-nonResourceURL /debug/encryption/ask the plugins are asked at once.
+nonResourceURL /debug/encryption/ask the plugins are asked at once, and with get on
+what is encrypted that is read, as told above: no content of it comes to atrest.
 
 Exit codes:
   0  all apiservers agree and are well; with --separate-configs: as far as they
@@ -136,6 +142,7 @@ func (c *statusCommand) run(ctx context.Context) error {
 		return err
 	}
 	var count func(context.Context) *overview.Etcd
+	var prover *proof.Prover
 	if c.source.wanted() {
 		from, err := c.source.open(ctx)
 		if err != nil {
@@ -144,10 +151,20 @@ func (c *statusCommand) run(ctx context.Context) error {
 		defer from.Close()
 		o := audit.Options{Layout: layout, Rate: c.walk.rate, MaxListed: c.walk.list}
 		count = func(ctx context.Context) *overview.Etcd { return c.count(ctx, from, o) }
+		to, err := c.fleet.through(&c.cluster)
+		if err != nil {
+			return err
+		}
+		cluster, err := migrate.NewCluster(to.Config, clock.RealClock{})
+		if err != nil {
+			return err
+		}
+		prover = &proof.Prover{Fleet: apiservers, Etcd: from, Layout: layout, API: cluster}
 	}
 	look := func(ctx context.Context) overview.Overview {
 		seen := overview.Look(ctx, apiservers, c.fleet.without, clock.RealClock{}, count)
 		seen.SeparateConfigs = c.separate
+		seen.Read(ctx, prover)
 		return overview.Of(seen)
 	}
 	if c.watch {

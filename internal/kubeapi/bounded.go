@@ -22,6 +22,9 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
+// WrappedRoundTripper is who client-go has cancel a request, which else logs that it cannot.
+func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.next }
+
 // Bound fails to read from body what is beyond a number of bytes.
 func Bound(body io.ReadCloser, most int64) io.ReadCloser { return &limited{body, most, most} }
 

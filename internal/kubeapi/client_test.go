@@ -193,3 +193,30 @@ func TestDiscoveryEndsWithItsContext(t *testing.T) {
 	_, err = c.ServerPreferredResources()
 	require.ErrorIs(t, err, context.Canceled)
 }
+
+// cancelling is a transport that is told of each request that is given up.
+type cancelling struct {
+	http.RoundTripper
+	given chan struct{}
+}
+
+func (c cancelling) CancelRequest(*http.Request) { close(c.given) }
+
+// A request that takes too long is given up by the transport itself: where client-go does
+// not find that, it says so in the midst of what the command prints.
+func TestARequestThatTakesTooLongIsGivenUpByTheTransport(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(server.Close)
+	given := make(chan struct{})
+	config := &rest.Config{Host: server.URL, Timeout: 50 * time.Millisecond, BearerToken: "token"}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return cancelling{next, given} })
+	c, err := kubeapi.Discovery(t.Context(), config)
+	require.NoError(t, err)
+	_, err = c.ServerVersion()
+	require.Error(t, err)
+	select {
+	case <-given:
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "nobody gave it up")
+	}
+}

@@ -24,3 +24,6 @@ type until struct {
 func (u until) RoundTrip(r *http.Request) (*http.Response, error) {
 	return u.next.RoundTrip(r.WithContext(u.ctx))
 }
+
+// WrappedRoundTripper is as that of bounded.
+func (u until) WrappedRoundTripper() http.RoundTripper { return u.next }

@@ -138,7 +138,13 @@ type expectation struct {
 	// reads are what values can be read with, the first of which is what is
 	// written with.
 	reads   []Form
+	plugins []string // of KMS v2, for all resources
 	current Current
+}
+
+// elsewhere reports whether what is not read is of a provider that another entry has.
+func (e expectation) elsewhere(f Form) bool {
+	return f.Kind == config.KMSv2 && slices.Contains(e.plugins, f.Name)
 }
 
 func expectationOf(c *config.Configuration, resource string, current Current) expectation {
@@ -152,6 +158,11 @@ func expectationOf(c *config.Configuration, resource string, current Current) ex
 		}
 		for _, name := range namesOf(p) {
 			e.reads = append(e.reads, Form{Kind: p.Kind(), Name: name})
+		}
+	}
+	for _, p := range c.Providers() {
+		if p.Kind() == config.KMSv2 {
+			e.plugins = append(e.plugins, p.KMS().Name)
 		}
 	}
 	if e.reads == nil {
@@ -247,6 +258,8 @@ func (e expectation) remedy(kind FindingKind, f Form) string {
 		return "too much to tell apart: audit one resource at a time"
 	case kind == Unreadable && read.Kind == Plaintext:
 		return "add identity to the resource's providers, as the last one"
+	case kind == Unreadable && e.elsewhere(read):
+		return fmt.Sprintf("put the resource into the entry of %s, which may be in that one only, and rewrite it there before it leaves", read)
 	case kind == Unreadable:
 		return fmt.Sprintf("add %s to the resource's providers, after the first one", read)
 	case kind == InPlaintext:

@@ -46,7 +46,7 @@ func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, n
 			return &ReadError{Apiserver: m.name, Object: w, Owners: is.OwnerReferences}
 		case unknown != nil:
 			continue
-		case !isUnreadable(err):
+		case !IsUnreadable(err):
 			unknown = fmt.Errorf("whether apiserver %s reads %s is not known: %w", m.name, w, w.remedy("get", err))
 			continue
 		}
@@ -57,10 +57,10 @@ func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, n
 	return unknown
 }
 
-// isUnreadable reports whether an answer is that of an apiserver to which the storage gave
+// IsUnreadable reports whether an answer is that of an apiserver to which the storage gave
 // something that it cannot decrypt: it has a reason then, which kube-apiserver does not
 // give for what etcd answers it. One of this project answers so to no outage.
-func isUnreadable(err error) bool {
+func IsUnreadable(err error) bool {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) || apierrors.IsUnexpectedServerError(err) { // somebody else's
 		return false

@@ -58,13 +58,16 @@ type Answer struct {
 	Misplaced []Misplaced `json:"misplaced"`
 	// Unjudged is how many objects are of resources that the configuration does not name
 	// and another apiserver's may.
-	Unjudged int64    `json:"unjudged,omitempty"`
-	Notes    []string `json:"notes"`
+	Unjudged int64 `json:"unjudged,omitempty"`
+	// Aggregated is how many do not open that an aggregated apiserver stores, whose
+	// configuration may have what opens them. Only where the APIs are known is it told.
+	Aggregated int64    `json:"aggregated,omitempty"`
+	Notes      []string `json:"notes"`
 }
 
 // Decide sorts what was found. It changes nothing of it.
 func Decide(f *Found) Answer {
-	a := Answer{Verdict: Nothing, Objects: []Lost{}, Unknown: []Unknown{}, Misplaced: []Misplaced{}, Notes: []string{}, Backups: f.Backups, Unjudged: f.Unjudged}
+	a := Answer{Verdict: Nothing, Objects: []Lost{}, Unknown: []Unknown{}, Misplaced: []Misplaced{}, Notes: []string{}, Backups: f.Backups, Unjudged: f.Unjudged, Aggregated: f.Aggregated}
 	a.Unknown, a.Misplaced, a.Notes = append(a.Unknown, f.Unknown...), append(a.Misplaced, f.Misplaced...), append(a.Notes, f.Notes...)
 	for _, o := range f.Lost {
 		a.add(f.sort(o))

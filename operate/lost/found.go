@@ -1,8 +1,12 @@
 package lost
 
 import (
+	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 )
 
@@ -95,6 +99,8 @@ type Found struct {
 	// Unjudged is how many objects another apiserver may store, by another configuration,
 	// as those of OpenShift do.
 	Unjudged int64
+	// Aggregated is how many of what did not open an aggregated apiserver stores.
+	Aggregated int64
 	// Copies are the latest that open, by etcd key, and Backups how many were looked into.
 	Copies  map[string]Copy
 	Backups int
@@ -105,4 +111,15 @@ type Found struct {
 	// There reports whether something that opens stands under an etcd key; nil if that
 	// was not looked at.
 	There func(key string) bool
+}
+
+// Leave takes out of what is lost what c does not name and an aggregated apiserver serves,
+// by these API groups: that has a configuration and plugins of its own, which may be away.
+func (f *Found) Leave(c *config.Configuration, groups []string) {
+	all := len(f.Lost)
+	f.Lost = slices.DeleteFunc(f.Lost, func(o Object) bool {
+		r := schema.ParseGroupResource(o.Resource)
+		return slices.Contains(groups, r.Group) && c.For(r) == nil
+	})
+	f.Aggregated += int64(all - len(f.Lost))
 }

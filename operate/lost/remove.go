@@ -43,6 +43,8 @@ type Remover struct {
 	// Look found what is lost, with the keys and plugins of Config.
 	Look   *Look
 	Config *config.Configuration
+	// Aggregated are the API groups that other apiservers serve behind these.
+	Aggregated []string
 	// Without are the apiservers that need not be asked, by name. SeparateConfigs has
 	// their configurations not compared with Config.
 	Without         []string
@@ -107,7 +109,7 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 		return "", errors.New(hintNever)
 	case r.Look.owners.of(o) != "":
 		return "", errors.New(r.Look.owners.of(o))
-	case r.Look.walk.Layout.Shares(o.Key):
+	case r.Look.walk.Layout.Shares(o.Key), slices.Contains(r.Aggregated, schema.ParseGroupResource(o.Resource).Group):
 		return "", errors.New("another apiserver stores it, with keys of its own, which is not asked here")
 	}
 	resource := schema.ParseGroupResource(o.Resource)

@@ -8,8 +8,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/overview"
 	"github.com/kube-atrest/atrest/operate/proof"
@@ -89,4 +92,28 @@ func TestALookAtOneThatNeverAnsweredNamesNoOthers(t *testing.T) {
 	s := overview.Look(t.Context(), f, nil, f.clock, nil)
 	require.Empty(t, s.Unnamed)
 	require.Equal(t, "Unknown: cp-1 cannot be seen.", overview.Of(s).Summary)
+}
+
+// nothing is an apiserver that serves nothing.
+type nothing struct{ proof.API }
+
+func (nothing) Version(context.Context, schema.GroupResource) (schema.GroupVersionResource, error) {
+	return schema.GroupVersionResource{}, errors.New("it serves nothing")
+}
+
+// Many resources may lag; not all of them are asked for.
+func TestALookReadsSoManyObjects(t *testing.T) {
+	s := look(ours)
+	report := &audit.Report{Objects: 150}
+	for n := range 150 {
+		form := audit.Form{Kind: config.KMSv2, Name: "vault", KeyIDHash: keyB}
+		report.Resources = append(report.Resources, audit.Resource{Name: fmt.Sprintf("r%d.example.com", n),
+			Forms: []audit.Count{{Form: form, Objects: 1, Keys: []string{fmt.Sprintf("/registry/example.com/r%d/one", n)}}}})
+	}
+	s.Read(t.Context(), &proof.Prover{API: nothing{}, Layout: audit.NewLayout("", nil)})
+	s.Etcd = &overview.Etcd{Report: report}
+	s.Read(t.Context(), &proof.Prover{API: nothing{}, Layout: audit.NewLayout("", nil)})
+	require.Len(t, s.Etcd.Reads, 100)
+	require.Equal(t, overview.Read{Key: "/registry/example.com/r0/one", Resource: "r0.example.com", Form: report.Resources[0].Forms[0].Form,
+		Verdict: overview.Unknown, Why: "it serves nothing"}, s.Etcd.Reads[0])
 }

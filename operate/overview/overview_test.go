@@ -303,6 +303,11 @@ func TestWhatEtcdHoldsIsJudged(t *testing.T) {
 	kms := func(name, keyID string) audit.Form {
 		return audit.Form{Kind: config.KMSv2, Name: name, KeyIDHash: keyID}
 	}
+	read := func(f audit.Form, v overview.Verdict, why string) *overview.Etcd {
+		e := count(2, f)
+		e.Reads = []overview.Read{{Resource: "configmaps", Form: f, Verdict: overview.Well}, {Resource: "secrets", Form: f, Verdict: v, Why: why}}
+		return e
+	}
 	for name, c := range map[string]struct {
 		of      func() rotation.Instance
 		etcd    *overview.Etcd
@@ -315,8 +320,13 @@ func TestWhatEtcdHoldsIsJudged(t *testing.T) {
 		"nothing at all":           {ours, &overview.Etcd{Report: &audit.Report{Prefix: "/r/"}}, overview.Unknown, "what etcd holds is not known: nothing at all is stored below /r/"},
 		"of a provider of nobody":  {ours, count(1, kms("gone", keyA)), overview.NotWell, "1 object of secrets is stored with gone, which no apiserver has: put the provider back"},
 		"of a provider, untold":    {stock, count(2, kms("gone", keyA)), overview.Unknown, "2 objects of secrets are stored with gone, of which no apiserver tells: "},
-		"of an earlier key_id":     {ours, count(2, kms("vault", keyB)), overview.Well, "2 objects of secrets are stored under an earlier key_id of vault, sha256:b: "},
-		"of another provider":      {ours, count(2, kms("old", keyB)), overview.Well, `2 objects of secrets are stored with kms v2 "old" key_id sha256:b, and they are written with vault now: `},
+		"of an earlier key_id":     {ours, count(2, kms("vault", keyB)), overview.Unknown, "2 objects of secrets are stored under an earlier key_id of vault, sha256:b, and whether they can be read is not known: no apiserver tells it: see atrest check FILE --etcd, "},
+		"of one that is read":      {ours, read(kms("vault", keyB), overview.Well, ""), overview.Well, "2 objects of secrets are stored under an earlier key_id of vault, sha256:b: atrest migrate rewrites what lags"},
+		"of one that is not read":  {ours, read(kms("vault", keyB), overview.NotWell, "no key"), overview.NotWell, "2 objects of secrets are stored under an earlier key_id of vault, sha256:b, and cannot be read: no key"},
+		"of one that may not be":   {ours, read(kms("vault", keyB), overview.Unknown, "forbidden"), overview.Unknown, "2 objects of secrets are stored under an earlier key_id of vault, sha256:b, and whether they can be read is not known: forbidden: see atrest check FILE --etcd"},
+		"of another provider":      {ours, count(2, kms("old", keyB)), overview.Unknown, "2 objects of secrets are stored with old, and whether they can be read is not known: no apiserver tells it: "},
+		"of another that is read":  {ours, read(kms("old", keyB), overview.Well, ""), overview.Well, `2 objects of secrets are stored with kms v2 "old" key_id sha256:b, and they are written with vault now: `},
+		"of the one, untold":       {stock, count(2, kms("vault", keyA)), overview.Unknown, "2 objects of secrets are stored with vault, and whether they can be read is not known: no apiserver tells it: "},
 		"of a key in the file":     {ours, count(2, audit.Form{Kind: config.AESCBC, Name: "k"}), overview.Unknown, `2 objects of secrets are stored with aescbc "k", of which no apiserver tells: atrest check FILE --etcd says whether they can be read, with FILE as an apiserver has it; they are written with vault now: `},
 		"of a key, nothing told":   {stock, count(1, audit.Form{Kind: config.Secretbox, Name: "k"}), overview.Unknown, `1 object of secrets is stored with secretbox "k", of which no apiserver tells: `},
 		"plain, with a wildcard":   {writingFor("*.*"), count(2, audit.Form{Kind: audit.Plaintext}), overview.Unknown, "2 objects of secrets are in plaintext, and whether they are to be is not known: vault writes what a wildcard is for"},
@@ -324,8 +334,11 @@ func TestWhatEtcdHoldsIsJudged(t *testing.T) {
 		"plain, with one of apps":  {writingFor("*.apps"), count(2, audit.Form{Kind: audit.Plaintext}), overview.Unknown, "and whether they are to be is not known: no apiserver tells that KMS writes them, and of keys in the file none tells: see atrest check FILE --etcd"},
 		"plain, though encrypted":  {ours, count(2, audit.Form{Kind: audit.Plaintext}), overview.NotWell, "2 objects of secrets are in plaintext: vault is to encrypt them: "},
 		"plain, nothing is told":   {stock, count(2, audit.Form{Kind: audit.Plaintext}), overview.Unknown, "2 objects of secrets are in plaintext, and whether they are to be is not known: no apiserver tells that KMS writes them, and of keys in the file none tells: see atrest check FILE --etcd"},
-		"no entry for them":        {writingFor("configmaps"), count(2, kms("vault", keyA)), overview.Unknown, "2 objects of secrets are stored with vault, and whether they can be read is not known: no KMS provider is told to write them"},
-		"of one of core":           {writingFor("*."), count(2, kms("vault", keyA)), overview.Well, ""},
+		"no entry for them":        {writingFor("configmaps"), count(2, kms("vault", keyA)), overview.NotWell, "2 objects of secrets are stored with vault, which no apiserver has for them: put secrets back into the entry of vault, "},
+		"no entry, and read":       {writingFor("configmaps"), read(kms("vault", keyA), overview.Well, ""), overview.Well, ""},
+		"of one of core":           {writingFor("*."), count(2, kms("vault", keyA)), overview.Unknown, "2 objects of secrets are stored with vault, and whether they can be read is not known: no apiserver tells it: "},
+		"of one of core, read":     {writingFor("*."), read(kms("vault", keyA), overview.Well, ""), overview.Well, ""},
+		"of another's wildcard":    {split, count(2, kms("vault", keyA)), overview.NotWell, "2 objects of secrets are stored with vault, which no apiserver has for them: "},
 		"of KMS v1":                {ours, count(1, v1), overview.NotWell, "1 object of secrets is stored with KMS v1 vault, and what the apiservers have of that name is of KMS v2: put the provider back"},
 		"of KMS v1, untold":        {stock, count(1, v1), overview.Unknown, "1 object of secrets is stored with KMS v1 vault, and what the apiservers have of that name is of KMS v2: put the provider back"},
 		"damaged":                  {ours, count(2, audit.Form{Kind: audit.Undecodable}), overview.NotWell, "2 objects of secrets cannot be read: atrest audit lists them"},
@@ -365,6 +378,15 @@ func writingFor(names ...string) func() rotation.Instance {
 	}
 }
 
+// split is an apiserver that tells that another provider encrypts what a wildcard was for.
+func split() rotation.Instance {
+	i := writingFor("*.*")()
+	provider("old", func(p *rotation.Provider) {
+		p.Told.Role, p.Told.WritesFor, p.Told.WritesUntil = rotation.RoleWrites, []string{"secrets"}, now.Add(time.Hour)
+	})(&i)
+	return i
+}
+
 // What writes them now is in the file, where nobody looks.
 func TestPlaintextBesideAKeyInTheFileIsNotTakenForMeant(t *testing.T) {
 	s := look(stock)
@@ -388,6 +410,7 @@ func TestPlaintextBesideWhatIsUnderKMSIsNotTakenForMeant(t *testing.T) {
 		{Name: "configmaps", Forms: []audit.Count{{Form: audit.Form{Kind: config.KMSv2, Name: "vault", KeyIDHash: keyA}, Objects: 1}, plain}},
 		{Name: "pods", Forms: []audit.Count{plain}},
 	}}}
+	s.Etcd.Reads = []overview.Read{{Resource: "configmaps", Form: s.Etcd.Report.Resources[0].Forms[0].Form, Verdict: overview.Well}}
 	require.Equal(t, []string{"unknown: 2 objects of configmaps are in plaintext, and whether they are to be is not known: others are under KMS, " +
 		"and no apiserver tells that it writes them: see atrest check FILE --etcd, with FILE as an apiserver has it"}, lines(overview.Of(s)))
 }

@@ -40,6 +40,18 @@ type Etcd struct {
 	Report *audit.Report `json:"report,omitempty"`
 	// Problem is why there is no report, empty if there is one.
 	Problem string `json:"problem,omitempty"`
+	// Reads are what came of having the apiservers read what they tell too little of.
+	Reads []Read `json:"reads,omitempty"`
+}
+
+// Read is whether all apiservers read an object, for all of its resource and form. The
+// verdict is [Well] if they do, and [NotWell] if one cannot.
+type Read struct {
+	Key      string `json:"key"`
+	Resource string `json:"resource"`
+	audit.Form
+	Verdict Verdict `json:"verdict"`
+	Why     string  `json:"why,omitempty"`
 }
 
 // fresh reports whether an answer is of this look.

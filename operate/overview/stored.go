@@ -69,7 +69,7 @@ func (j *judge) count(resource audit.Resource, c audit.Count) {
 	switch {
 	case c.Kind == audit.Unknown || c.Kind == audit.Undecodable:
 		j.add(NotWell, Problem{What: what + " cannot be read", Why: "atrest audit lists them"})
-	case c.Kind.IsKMS() && !j.readable(resource.Name, stored, c.Form):
+	case c.Kind.IsKMS() && !j.readable(resource.Name, stored, c):
 	case c.Kind == audit.Plaintext:
 		j.plain(resource, what+is(c.Objects)+"in plaintext", encrypted)
 	case !c.Kind.IsKMS():
@@ -119,7 +119,8 @@ func wildcards(resource string) []string {
 }
 
 // readable judges whether what is stored with KMS can be read, and notes if it lags.
-func (j *judge) readable(resource, stored string, form audit.Form) bool {
+func (j *judge) readable(resource, stored string, c audit.Count) bool {
+	form := c.Form
 	keyIDs, told, complete := map[string]bool{}, false, len(j.usable) == len(j.seen.Apiservers)
 	for _, i := range j.usable {
 		complete = complete && i.Complete
@@ -140,14 +141,36 @@ func (j *judge) readable(resource, stored string, form audit.Form) bool {
 	case form.KeyIDHash == "" && !j.mayBeV1(form.Name): // v1 stores none
 		about.What = fmt.Sprintf("%swith KMS v1 %s, and what the apiservers have of that name is of KMS v2", stored, form.Name)
 		j.add(lost, about)
-	case j.leftOver(resource):
-		about.What = fmt.Sprintf("%swith %s, and whether they can be read is not known", stored, form.Name)
-		about.Why = "no KMS provider is told to write them, so there may be no entry for them any more: " + ofEntries
-		j.add(Unknown, about)
-	case form.KeyIDHash != "" && !keyIDs[form.KeyIDHash]:
-		j.notes = append(j.notes, fmt.Sprintf("%sunder an earlier key_id of %s, %s: atrest migrate rewrites what lags", stored, form.Name, hashed.Short(form.KeyIDHash)))
+	case !j.tellReads(resource, form):
+		return j.wasRead(resource, stored, c, keyIDs)
 	default:
 		return true
+	}
+	return false
+}
+
+// wasRead judges what apiservers do not tell that they read by whether they did.
+func (j *judge) wasRead(resource, stored string, c audit.Count, named map[string]bool) bool {
+	with := "with " + c.Name
+	if c.KeyIDHash != "" && !named[c.KeyIDHash] {
+		with = fmt.Sprintf("under an earlier key_id of %s, %s", c.Name, hashed.Short(c.KeyIDHash))
+	}
+	r, about := j.read(resource, c), Problem{Provider: c.Name}
+	switch {
+	case r.Verdict == Well && with == "with "+c.Name:
+		return true
+	case r.Verdict == Well:
+		j.notes = append(j.notes, stored+with+": atrest migrate rewrites what lags")
+	case r.Verdict == NotWell:
+		about.What, about.Why = stored+with+", and cannot be read", r.Why
+		j.add(NotWell, about)
+	case j.tellNot(resource, c):
+		about.What = fmt.Sprintf("%s%s, which no apiserver has for them", stored, with)
+		about.Why = fmt.Sprintf("put %s back into the entry of %s, as a KMS provider is in one entry only, and have them rewritten, with atrest migrate, before they are another's", resource, c.Name)
+		j.add(NotWell, about)
+	default:
+		about.What, about.Why = stored+with+", and whether they can be read is not known", r.why()
+		j.add(Unknown, about)
 	}
 	return false
 }
@@ -159,13 +182,6 @@ func (j *judge) mayBeV1(provider string) bool {
 		p, has := i.Providers[provider]
 		return has && !p.Silent && p.KeyID == ""
 	})
-}
-
-// leftOver reports whether an apiserver that tells which resources it writes with KMS
-// does not name one.
-func (j *judge) leftOver(resource string) bool {
-	names := append(wildcards(resource), resource)
-	return slices.ContainsFunc(slices.Collect(maps.Values(j.usable)), func(i rotation.Instance) bool { return i.Complete && len(writers(i, names)) == 0 })
 }
 
 // writtenWith are the providers that one of the names of a file is written with, as far

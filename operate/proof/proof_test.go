@@ -493,3 +493,29 @@ func TestAnApiserverThatIsNotNamedIsAnErrorUnlessItIsExcused(t *testing.T) {
 	require.ErrorIs(t, Named(t.Context(), members{c}, []string{"c", "d"}), c.err)
 	require.NoError(t, Named(t.Context(), members{c}, []string{AnyOther}))
 }
+
+// What was counted is read by all, in that form and version; else nothing is shown of it.
+func TestWhatIsStoredIsReadByAll(t *testing.T) {
+	const key = "/registry/example.com/widgets/shop/one"
+	is := audit.Inspect([]byte(old), nil).Form
+	for name, now := range map[string]struct {
+		change func(*cluster)
+		says   string
+	}{
+		"as it was counted":      {func(*cluster) {}, ""},
+		"by one not":             {func(c *cluster) { c.deaf["b"] = true }, "apiserver b cannot decrypt"},
+		"in an etcd of its own":  {func(c *cluster) { c.elsewhere["b"] = true }, "apiserver b finds none"},
+		"written since":          {func(c *cluster) { c.put(key, fresh) }, key + " was written since it was counted"},
+		"gone":                   {func(c *cluster) { delete(c.etcd, key) }, key + " was written since it was counted"},
+		"written while it reads": {func(c *cluster) { c.found = func(key string) { c.put(key, fresh) } }, "another has written it since"},
+	} {
+		c := newCluster()
+		c.put(key, old)
+		now.change(c)
+		if err := c.prover().Reads(t.Context(), key, is); now.says == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, now.says, name)
+		}
+	}
+}

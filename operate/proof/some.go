@@ -2,6 +2,7 @@ package proof
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -95,6 +96,31 @@ func (p *Prover) Stored(ctx context.Context, r schema.GroupResource, is func(aud
 		}
 	}
 	return Shown{}, failed
+}
+
+// Reads is an error unless every apiserver reads an object, by its etcd key, in the version
+// that etcd has, which is stored in that form: so is then what else is of its resource and
+// in its form.
+func (p *Prover) Reads(ctx context.Context, key string, is audit.Form) error {
+	r, _ := p.Layout.Resource(key)
+	version, err := p.version(ctx, r)
+	if err != nil {
+		return err
+	}
+	entry, err := p.Etcd.Find(ctx, key)
+	if err != nil && !errors.Is(err, audit.ErrNotFound) {
+		return err
+	}
+	if err != nil || audit.Inspect(entry.Value, p.Names).Form != is {
+		return fmt.Errorf("%s was written since it was counted", key)
+	}
+	for _, within := range p.Layout.Places(r) {
+		if strings.HasPrefix(key, within) {
+			at := placeOf(key, within)
+			return p.readByAll(ctx, version, Shown{Written: fleet.Written{Resource: r, Namespace: at.namespace, Name: at.name, Version: entry.ModRevision}})
+		}
+	}
+	return fmt.Errorf("%s is where no apiserver looks for %s", key, r)
 }
 
 func (p *Prover) readByAll(ctx context.Context, r schema.GroupVersionResource, s Shown) error {

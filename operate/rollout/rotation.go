@@ -63,7 +63,7 @@ type Watcher interface {
 
 // ErrAnother says that the folder is of a rotation that is not this one.
 var ErrAnother = errors.New("has the state of another rotation, or of one that was finished: " +
-	"give the flags that it began with (without --from current if it was finished), or name a new folder")
+	"give the command and flags that it began with (rotate one-plugin without --from current if it was finished), or name a new folder")
 
 // ErrOtherApiservers says that the rotation began with other apiservers.
 var ErrOtherApiservers = errors.New("has the state of a rotation of other apiservers")

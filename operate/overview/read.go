@@ -1,0 +1,92 @@
+package overview
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/proof"
+	"github.com/kube-atrest/atrest/operate/rotation"
+)
+
+// mostRead is how many objects are read in a look, which is enough for a wildcard.
+const mostRead = 100
+
+// Read has all apiservers read an object of each resource and form that is stored under
+// KMS and of which they do not tell that they read it.
+func (s *Seen) Read(ctx context.Context, p *proof.Prover) {
+	if s.Etcd == nil {
+		return
+	}
+	j := judge{seen: *s, usable: map[string]rotation.Instance{}}
+	j.all()
+	for _, r := range j.untold[:min(len(j.untold), mostRead)] {
+		r.Verdict = Well
+		if err := p.Reads(ctx, r.Key, r.Form); err != nil {
+			r.Verdict, r.Why = Unknown, err.Error()
+			if fleet.IsUnreadable(err) {
+				r.Verdict = NotWell
+			}
+		}
+		s.Etcd.Reads = append(s.Etcd.Reads, r)
+	}
+}
+
+// read is what came of having something read that the apiservers do not tell of.
+func (j *judge) read(resource string, c audit.Count) Read {
+	for _, r := range j.seen.Etcd.Reads {
+		if r.Resource == resource && r.Form == c.Form {
+			return r
+		}
+	}
+	r := Read{Resource: resource, Form: c.Form, Verdict: Unknown}
+	if len(c.Keys) > 0 {
+		r.Key = c.Keys[0]
+		j.untold = append(j.untold, r)
+	}
+	return r
+}
+
+// tellReads reports whether all apiservers tell that they read what is stored of a resource
+// under KMS: the provider is in the entry that names it, and some plugin names the key_id
+// now. What a wildcard is for may be another entry's, of keys in the file.
+func (j *judge) tellReads(resource string, form audit.Form) bool {
+	named := false
+	for _, i := range j.usable {
+		if !i.Complete || !slices.Contains(writers(i, []string{resource}), form.Name) {
+			return false
+		}
+		named = named || i.Providers[form.Name].KeyID == form.KeyIDHash // both are empty of KMS v1
+	}
+	return named
+}
+
+// tellNot reports whether all apiservers tell that they do not read it: what is written
+// with the provider is elsewhere, and one of KMS v2 is in one entry only.
+func (j *judge) tellNot(resource string, c audit.Count) bool {
+	if c.KeyIDHash == "" || c.Beside || len(j.usable) < len(j.seen.Apiservers) {
+		return false
+	}
+	return !slices.ContainsFunc(slices.Collect(maps.Values(j.usable)), func(i rotation.Instance) bool {
+		return !i.Complete || i.Providers[c.Name].Told.Role != rotation.RoleWrites || slices.Contains(entry(i, resource), c.Name)
+	})
+}
+
+// entry are the providers that an apiserver writes a resource with, if no entry without
+// KMS is for it: of the names that are for it, the most exact one counts.
+func entry(i rotation.Instance, resource string) []string {
+	for _, name := range append([]string{resource}, wildcards(resource)...) {
+		if with := writers(i, []string{name}); len(with) > 0 {
+			return with
+		}
+	}
+	return nil
+}
+
+// why is more of what is not known.
+func (r Read) why() string {
+	return cmp.Or(r.Why, "no apiserver tells it") + ": " + ofEntries
+}
