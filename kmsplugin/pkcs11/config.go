@@ -38,7 +38,7 @@ type Config struct {
 	// AllowExtractable takes keys that can be read from the token, too.
 	AllowExtractable bool
 	// Clock is the system's unless a test hands another in.
-	Clock clock.PassiveClock
+	Clock clock.Clock
 }
 
 // maxSessions bounds [Config.Sessions]: each is a thread while a call runs.

@@ -48,7 +48,7 @@ func (t *Token) Rotate(ctx context.Context) (KeyInfo, error) {
 // wrong with them.
 func (t *Token) List(ctx context.Context) ([]KeyInfo, error) {
 	var infos []KeyInfo
-	err := t.administer(ctx, 0, func(d driver, h cryptoki.SessionHandle) error {
+	err := t.administer(ctx, "look for its keys", 0, func(d driver, h cryptoki.SessionHandle) error {
 		found, err := t.lookUp(d, h)
 		if err != nil {
 			return err
@@ -62,7 +62,7 @@ func (t *Token) List(ctx context.Context) ([]KeyInfo, error) {
 }
 
 func (t *Token) generate(ctx context.Context, may func(*ring) error) (info KeyInfo, err error) {
-	err = t.administer(ctx, cryptoki.CKF_RW_SESSION, func(d driver, h cryptoki.SessionHandle) error {
+	err = t.administer(ctx, "make a key", cryptoki.CKF_RW_SESSION, func(d driver, h cryptoki.SessionHandle) error {
 		found, err := t.lookUp(d, h)
 		if err != nil {
 			return err
@@ -109,13 +109,16 @@ func (t *Token) template(id keyID) []*cryptoki.Attribute {
 }
 
 // administer has f use a session of its own.
-func (t *Token) administer(ctx context.Context, flags uint, f func(driver, cryptoki.SessionHandle) error) error {
+func (t *Token) administer(ctx context.Context, what string, flags uint, f func(driver, cryptoki.SessionHandle) error) error {
 	s, err := t.enter(ctx, flags, 1)
 	if err != nil {
 		return err
 	}
 	h := <-s.free
-	err = explain(f(s.module.driver, h))
+	err = f(s.module.driver, h)
+	if code := cryptoki.Error(0); errors.As(err, &code) {
+		err = fmt.Errorf("%s cannot %s: %w", t, what, explain(err))
+	}
 	s.free <- h
 	return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 }

@@ -50,9 +50,8 @@ func (t *Token) tryToEnter(m *module, pin string, flags uint, n int) (*session, 
 	if err != nil {
 		return nil, err
 	}
-	if gcm, err := m.driver.GetMechanismInfo(slot, []*cryptoki.Mechanism{cryptoki.NewMechanism(cryptoki.CKM_AES_GCM, nil)}); isCode(err, cryptoki.CKR_MECHANISM_INVALID) ||
-		err == nil && gcm.Flags&cryptoki.CKF_ENCRYPT == 0 {
-		return nil, fmt.Errorf("%w: %w: %s has no AES-GCM: take one that has", kmsplugin.ErrKeyDisabled, ErrMistake, t)
+	if err := t.hasGCM(m, slot); err != nil {
+		return nil, err
 	}
 	var handles []cryptoki.SessionHandle
 	for range n {
@@ -76,6 +75,19 @@ func (t *Token) tryToEnter(m *module, pin string, flags uint, n int) (*session, 
 		}
 	}
 	return newSession(t, m, slot, info.SerialNumber, handles), nil
+}
+
+// hasGCM is an error if the token says that it has no AES-GCM. It is asked by the first session of
+// a process alone: SoftHSM forgets for a moment what it has while it answers that.
+func (t *Token) hasGCM(m *module, slot uint) error {
+	if m.isInUse() {
+		return nil
+	}
+	gcm, err := m.driver.GetMechanismInfo(slot, []*cryptoki.Mechanism{cryptoki.NewMechanism(cryptoki.CKM_AES_GCM, nil)})
+	if isCode(err, cryptoki.CKR_MECHANISM_INVALID) || err == nil && gcm.Flags&cryptoki.CKF_ENCRYPT == 0 {
+		return fmt.Errorf("%w: %w: %s has no AES-GCM: take one that has", kmsplugin.ErrKeyDisabled, ErrMistake, t)
+	}
+	return nil
 }
 
 // find is the slot that the token is in.

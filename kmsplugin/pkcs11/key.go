@@ -24,6 +24,15 @@ type ring struct {
 	problem error
 }
 
+// String tells rings apart.
+func (r *ring) String() string {
+	text := ""
+	for _, id := range r.ids {
+		text += fmt.Sprintf("%x %v ", id[:], r.handles[id])
+	}
+	return text + fmt.Sprint(r.problem)
+}
+
 func (r *ring) versions() kmsplugin.Versions {
 	found := kmsplugin.Versions{Writes: len(r.ids) - 1}
 	for _, id := range r.ids {

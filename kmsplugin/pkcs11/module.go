@@ -144,6 +144,12 @@ func (m *module) end() {
 	m.calls--
 }
 
+func (m *module) isInUse() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.live > 0
+}
+
 // joined counts a session that is well, and left one that is not any more.
 func (m *module) joined() (generation int) {
 	m.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	cryptoki "github.com/miekg/pkcs11"
 
@@ -67,10 +68,7 @@ func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
 	}
 	defer s.looking.Unlock()
 	err := s.call(ctx, "look for its keys", func(d driver, h cryptoki.SessionHandle) error {
-		if err := s.isWell(d, h); err != nil {
-			return err
-		}
-		found, err := s.token.lookUp(d, h)
+		found, err := s.look(ctx, d, h)
 		if err == nil {
 			s.keys.Store(found)
 		}
@@ -81,6 +79,52 @@ func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
 	}
 	found := s.keys.Load()
 	return found.versions(), found.problem
+}
+
+// What has changed is looked at again after a pause, and believed once it is the same twice: while
+// another process logs in or makes a key, SoftHSM may not find a token or a key that is there, or
+// find half of it.
+const (
+	pause  = 20 * time.Millisecond
+	atMost = 5
+)
+
+// look reads the keys.
+func (s *session) look(ctx context.Context, d driver, h cryptoki.SessionHandle) (found *ring, err error) {
+	last, known := "", s.keys.Load().String()
+	for range atMost {
+		if err = s.isWell(d, h); err == nil {
+			found, err = s.token.lookUp(d, h)
+		}
+		is := fmt.Sprint(found, err)
+		if err == nil && is == known+" <nil>" || is == last || !s.rests(ctx) {
+			break
+		}
+		last = is
+	}
+	return found, err
+}
+
+// rests waits for a moment, unless ctx ends.
+func (s *session) rests(ctx context.Context) bool {
+	timer := s.token.config.Clock.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// isGone is why the token is away, after something failed that says nothing of that.
+func (s *session) isGone(ctx context.Context, d driver, h cryptoki.SessionHandle) (err error) {
+	for range 2 {
+		if err = s.isWell(d, h); err == nil || !s.rests(ctx) {
+			return err
+		}
+	}
+	return s.isWell(d, h)
 }
 
 // isWell is an error unless the very token is there and this process logged in. To who is not,
@@ -127,7 +171,7 @@ func (s *session) call(ctx context.Context, what string, f func(driver, cryptoki
 	}
 	away := isAway(err)
 	if !away && (saysNothing(err) || isCode(err, cryptoki.CKR_OBJECT_HANDLE_INVALID, cryptoki.CKR_KEY_HANDLE_INVALID)) {
-		if gone := s.isWell(d, h); gone != nil {
+		if gone := s.isGone(ctx, d, h); gone != nil {
 			err, away = fmt.Errorf("%w: %w", gone, err), true
 		}
 	}

@@ -3,6 +3,7 @@
 package pkcs11
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 
 	cryptoki "github.com/miekg/pkcs11"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
@@ -163,7 +165,7 @@ func act(t testing.TB, c Config, what string, arguments ...string) {
 	program, err := os.Executable()
 	require.NoError(t, err)
 	command := exec.Command(program)
-	command.Env = append(os.Environ(), elsewhere+"="+strings.Join(append([]string{what, c.Module, c.Token, c.Key}, arguments...), "\n"))
+	command.Env = append(os.Environ(), elsewhere+"="+strings.Join(append([]string{what, c.Module, c.Token, c.Key, c.PINFile}, arguments...), "\n"))
 	out, err := command.CombinedOutput()
 	require.NoError(t, err, string(out))
 }
@@ -171,11 +173,15 @@ func act(t testing.TB, c Config, what string, arguments ...string) {
 func doElsewhere(do string) error {
 	words := strings.Split(do, "\n")
 	what, module, token, key, arguments := words[0], words[1], words[2], words[3], words[4:]
+	t := &Token{config: Config{Module: module, Token: token, Key: key, PINFile: arguments[0], Clock: clock.RealClock{}}, load: load}
+	if what == "rotate" {
+		_, err := t.Rotate(context.Background())
+		return err
+	}
 	d := library{cryptoki.New(module)}
 	if err := d.Initialize(); err != nil {
 		return err
 	}
-	t := &Token{config: Config{Token: token, Key: key}}
 	slot, _, err := t.find(d)
 	if err != nil {
 		return err
@@ -191,9 +197,9 @@ func doElsewhere(do string) error {
 	case "change the PIN":
 		return d.SetPIN(h, firstPIN, otherPIN)
 	case "delete":
-		return destroy(d, h, t, arguments[0])
+		return destroy(d, h, t, arguments[1])
 	case "make":
-		return make1(d, h, t, arguments)
+		return make1(d, h, t, arguments[1:])
 	}
 	return fmt.Errorf("cannot %s", what)
 }

@@ -31,23 +31,32 @@ func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte
 	if err != nil {
 		return nil, used, err
 	}
-	err = s.call(ctx, "wrap under version "+id.label(), func(d driver, h cryptoki.SessionHandle) error {
-		sealed, err := seal(d, h, handles[0], aad, dek)
-		if err != nil {
+	for range 2 {
+		err = s.call(ctx, "wrap under version "+id.label(), func(d driver, h cryptoki.SessionHandle) error {
+			ciphertext, used, err = sealUnderWhat(d, h, handles[0], aad, dek)
 			return err
+		})
+		if err == nil || isAway(err) || !saysNothing(err) {
+			break
 		}
-		a, err := attributes(d, h, handles[0], cryptoki.CKA_ID)
-		if err != nil {
-			return err
-		}
-		is, ours := parseKeyID(a[cryptoki.CKA_ID])
-		if !ours {
-			return fmt.Errorf("%w: the key is another one by now", kmsplugin.ErrUnavailable)
-		}
-		ciphertext, used = sealed, is.version()
-		return nil
-	})
+	}
 	return ciphertext, used, err
+}
+
+func sealUnderWhat(d driver, h cryptoki.SessionHandle, key cryptoki.ObjectHandle, aad, dek []byte) ([]byte, kmsplugin.Version, error) {
+	ciphertext, err := seal(d, h, key, aad, dek)
+	if err != nil {
+		return nil, kmsplugin.Version{}, err
+	}
+	a, err := attributes(d, h, key, cryptoki.CKA_ID)
+	if err != nil {
+		return nil, kmsplugin.Version{}, err
+	}
+	id, ours := parseKeyID(a[cryptoki.CKA_ID])
+	if !ours {
+		return nil, kmsplugin.Version{}, fmt.Errorf("%w: the key is another one by now", kmsplugin.ErrUnavailable)
+	}
+	return ciphertext, id.version(), nil
 }
 
 // seal has the token encrypt with an IV that is drawn here, or with its own: some tokens, those
@@ -80,38 +89,43 @@ func (s *session) Unwrap(ctx context.Context, v kmsplugin.Version, ciphertext, a
 	if len(ciphertext) <= 1+ivSize+tagSize || ciphertext[0] != form {
 		return nil, fmt.Errorf("%w: %s: %d bytes under version %s are no ciphertext of it: %s", kmsplugin.ErrInvalid, s.token, len(ciphertext), id.label(), doesNotOpen)
 	}
-	var dek []byte
 	for _, handle := range handles {
-		err = s.call(ctx, "unwrap with version "+id.label(), func(d driver, h cryptoki.SessionHandle) (err error) {
-			dek, err = d.open(h, handle, ciphertext[1:1+ivSize], aad, ciphertext[1+ivSize:])
-			return err
-		})
-		if err == nil {
+		var dek []byte
+		if dek, err = s.open(ctx, id, handle, ciphertext, aad); err == nil {
 			return dek, nil
 		}
-	}
-	if saysNothing(err) && !isAway(err) {
-		err = s.blame(ctx, id, handles[len(handles)-1], err)
 	}
 	return nil, err
 }
 
-// blame tells whether it is the ciphertext that does not open, after the token gave no reason: it
-// is, if the same key opens another one.
-func (s *session) blame(ctx context.Context, id keyID, handle cryptoki.ObjectHandle, reason error) error {
-	err := s.call(ctx, "wrap and unwrap with version "+id.label(), func(d driver, h cryptoki.SessionHandle) error {
+// open decrypts. If the token gives no reason why it does not, it is the ciphertext that does not
+// open only if the same key opens another one, and then still not this.
+func (s *session) open(ctx context.Context, id keyID, key cryptoki.ObjectHandle, ciphertext, aad []byte) (dek []byte, err error) {
+	decrypt := func(d driver, h cryptoki.SessionHandle) (err error) {
+		dek, err = d.open(h, key, ciphertext[1:1+ivSize], aad, ciphertext[1+ivSize:])
+		return err
+	}
+	err = s.call(ctx, "unwrap with version "+id.label(), decrypt)
+	if err == nil || isAway(err) || !saysNothing(err) {
+		return dek, err
+	}
+	err = s.call(ctx, "wrap and unwrap with version "+id.label(), func(d driver, h cryptoki.SessionHandle) error {
 		probe := []byte("as long as a DEK, used for none.")
-		sealed, err := seal(d, h, handle, probe, probe)
+		sealed, err := seal(d, h, key, probe, probe)
 		if err != nil {
 			return err
 		}
-		_, err = d.open(h, handle, sealed[1:1+ivSize], probe, sealed[1+ivSize:])
+		_, err = d.open(h, key, sealed[1:1+ivSize], probe, sealed[1+ivSize:])
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return fmt.Errorf("%w: %s: the ciphertext does not open under version %s, under which others do: %s", kmsplugin.ErrInvalid, s.token, id.label(), doesNotOpen)
+	err = s.call(ctx, "unwrap with version "+id.label(), decrypt)
+	if err != nil && !isAway(err) && saysNothing(err) {
+		return nil, fmt.Errorf("%w: %s: the ciphertext does not open under version %s, under which others do: %s", kmsplugin.ErrInvalid, s.token, id.label(), doesNotOpen)
+	}
+	return dek, err
 }
 
 // handles are those of a version's key.
