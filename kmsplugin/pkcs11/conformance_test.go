@@ -33,10 +33,10 @@ func TestThePluginConforms(t *testing.T) {
 		Restart:  func(context.Context) error { stop(); stop = serve(); return nil },
 		Break:    func(context.Context) error { bringBack = takeAway(t); return nil },
 		Mend:     func(context.Context) error { bringBack(); return nil },
-		Recreate: func(ctx context.Context) error {
+		Recreate: func(context.Context) error {
 			act(t, token.config, "delete", "")
-			_, err := token.Create(ctx)
-			return err
+			act(t, token.config, "create")
+			return nil
 		},
 	}, conformance.Options{})
 }

@@ -41,6 +41,10 @@ func (r *ring) versions() kmsplugin.Versions {
 	return found
 }
 
+func (r *ring) hasAll(other *ring) bool {
+	return !slices.ContainsFunc(other.ids, func(id keyID) bool { return len(r.handles[id]) == 0 })
+}
+
 // lookUp reads what keys there are of the label. The error is that they cannot be read; what is
 // wrong with them is the ring's problem.
 func (t *Token) lookUp(d driver, h cryptoki.SessionHandle) (*ring, error) {

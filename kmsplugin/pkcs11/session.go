@@ -81,23 +81,30 @@ func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
 	return found.versions(), found.problem
 }
 
-// What has changed is looked at again after a pause, and believed once it is the same twice: while
-// another process logs in or makes a key, SoftHSM may not find a token or a key that is there, or
-// find half of it.
+// While another process logs in or makes a key SoftHSM may find half of a key, and say of a token
+// that is there that it is not. So what has changed is looked at again after a pause, and believed
+// once it is the same twice; and whether the token is there is asked only if keys are missing.
 const (
-	pause  = 20 * time.Millisecond
-	atMost = 5
+	pause  = 20 * time.Millisecond // at first, and then each time twice as long
+	atMost = 6
 )
 
-// look reads the keys.
+// look reads the keys. To who is not logged in, and where the token is away, it is as if there
+// were none.
 func (s *session) look(ctx context.Context, d driver, h cryptoki.SessionHandle) (found *ring, err error) {
-	last, known := "", s.keys.Load().String()
-	for range atMost {
-		if err = s.isWell(d, h); err == nil {
-			found, err = s.token.lookUp(d, h)
+	before := s.keys.Load()
+	last, known := "", before.String()+" <nil>"
+	for n := range atMost {
+		if err := s.isLoggedIn(d, h); err != nil {
+			return nil, err
+		}
+		if found, err = s.token.lookUp(d, h); err != nil || !found.hasAll(before) || len(found.ids) == 0 {
+			if err := s.isThere(ctx, d); err != nil {
+				return nil, err
+			}
 		}
 		is := fmt.Sprint(found, err)
-		if err == nil && is == known+" <nil>" || is == last || !s.rests(ctx) {
+		if is == known || is == last || !s.rests(ctx, pause<<n) {
 			break
 		}
 		last = is
@@ -105,38 +112,21 @@ func (s *session) look(ctx context.Context, d driver, h cryptoki.SessionHandle) 
 	return found, err
 }
 
-// rests waits for a moment, unless ctx ends.
-func (s *session) rests(ctx context.Context) bool {
-	timer := s.token.config.Clock.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return true
-	case <-ctx.Done():
-		return false
+// isGone is why the token is away, after a call failed that does not say so.
+func (s *session) isGone(ctx context.Context, d driver, h cryptoki.SessionHandle) error {
+	if err := s.isLoggedIn(d, h); err != nil {
+		return err
 	}
-}
-
-// isGone is why the token is away, after something failed that says nothing of that.
-func (s *session) isGone(ctx context.Context, d driver, h cryptoki.SessionHandle) (err error) {
-	for range 2 {
-		if err = s.isWell(d, h); err == nil || !s.rests(ctx) {
-			return err
+	for _, objects := range s.keys.Load().handles {
+		if _, err := attributes(d, h, objects[0], cryptoki.CKA_ID); err == nil {
+			return nil
 		}
+		break
 	}
-	return s.isWell(d, h)
+	return s.isThere(ctx, d)
 }
 
-// isWell is an error unless the very token is there and this process logged in. To who is not,
-// a token that is away is one without keys, and so are private keys.
-func (s *session) isWell(d driver, h cryptoki.SessionHandle) error {
-	info, err := d.GetTokenInfo(s.slot)
-	if err != nil {
-		return fmt.Errorf("%w: C_GetTokenInfo: %w", errAway, err)
-	}
-	if info.SerialNumber != s.serial {
-		return fmt.Errorf("%w: another one is in its slot", errAway)
-	}
+func (s *session) isLoggedIn(d driver, h cryptoki.SessionHandle) error {
 	state, err := d.GetSessionInfo(h)
 	if err != nil {
 		return fmt.Errorf("%w: C_GetSessionInfo: %w", errAway, err)
@@ -147,13 +137,48 @@ func (s *session) isWell(d driver, h cryptoki.SessionHandle) error {
 	return nil
 }
 
+// isThere is an error if the very token is not in its slot, as far as one can tell while ctx lasts.
+func (s *session) isThere(ctx context.Context, d driver) (err error) {
+	for n := range atMost {
+		var info cryptoki.TokenInfo
+		info, err = d.GetTokenInfo(s.slot)
+		switch {
+		case err == nil && info.SerialNumber == s.serial:
+			return nil
+		case err == nil && info.SerialNumber != "":
+			return fmt.Errorf("%w: the one with the serial number %q is in its slot", errAway, info.SerialNumber)
+		case err == nil:
+			err = fmt.Errorf("%w: its slot is empty", errAway)
+		default:
+			err = fmt.Errorf("%w: C_GetTokenInfo: %w", errAway, err)
+		}
+		if !s.rests(ctx, pause<<n) {
+			break
+		}
+	}
+	return err
+}
+
+// rests waits, unless ctx ends.
+func (s *session) rests(ctx context.Context, pause time.Duration) bool {
+	timer := s.token.config.Clock.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // call has f use one of the sessions, and ends all of them if the token is away. What f could
 // not do may be left half done in its session, which is replaced then.
 func (s *session) call(ctx context.Context, what string, f func(driver, cryptoki.SessionHandle) error) error {
+	if s.isOver() {
+		return fmt.Errorf("%s: %w", s.token, errOver)
+	}
 	var h cryptoki.SessionHandle
 	select {
-	case <-s.over:
-		return fmt.Errorf("%s: %w", s.token, errOver)
 	case h = <-s.free:
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %s: all of its %d sessions are in use: %w", kmsplugin.ErrThrottled, s.token, cap(s.free), context.Cause(ctx))
@@ -187,6 +212,15 @@ func (s *session) call(ctx context.Context, what string, f func(driver, cryptoki
 		s.end()
 	}
 	return fmt.Errorf("%s cannot %s: %w", s.token, what, explain(err))
+}
+
+func (s *session) isOver() bool {
+	select {
+	case <-s.over:
+		return true
+	default:
+		return false
+	}
 }
 
 // end has the kit open another session.

@@ -4,6 +4,9 @@ package pkcs11
 
 import (
 	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -160,7 +163,7 @@ func takeAway(t testing.TB) (bringBack func()) {
 }
 
 // act has another process do something to the token of c.
-func act(t testing.TB, c Config, what string, arguments ...string) {
+func act(t testing.TB, c Config, what string, arguments ...string) (says string) {
 	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
@@ -168,15 +171,29 @@ func act(t testing.TB, c Config, what string, arguments ...string) {
 	command.Env = append(os.Environ(), elsewhere+"="+strings.Join(append([]string{what, c.Module, c.Token, c.Key, c.PINFile}, arguments...), "\n"))
 	out, err := command.CombinedOutput()
 	require.NoError(t, err, string(out))
+	return string(out)
+}
+
+// rotate has another process make a key.
+func rotate(t testing.TB, token *Token) (info KeyInfo) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(act(t, token.config, "rotate")), &info))
+	return info
+}
+
+// idOf is the CKA_ID of the newest key.
+func idOf(t testing.TB, token *Token) string {
+	t.Helper()
+	return act(t, token.config, "tell the CKA_ID")
 }
 
 func doElsewhere(do string) error {
 	words := strings.Split(do, "\n")
 	what, module, token, key, arguments := words[0], words[1], words[2], words[3], words[4:]
 	t := &Token{config: Config{Module: module, Token: token, Key: key, PINFile: arguments[0], Clock: clock.RealClock{}}, load: load}
-	if what == "rotate" {
-		_, err := t.Rotate(context.Background())
-		return err
+	if change := map[string]func(context.Context) (KeyInfo, error){"rotate": t.Rotate, "create": t.Create}[what]; change != nil {
+		info, err := change(context.Background())
+		return errors.Join(err, json.NewEncoder(os.Stdout).Encode(info))
 	}
 	d := library{cryptoki.New(module)}
 	if err := d.Initialize(); err != nil {
@@ -196,6 +213,10 @@ func doElsewhere(do string) error {
 	switch what {
 	case "change the PIN":
 		return d.SetPIN(h, firstPIN, otherPIN)
+	case "tell the CKA_ID":
+		found, err := t.lookUp(d, h)
+		fmt.Printf("%x", found.ids[len(found.ids)-1][:])
+		return err
 	case "delete":
 		return destroy(d, h, t, arguments[1])
 	case "make":
@@ -208,7 +229,11 @@ func doElsewhere(do string) error {
 func destroy(d library, h cryptoki.SessionHandle, t *Token, id string) error {
 	template := []*cryptoki.Attribute{cryptoki.NewAttribute(cryptoki.CKA_LABEL, t.config.Key)}
 	if id != "" {
-		template = append(template, cryptoki.NewAttribute(cryptoki.CKA_ID, id))
+		raw, err := hex.DecodeString(id)
+		if err != nil {
+			return err
+		}
+		template = append(template, cryptoki.NewAttribute(cryptoki.CKA_ID, raw))
 	}
 	found, err := d.find(h, template)
 	if err != nil || len(found) == 0 {
@@ -247,7 +272,11 @@ func make1(d library, h cryptoki.SessionHandle, t *Token, wrong []string) error 
 		set(cryptoki.CKA_KEY_TYPE, cryptoki.CKK_GENERIC_SECRET)
 		mechanism = cryptoki.CKM_GENERIC_SECRET_KEY_GEN
 	case "with the CKA_ID":
-		set(cryptoki.CKA_ID, wrong[1])
+		raw, err := hex.DecodeString(wrong[1])
+		if err != nil {
+			return err
+		}
+		set(cryptoki.CKA_ID, raw)
 	}
 	_, err := d.GenerateKey(h, []*cryptoki.Mechanism{cryptoki.NewMechanism(mechanism, nil)}, template)
 	return err
