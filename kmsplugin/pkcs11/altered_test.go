@@ -21,6 +21,7 @@ type altered struct {
 	opens      func() error
 	attributes func([]*cryptoki.Attribute)
 	mechanism  error
+	hides      func() bool
 }
 
 // set changes what is altered while it is in use.
@@ -33,7 +34,7 @@ func (a *altered) set(change func(*altered)) {
 func (a *altered) now() (now altered) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return altered{driver: a.driver, login: a.login, info: a.info, encrypts: a.encrypts, decrypts: a.decrypts, opens: a.opens, attributes: a.attributes, mechanism: a.mechanism}
+	return altered{driver: a.driver, login: a.login, info: a.info, encrypts: a.encrypts, decrypts: a.decrypts, opens: a.opens, attributes: a.attributes, mechanism: a.mechanism, hides: a.hides}
 }
 
 func (a *altered) Login(h cryptoki.SessionHandle, user uint, pin string) error {
@@ -75,6 +76,13 @@ func (a *altered) GetAttributeValue(h cryptoki.SessionHandle, o cryptoki.ObjectH
 		now.attributes(found)
 	}
 	return found, err
+}
+
+func (a *altered) find(h cryptoki.SessionHandle, template []*cryptoki.Attribute) ([]cryptoki.ObjectHandle, error) {
+	if now := a.now(); now.hides != nil && now.hides() {
+		return nil, nil
+	}
+	return a.driver.find(h, template)
 }
 
 func (a *altered) seal(h cryptoki.SessionHandle, key cryptoki.ObjectHandle, iv, aad, plaintext []byte) ([]byte, []byte, error) {

@@ -182,26 +182,49 @@ func TestClassesOfAnswers(t *testing.T) {
 	require.NoError(t, err, "none of these ends the session")
 }
 
-// What does not fit the token now, as while another process logs in, may fit it in a moment.
-func TestATokenIsAwayOnlyIfItSaysSoTwice(t *testing.T) {
+// While another process logs in or makes a key SoftHSM does not find what is there.
+func TestATokenIsAwayAndAKeyDeletedOnlyIfItStaysSo(t *testing.T) {
 	token, _ := tokenWithKey(t)
 	a := alter(t, token)
 	s, v := opened(t, token)
 	failures := 1
+	lost := func() bool { failures--; return failures >= 0 }
 	a.set(func(a *altered) {
+		a.hides = lost
 		a.info = func(info cryptoki.TokenInfo, err error) (cryptoki.TokenInfo, error) {
-			if failures--; failures >= 0 {
+			if lost() {
 				return cryptoki.TokenInfo{}, cryptoki.Error(cryptoki.CKR_GENERAL_ERROR)
 			}
 			return info, err
 		}
 	})
-	found, err := s.Versions(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, v, found.All[0])
+	for failures = range 5 {
+		found, err := s.Versions(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, v, found.All[0])
+	}
 	failures = 1000
-	_, err = s.Versions(t.Context())
+	found, err := s.Versions(t.Context())
 	require.ErrorIs(t, err, errAway)
+	require.NotErrorIs(t, err, ErrNoKey)
+	require.Equal(t, v, found.All[0], "what was there may unwrap")
+	require.ErrorIs(t, s.Renew(t.Context()), errOver)
+}
+
+func TestAnotherTokenInTheSlotIsNotOneWithoutKeys(t *testing.T) {
+	token, _ := tokenWithKey(t)
+	a := alter(t, token)
+	s, _ := opened(t, token)
+	a.set(func(a *altered) {
+		a.hides = func() bool { return true }
+		a.info = func(info cryptoki.TokenInfo, err error) (cryptoki.TokenInfo, error) {
+			info.SerialNumber = "another"
+			return info, err
+		}
+	})
+	_, err := s.Versions(t.Context())
+	require.ErrorIs(t, err, errAway)
+	require.ErrorContains(t, err, `"another" is in its slot`)
 }
 
 func TestACallThatDoesNotReturnHoldsNobodyUp(t *testing.T) {
@@ -213,7 +236,7 @@ func TestACallThatDoesNotReturnHoldsNobodyUp(t *testing.T) {
 	becomes(t, k, wraps(info.KeyID))
 	hang := make(chan struct{})
 	a.set(func(a *altered) {
-		a.info = func(info cryptoki.TokenInfo, err error) (cryptoki.TokenInfo, error) { <-hang; return info, err }
+		a.attributes = func([]*cryptoki.Attribute) { <-hang }
 	})
 	becomes(t, k, is(kmsplugin.ErrUnavailable))
 	close(hang)

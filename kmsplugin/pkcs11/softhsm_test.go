@@ -17,6 +17,7 @@ import (
 	"time"
 
 	cryptoki "github.com/miekg/pkcs11"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 
@@ -140,10 +141,12 @@ func becomes(t testing.TB, k *kmsplugin.Keeper, is func(keyID string, err error)
 	t.Helper()
 	var keyID string
 	var err error
-	require.Eventually(t, func() bool {
+	if !assert.Eventually(t, func() bool {
 		keyID, err = k.Status(t.Context())
 		return is(keyID, err)
-	}, time.Minute, time.Millisecond, "%s, %v", &keyID, &err)
+	}, time.Minute, time.Millisecond) {
+		require.FailNow(t, "Status is another one", "key_id %q, %v", keyID, err)
+	}
 }
 
 // takeAway moves all tokens away, and returns what brings them back.

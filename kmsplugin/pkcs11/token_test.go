@@ -363,12 +363,12 @@ func TestPINFilesThatCannotBeUsed(t *testing.T) {
 		content string
 		mode    os.FileMode
 	}{
-		"chmod 600":           {"1234\n", 0o644},
-		"chmod 600 ":          {"1234\n", 0o660},
+		"chmod 600":           {"secret\n", 0o644},
+		"chmod 600 ":          {"secret\n", 0o660},
 		"one line":            {"", 0o600},
 		"one line, the PIN":   {"\n", 0o600},
-		"has to hold one":     {"12\n34\n", 0o600},
-		"it has to hold one ": {"12\x0034", 0o600},
+		"has to hold one":     {"sec\nret\n", 0o600},
+		"it has to hold one ": {"sec\x00ret", 0o600},
 	} {
 		path := filepath.Join(folder, "pin")
 		require.NoError(t, os.WriteFile(path, []byte(file.content), 0o600))
@@ -377,7 +377,7 @@ func TestPINFilesThatCannotBeUsed(t *testing.T) {
 		require.ErrorIs(t, err, ErrMistake)
 		require.ErrorIs(t, err, kmsplugin.ErrDenied)
 		require.ErrorContains(t, err, says)
-		require.NotContains(t, err.Error(), "34")
+		require.NotContains(t, err.Error(), "ret")
 		require.NoError(t, os.Remove(path))
 	}
 	_, err := readPIN(folder)
