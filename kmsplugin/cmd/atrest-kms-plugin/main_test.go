@@ -48,7 +48,13 @@ type process struct {
 // startServing returns once the process has logged that it serves.
 func startServing(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: command(t, append([]string{"keyfile", "serve"}, args...)...), log: new(bytes.Buffer), eof: make(chan struct{})}
+	return startProcess(t, append([]string{"keyfile", "serve"}, args...)...)
+}
+
+// startProcess does so of any command that serves.
+func startProcess(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: command(t, args...), log: new(bytes.Buffer), eof: make(chan struct{})}
 	stderr, err := p.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.Start())
