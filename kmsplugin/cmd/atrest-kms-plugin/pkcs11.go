@@ -81,13 +81,7 @@ func ofToken(err error) error {
 	return err
 }
 
-func newPKCS11Serve() *cobra.Command {
-	var o serveOptions
-	var of tokenOptions
-	command := &cobra.Command{
-		Use:   "serve --listen unix:///PATH --module PATH --token LABEL --pin-file PATH --key LABEL",
-		Short: "Serve KMS v2 on a unix socket until SIGTERM or SIGINT",
-		Long: `Serve KMS v2 on a unix socket until SIGTERM or SIGINT.
+const pkcs11ServeHelp = `Serve KMS v2 on a unix socket until SIGTERM or SIGINT.
 
 The socket's folder must exist, and let nobody else write; the socket has mode
 0600, or 0660 with --group. One that systemd has bound is taken over.
@@ -102,7 +96,15 @@ when it changes.
 
 With --hold-down a new version wraps only once it is that old: longer than the
 HSMs take to copy a key to each other. --pin takes the ID of a version as "list"
-shows it; the PIN of the token is never an argument.`,
+shows it; the PIN of the token is never an argument.`
+
+func newPKCS11Serve() *cobra.Command {
+	var o serveOptions
+	var of tokenOptions
+	command := &cobra.Command{
+		Use:   "serve --listen unix:///PATH --module PATH --token LABEL --pin-file PATH --key LABEL",
+		Short: "Serve KMS v2 on a unix socket until SIGTERM or SIGINT",
+		Long:  pkcs11ServeHelp,
 		Example: `  atrest-kms-plugin pkcs11 serve --listen unix:///run/kmsplugin/pkcs11.sock --module /usr/lib/softhsm/libsofthsm2.so \
     --token atrest --pin-file /etc/atrest/pin --key kek`,
 		Args: noArgs,
