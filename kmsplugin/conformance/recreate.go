@@ -35,9 +35,10 @@ func keyIDNotReused(ctx context.Context, s *session) error {
 		return err
 	}
 	after, failing := before, error(nil)
+	// It may have seen that the key was gone, and be well again only when it looks once more.
 	changed, err := s.within(ctx, func() bool {
 		after, failing = s.keyID(ctx)
-		return failing != nil || after != before
+		return failing == nil && after != before
 	})
 	switch {
 	case err != nil:

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/go-logr/logr v1.4.3
 	github.com/kube-atrest/atrest v0.0.0
+	github.com/kube-atrest/atrest/kmsplugin/pkcs11 v0.0.0
 	github.com/kube-atrest/atrest/kmsplugin/tpm v0.0.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
@@ -26,6 +27,7 @@ require (
 	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
+	github.com/miekg/pkcs11 v1.1.2 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
@@ -55,4 +57,5 @@ require (
 
 replace github.com/kube-atrest/atrest => ../../..
 
+replace github.com/kube-atrest/atrest/kmsplugin/pkcs11 => ../../pkcs11
 replace github.com/kube-atrest/atrest/kmsplugin/tpm => ../../tpm

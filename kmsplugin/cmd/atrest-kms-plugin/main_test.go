@@ -50,12 +50,13 @@ type process struct {
 // startServing returns once the process has logged that it serves.
 func startServing(t *testing.T, args ...string) *process {
 	t.Helper()
-	return startServingGroup(t, "keyfile", args...)
+	return startProcess(t, append([]string{"keyfile", "serve"}, args...)...)
 }
 
-func startServingGroup(t *testing.T, group string, args ...string) *process {
+// startProcess does so of any command that serves.
+func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: command(t, append([]string{group, "serve"}, args...)...), log: new(bytes.Buffer), lines: make(chan string, 100), eof: make(chan struct{})}
+	p := &process{Cmd: command(t, args...), log: new(bytes.Buffer), lines: make(chan string, 100), eof: make(chan struct{})}
 	stderr, err := p.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.Start())

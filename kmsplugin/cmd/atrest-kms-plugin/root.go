@@ -20,13 +20,14 @@ Each command below is one kind of place where the keys (KEKs) are, and has a
 "serve", which runs the plugin:
 
   keyfile   in one file, on machines that have no KMS
+  pkcs11    on a PKCS#11 token, an HSM or SoftHSM, which they never leave
   tpm       in one file that the TPM of the machine opens
 
 Exit codes:
   0  done, or ended by SIGTERM or SIGINT
   1  any other failure
-  2  wrong flags or arguments
-  3  the key file does not exist
+  2  wrong flags or arguments, or what they name is set up wrongly
+  3  the key file does not exist, or the token has no such key
   4  the key file is damaged, or others can reach it
   5  another server has the socket`
 
@@ -42,6 +43,9 @@ const (
 
 // A usageError is a mistake on the command line.
 type usageError struct{ error }
+
+// A noKeyError is that there is no key where one was looked for.
+type noKeyError struct{ error }
 
 func usagef(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
@@ -65,7 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func newRoot() *cobra.Command {
-	root := group("atrest-kms-plugin", "A KMS v2 plugin for kube-apiserver's encryption at rest", rootHelp, newKeyFileGroup(), newTPMGroup())
+	root := group("atrest-kms-plugin", "A KMS v2 plugin for kube-apiserver's encryption at rest", rootHelp, newKeyFileGroup(), newPKCS11Group(), newTPMGroup())
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions = cobra.CompletionOptions{DisableDefaultCmd: true}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
@@ -116,11 +120,14 @@ func requireFlags(command *cobra.Command, names ...string) error {
 
 func exitCode(err error) int {
 	var usage usageError
+	var noKey noKeyError
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.As(err, &usage):
 		return exitUsage
+	case errors.As(err, &noKey):
+		return exitNoKeyFile
 	case errors.Is(err, keyfile.ErrDamaged), errors.Is(err, keyfile.ErrExposed):
 		return exitBadKeyFile
 	case errors.Is(err, kmsplugin.ErrSocketInUse):

@@ -69,7 +69,7 @@ func TestATPMPluginServesUntilItIsToldToEnd(t *testing.T) {
 	made := tpmCommand(t, chip, path, "create")
 	require.Equal(t, exitDone, made.code, made.stderr)
 	require.Contains(t, made.stderr, "there is no recovery key")
-	p := startServingGroup(t, "tpm", "--tpm", chip.Device(), "--key-file", path, "--listen", endpoint)
+	p := startProcess(t, "tpm", "serve", "--tpm", chip.Device(), "--key-file", path, "--listen", endpoint)
 	client := plugintest.Dial(t, endpoint)
 	sealed, err := client.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte("dek")})
 	require.NoError(t, err)

@@ -1,0 +1,141 @@
+//go:build cgo
+
+package pkcs11
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	cryptoki "github.com/miekg/pkcs11"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+)
+
+// A ciphertext is the byte 1, the IV, and what AES-GCM made: as long as the DEK and a tag. With
+// random IVs of 96 bits a key may be used 2^32 times (NIST SP 800-38D, 8.3). Nobody counts: a
+// KEK wraps DEKs alone, of which an apiserver makes some an hour, and the kit's test one a
+// minute, which is 2^32 in thousands of years.
+const (
+	form    = 1
+	ivSize  = 12
+	tagSize = 16
+)
+
+// Wrap wraps under a key, and reads from the token which key the handle stands for then: a
+// module may give the handle of a key that was deleted to another.
+func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte) (ciphertext []byte, used kmsplugin.Version, err error) {
+	id, handles, err := s.handles(v)
+	if err != nil {
+		return nil, used, err
+	}
+	for range 2 {
+		err = s.call(ctx, "wrap under version "+id.label(), func(d driver, h cryptoki.SessionHandle) error {
+			ciphertext, used, err = sealUnderWhat(d, h, handles[0], aad, dek)
+			return err
+		})
+		if err == nil || isAway(err) || !saysNothing(err) {
+			break
+		}
+	}
+	return ciphertext, used, err
+}
+
+func sealUnderWhat(d driver, h cryptoki.SessionHandle, key cryptoki.ObjectHandle, aad, dek []byte) ([]byte, kmsplugin.Version, error) {
+	ciphertext, err := seal(d, h, key, aad, dek)
+	if err != nil {
+		return nil, kmsplugin.Version{}, err
+	}
+	a, err := attributes(d, h, key, cryptoki.CKA_ID)
+	if err != nil {
+		return nil, kmsplugin.Version{}, err
+	}
+	id, ours := parseKeyID(a[cryptoki.CKA_ID])
+	if !ours {
+		return nil, kmsplugin.Version{}, fmt.Errorf("%w: the key is another one by now", kmsplugin.ErrUnavailable)
+	}
+	return ciphertext, id.version(), nil
+}
+
+// seal has the token encrypt with an IV that is drawn here, or with its own: some tokens, those
+// of FIPS 140 among them, take none, and write the one that they drew where the zeros are
+// that they want to be given.
+func seal(d driver, h cryptoki.SessionHandle, key cryptoki.ObjectHandle, aad, dek []byte) ([]byte, error) {
+	iv := make([]byte, ivSize)
+	_, _ = rand.Read(iv) // which ends the process rather than fail
+	ct, used, err := d.seal(h, key, bytes.Clone(iv), aad, dek)
+	if isCode(err, cryptoki.CKR_MECHANISM_PARAM_INVALID, cryptoki.CKR_ARGUMENTS_BAD) {
+		ct, used, err = d.seal(h, key, make([]byte, ivSize), aad, dek)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case len(used) != ivSize || bytes.Equal(used, make([]byte, ivSize)):
+		return nil, fmt.Errorf("%w: it encrypted with an IV of %d bytes that it does not tell, or with zeros: this token's AES-GCM cannot be used", kmsplugin.ErrKeyDisabled, len(used))
+	case len(ct) != len(dek)+tagSize:
+		return nil, fmt.Errorf("%w: it made %d bytes of %d, and not %d more: this token's AES-GCM cannot be used", kmsplugin.ErrKeyDisabled, len(ct), len(dek), tagSize)
+	}
+	return append(append([]byte{form}, used...), ct...), nil
+}
+
+// Unwrap is the way back.
+func (s *session) Unwrap(ctx context.Context, v kmsplugin.Version, ciphertext, aad []byte) ([]byte, error) {
+	id, handles, err := s.handles(v)
+	if err != nil {
+		return nil, err
+	}
+	if len(ciphertext) <= 1+ivSize+tagSize || ciphertext[0] != form {
+		return nil, fmt.Errorf("%w: %s: %d bytes under version %s are no ciphertext of it: %s", kmsplugin.ErrInvalid, s.token, len(ciphertext), id.label(), doesNotOpen)
+	}
+	for _, handle := range handles {
+		var dek []byte
+		if dek, err = s.open(ctx, id, handle, ciphertext, aad); err == nil {
+			return dek, nil
+		}
+	}
+	return nil, err
+}
+
+// open decrypts. If the token gives no reason why it does not, it is the ciphertext that does not
+// open only if the same key opens another one, and then still not this.
+func (s *session) open(ctx context.Context, id keyID, key cryptoki.ObjectHandle, ciphertext, aad []byte) (dek []byte, err error) {
+	decrypt := func(d driver, h cryptoki.SessionHandle) (err error) {
+		dek, err = d.open(h, key, ciphertext[1:1+ivSize], aad, ciphertext[1+ivSize:])
+		return err
+	}
+	err = s.call(ctx, "unwrap with version "+id.label(), decrypt)
+	if err == nil || isAway(err) || !saysNothing(err) {
+		return dek, err
+	}
+	err = s.call(ctx, "wrap and unwrap with version "+id.label(), func(d driver, h cryptoki.SessionHandle) error {
+		probe := []byte("as long as a DEK, used for none.")
+		sealed, err := seal(d, h, key, probe, probe)
+		if err != nil {
+			return err
+		}
+		_, err = d.open(h, key, sealed[1:1+ivSize], probe, sealed[1+ivSize:])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = s.call(ctx, "unwrap with version "+id.label(), decrypt)
+	if err != nil && !isAway(err) && saysNothing(err) {
+		return nil, fmt.Errorf("%w: %s: the ciphertext does not open under version %s, under which others do: %s", kmsplugin.ErrInvalid, s.token, id.label(), doesNotOpen)
+	}
+	return dek, err
+}
+
+// handles are those of a version's key.
+func (s *session) handles(v kmsplugin.Version) (keyID, []cryptoki.ObjectHandle, error) {
+	id, _ := parseKeyID(v.Lineage)
+	handles := s.keys.Load().handles[id]
+	if len(handles) == 0 {
+		return id, nil, fmt.Errorf("%w: %s has no %s", kmsplugin.ErrUnknownKey, s.token, v)
+	}
+	return id, handles, nil
+}
+
+func isAway(err error) bool { return errors.Is(explain(err), errAway) }
