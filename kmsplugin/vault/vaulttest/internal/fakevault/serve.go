@@ -46,25 +46,17 @@ func tokenOf(r *http.Request) string {
 
 // authenticated finds who asks and what answers.
 func (v *Vault) authenticated(q *request, id string) answer {
-	if q.path == "sys/wrapping/unwrap" {
+	switch q.path {
+	case "sys/wrapping/unwrap":
 		return v.unwrap(q, id)
+	case "sys/wrapping/lookup":
+		return v.lookWrapped(q)
 	}
-	auths, secret := strings.CutPrefix(q.path, "auth/")
-	mounts := v.secrets
-	if secret {
-		mounts = v.auths
-	} else {
-		auths = q.path
-	}
-	e, mount, rest := mounted(mounts, auths)
-	if secret {
-		mount = "auth/" + mount
-	}
-	q.mount, q.rest = mount, rest
+	e, login := v.find(q)
 	if t, isTransit := e.(*transit); isTransit && t.creates(q) {
 		q.operation = "create"
 	}
-	if e == nil || rest != "login" {
+	if !login {
 		t := v.tokens[id]
 		switch {
 		case t == nil || t.unwraps != nil || t.isOver(v.now()):
@@ -85,6 +77,16 @@ func (v *Vault) authenticated(q *request, id string) answer {
 	a := e.answer(v, q)
 	a.kind = e.kind()
 	return a
+}
+
+// find is the engine that a request is for, and whether it is a login.
+func (v *Vault) find(q *request) (e engine, login bool) {
+	if path, isAuth := strings.CutPrefix(q.path, "auth/"); isAuth {
+		e, q.rest = mounted(v.auths, path)
+		return e, e != nil && q.rest == "login"
+	}
+	e, q.rest = mounted(v.secrets, q.path)
+	return e, false
 }
 
 // wrap puts an answer away for who has the token that is given instead.

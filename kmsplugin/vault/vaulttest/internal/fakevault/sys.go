@@ -58,8 +58,6 @@ func (v *Vault) sys(q *request) answer {
 		return done()
 	case rest == "capabilities-self" && q.operation == "update":
 		return v.capable(q)
-	case rest == "wrapping/lookup" && q.operation == "update":
-		return v.lookWrapped(q)
 	}
 	for under, handle := range map[string]func(*Vault, *request, string) answer{
 		"mounts/":       func(v *Vault, q *request, at string) answer { return v.mount(q, v.secrets, at) },

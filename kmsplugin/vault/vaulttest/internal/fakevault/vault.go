@@ -77,11 +77,11 @@ func uuid() string {
 }
 
 // mounted is the engine that a path is of, and the rest of the path.
-func mounted(mounts map[string]engine, path string) (e engine, mount, rest string) {
+func mounted(mounts map[string]engine, path string) (e engine, rest string) {
 	for at, candidate := range mounts {
-		if below, ok := strings.CutPrefix(path, at); ok && len(at) > len(mount) {
-			e, mount, rest = candidate, at, below
+		if below, ok := strings.CutPrefix(path, at); ok && (e == nil || len(below) < len(rest)) {
+			e, rest = candidate, below
 		}
 	}
-	return e, mount, rest
+	return e, rest
 }
