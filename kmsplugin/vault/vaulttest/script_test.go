@@ -220,8 +220,11 @@ func ofTokens() []step {
 
 func ofAppRole() []step {
 	login := func(name string, body object) step { return as("", post(name, "auth/approle/login", body)) }
-	wrapped := post("a secret-id is wrapped", "auth/approle/role/r/secret-id", object{})
-	wrapped.headers = []string{"X-Vault-Wrap-TTL", "10m"}
+	wrapped := func(name, ttl string) step {
+		st := post(name, "auth/approle/role/r/secret-id", object{})
+		st.headers = []string{"X-Vault-Wrap-TTL", ttl}
+		return st
+	}
 	return []step{
 		as("", post("a login where there is none", "auth/approle/login", object{"role_id": "x", "secret_id": "y"})),
 		post("AppRole", "sys/auth/approle", object{"type": "approle"}),
@@ -246,13 +249,20 @@ func ofAppRole() []step {
 		post("a secret-id is destroyed", "auth/approle/role/r/secret-id/destroy", object{"secret_id": "$secret"}),
 		login("a login with a destroyed secret-id", object{"role_id": "$role", "secret_id": "$secret"}),
 		as("$logged", get("the token of a destroyed secret-id", "transit/keys/k")),
-		keeping(wrapped, "$wrapping", "wrap_info.token"),
+		keeping(wrapped("a secret-id is wrapped", "10m"), "$wrapping", "wrap_info.token"),
 		as("", post("what is wrapped", "sys/wrapping/lookup", object{"token": "$wrapping"})),
-		as("$wrapping", get("a wrapping token reads", "transit/keys/k")),
 		keeping(as("$wrapping", post("a secret-id is unwrapped", "sys/wrapping/unwrap", nil)), "$secret", "data.secret_id"),
 		as("$wrapping", post("a secret-id is unwrapped again", "sys/wrapping/unwrap", nil)),
 		as("", post("what was unwrapped", "sys/wrapping/lookup", object{"token": "$wrapping"})),
 		as("hvs.none", post("nothing is unwrapped", "sys/wrapping/unwrap", nil)),
+		as("", post("nobody unwraps", "sys/wrapping/unwrap", nil)),
+		as("", post("nothing is looked at", "sys/wrapping/lookup", object{"token": "hvs.none"})),
+		keeping(wrapped("another secret-id is wrapped", "10m"), "$wrapping", "wrap_info.token"),
+		as("$wrapping", get("a wrapping token reads", "transit/keys/k")),
+		as("$wrapping", post("a secret-id is unwrapped by a token that was used", "sys/wrapping/unwrap", nil)),
+		keeping(wrapped("a third secret-id is wrapped", "10m"), "$wrapping", "wrap_info.token"),
+		keeping(post("root unwraps what another token wraps", "sys/wrapping/unwrap", object{"token": "$wrapping"}), "$other", "data.secret_id"),
+		wrapped("a secret-id is wrapped for no time", "soon"),
 		login("a login with what was unwrapped", object{"role_id": "$role", "secret_id": "$secret"}),
 		post("a role whose secret-ids are of one use", "auth/approle/role/once", object{"token_policies": "reads", "secret_id_num_uses": 1, "secret_id_ttl": "1h"}),
 		keeping(get("the role-id of one use", "auth/approle/role/once/role-id"), "$role", "data.role_id"),
