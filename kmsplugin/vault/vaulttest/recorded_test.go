@@ -68,8 +68,12 @@ func play(t *testing.T, s *vaulttest.Server) (all []recorded) {
 	for _, st := range script(t, s) {
 		body, _ := fill(map[string]any(st.body), kept).(map[string]any)
 		path := fill(st.path, kept).(string)
+		var headers []string
+		for _, text := range st.headers {
+			headers = append(headers, fill(text, kept).(string))
+		}
 		asks := cmp.Or(st.with, s)
-		answer := asks.Do(st.method, path, fill(st.token, kept).(string), body, st.headers...)
+		answer := asks.Do(st.method, path, fill(st.token, kept).(string), body, headers...)
 		for name, of := range st.keep {
 			kept[name] = textAt(t, st.name, answer.JSON, of)
 		}

@@ -327,6 +327,7 @@ func ofNothing() []step {
 	namespaced := get("a look in a namespace", "transit/keys/k")
 	namespaced.headers = []string{"X-Vault-Namespace", "team"}
 	bearer := as("", get("a token as a bearer", "transit/keys/rsa"))
+	bearer.headers = []string{"Authorization", "Bearer $root"}
 	return []step{
 		namespaced,
 		get("a look in a namespace in the path", "team/transit/keys/k"),

@@ -21,6 +21,7 @@ type Vault struct {
 	mu       sync.Mutex
 	ahead    time.Duration // of the system's clock
 	sealed   bool
+	id       string // of the cluster
 	policies map[string]policy
 	tokens   map[string]*token
 	secrets  map[string]engine // by the path of the mount, which ends in a slash
@@ -46,6 +47,7 @@ var engines = map[string]func() engine{
 func New() *Vault {
 	v := &Vault{
 		UnsealKey: random(),
+		id:        uuid(),
 		policies:  map[string]policy{"default": mustParse(defaultPolicy)},
 		tokens:    map[string]*token{},
 		secrets:   map[string]engine{},
