@@ -1,0 +1,115 @@
+package fakevault
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// request is one of a client.
+type request struct {
+	operation string // a capability: create, read, update, delete, list
+	path      string // below /v1/
+	mount     string // of the engine, that ends in a slash
+	rest      string // of the path, below the mount
+	body      body
+	token     *token
+	peer      []*x509.Certificate
+	secured   bool
+}
+
+// limit is that of Vault.
+const limit = 32 << 20
+
+func read(r *http.Request) (*request, error) {
+	q := &request{path: strings.TrimPrefix(r.URL.Path, "/v1/"), body: body{}}
+	if r.TLS != nil {
+		q.peer, q.secured = r.TLS.PeerCertificates, true
+	}
+	switch r.Method {
+	case http.MethodGet:
+		q.operation = "read"
+		if r.URL.Query().Get("list") == "true" {
+			q.operation = "list"
+		}
+	case http.MethodPost, http.MethodPut:
+		q.operation = "update"
+	case http.MethodDelete:
+		q.operation = "delete"
+	case "LIST":
+		q.operation = "list"
+	}
+	if q.operation != "update" {
+		return q, nil
+	}
+	decoder := json.NewDecoder(io.LimitReader(r.Body, limit))
+	decoder.UseNumber()
+	if err := decoder.Decode(&q.body); err != nil && err != io.EOF {
+		return nil, fmt.Errorf("failed to parse JSON input: %w", err)
+	}
+	return q, nil
+}
+
+// body is the JSON object of a request.
+type body map[string]any
+
+func (b body) text(name string) string {
+	s, _ := b[name].(string)
+	return s
+}
+
+func (b body) has(name string) bool { _, ok := b[name]; return ok }
+
+func (b body) number(name string) (int, error) {
+	switch value := b[name].(type) {
+	case nil:
+		return 0, nil
+	case json.Number:
+		return strconv.Atoi(value.String())
+	case string:
+		return strconv.Atoi(value)
+	}
+	return 0, fmt.Errorf("%T is no number", b[name])
+}
+
+func (b body) is(name string) bool {
+	switch value := b[name].(type) {
+	case bool:
+		return value
+	case string:
+		return value == "true"
+	}
+	return false
+}
+
+// list is one of texts, or a text with commas.
+func (b body) list(name string) []string {
+	var all []string
+	switch value := b[name].(type) {
+	case string:
+		for _, part := range strings.Split(value, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				all = append(all, part)
+			}
+		}
+	case []any:
+		for _, part := range value {
+			all = append(all, fmt.Sprint(part))
+		}
+	}
+	return all
+}
+
+// duration is a number of seconds, or a text like "1h".
+func (b body) duration(name string) time.Duration {
+	if seconds, err := b.number(name); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	d, _ := time.ParseDuration(b.text(name))
+	return d
+}
