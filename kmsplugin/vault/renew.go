@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -39,6 +40,9 @@ var (
 func (k keeping) run(ctx context.Context) error {
 	first, l := k.lease.ttl, k.lease
 	end := k.clock.Now().Add(l.ttl)
+	warn := sync.OnceFunc(func() {
+		k.warn("the token of the file ends for good: write another one there before that", l.ttl, nil)
+	})
 	for {
 		if l.ttl == 0 {
 			return k.wait(ctx, nil)
@@ -47,8 +51,13 @@ func (k keeping) run(ctx context.Context) error {
 		switch {
 		case left <= soonest:
 			return cmp.Or(k.pause(ctx, left), errRenewal)
-		case !l.renewable, k.own && l.ttl < first/3:
-			return k.last(ctx, left)
+		case k.own && (!l.renewable || l.ttl < first/3):
+			return cmp.Or(k.pause(ctx, twoThirds(left)), errEnds)
+		case !l.renewable:
+			warn()
+			return cmp.Or(k.pause(ctx, left), errEnds)
+		case l.ttl < first/3:
+			warn()
 		}
 		if err := k.pause(ctx, max(twoThirds(left), soonest)); err != nil {
 			return err
@@ -64,18 +73,6 @@ func (k keeping) run(ctx context.Context) error {
 			k.warn("the token could not be renewed", end.Sub(k.clock.Now()), err)
 		}
 	}
-}
-
-// last is for a token that cannot be renewed, or of a login that is near the end of all that it
-// can be.
-func (k keeping) last(ctx context.Context, left time.Duration) error {
-	wait := left
-	if k.own {
-		wait = twoThirds(left)
-	} else {
-		k.warn("the token of the file cannot be renewed: write another one there before it ends", left, nil)
-	}
-	return cmp.Or(k.pause(ctx, wait), errEnds)
 }
 
 // pause waits for some time, or until the token is lost.

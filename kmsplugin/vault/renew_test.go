@@ -16,14 +16,14 @@ import (
 
 // kept runs what keeps a token alive by a clock that goes on when all wait, and returns how
 // long that was.
-func kept(t *testing.T, k keeping, test func(ctx context.Context, run func() (time.Duration, error))) {
+func kept(t *testing.T, k keeping, test func(t *testing.T, run func() (time.Duration, error))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		k.clock = clock.RealClock{}
 		if k.warn == nil {
 			k.warn = func(string, time.Duration, error) {}
 		}
-		test(t.Context(), func() (time.Duration, error) {
+		test(t, func() (time.Duration, error) {
 			began := time.Now()
 			err := k.run(t.Context())
 			return time.Since(began), err
@@ -40,7 +40,7 @@ func TestATokenIsRenewedAfterTwoThirdsOfItsTime(t *testing.T) {
 		}
 		return lease{time.Hour, true}, nil
 	}
-	kept(t, k, func(_ context.Context, run func() (time.Duration, error)) {
+	kept(t, k, func(t *testing.T, run func() (time.Duration, error)) {
 		at = []time.Time{time.Now()}
 		_, err := run()
 		require.ErrorIs(t, err, errLost)
@@ -65,7 +65,7 @@ func TestARenewalThatFailsIsTriedUntilTheTokenEnds(t *testing.T) {
 		},
 		warn: func(string, time.Duration, error) { warned++ },
 	}
-	kept(t, k, func(_ context.Context, run func() (time.Duration, error)) {
+	kept(t, k, func(t *testing.T, run func() (time.Duration, error)) {
 		took, err := run()
 		require.ErrorIs(t, err, errRenewal)
 		require.InDelta(t, time.Hour, took, float64(2*time.Second))
@@ -86,7 +86,7 @@ func TestALoginIsMadeAnewBeforeItsTokenEndsForGood(t *testing.T) {
 			k.renew = func(context.Context) (lease, error) {
 				return lease{min(time.Hour, most-time.Since(began)), true}, nil
 			}
-			kept(t, k, func(_ context.Context, run func() (time.Duration, error)) {
+			kept(t, k, func(t *testing.T, run func() (time.Duration, error)) {
 				began = time.Now()
 				took, err := run()
 				require.ErrorIs(t, err, errEnds)
@@ -109,7 +109,7 @@ func TestATokenOfAFileIsKeptToItsEnd(t *testing.T) {
 				return lease{min(time.Hour, 3*time.Hour-time.Since(began)), true}, nil
 			}
 			k.warn = func(string, time.Duration, error) { warned++ }
-			kept(t, k, func(_ context.Context, run func() (time.Duration, error)) {
+			kept(t, k, func(t *testing.T, run func() (time.Duration, error)) {
 				began = time.Now()
 				took, err := run()
 				require.Error(t, err)
@@ -121,19 +121,17 @@ func TestATokenOfAFileIsKeptToItsEnd(t *testing.T) {
 }
 
 func TestATokenForEverIsLeftAlone(t *testing.T) {
-	lost := make(chan struct{})
-	k := keeping{lease: lease{0, false}, lost: lost}
-	kept(t, k, func(_ context.Context, run func() (time.Duration, error)) {
+	synctest.Test(t, func(t *testing.T) {
+		lost, began := make(chan struct{}), time.Now()
 		time.AfterFunc(1000*time.Hour, func() { close(lost) })
-		took, err := run()
-		require.ErrorIs(t, err, errLost)
-		require.Equal(t, 1000*time.Hour, took)
+		require.ErrorIs(t, keeping{clock: clock.RealClock{}, lost: lost}.run(t.Context()), errLost)
+		require.Equal(t, 1000*time.Hour, time.Since(began))
 	})
 }
 
 func TestAVeryShortTokenDoesNotMakeItHurry(t *testing.T) {
 	k := keeping{lease: lease{time.Second, true}, own: true}
-	kept(t, k, func(_ context.Context, run func() (time.Duration, error)) {
+	kept(t, k, func(t *testing.T, run func() (time.Duration, error)) {
 		took, err := run()
 		require.True(t, errors.Is(err, errRenewal))
 		require.GreaterOrEqual(t, took, time.Second)
