@@ -107,7 +107,7 @@ func (f *Faults) Hang(path string) {
 		case <-cleared:
 			return false
 		case <-r.Context().Done():
-			return true
+			panic(http.ErrAbortHandler) // who has left must not find an answer
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -109,7 +110,7 @@ func (i *issuer) write(t testing.TB, name, kind string, der []byte) string {
 }
 
 // jwt signs claims with ES256.
-func (i *issuer) jwt(t testing.TB, subject, audience string, expires time.Time) string {
+func (i *issuer) jwt(t testing.TB, subject, audience string, expires time.Time, more map[string]any) string {
 	t.Helper()
 	part := func(value any) string {
 		text, err := json.Marshal(value)
@@ -117,6 +118,7 @@ func (i *issuer) jwt(t testing.TB, subject, audience string, expires time.Time) 
 		return base64.RawURLEncoding.EncodeToString(text)
 	}
 	claims := map[string]any{"sub": subject, "aud": []string{audience}, "iat": time.Now().Add(-time.Minute).Unix(), "exp": expires.Unix(), "iss": "vaulttest"}
+	maps.Copy(claims, more)
 	signed := part(map[string]any{"alg": "ES256", "typ": "JWT"}) + "." + part(claims)
 	sum := sha256.Sum256([]byte(signed))
 	r, s, err := ecdsa.Sign(rand.Reader, i.key, sum[:])

@@ -93,7 +93,10 @@ func (s *Server) KubernetesRole(role Role, account string) {
 func (s *Server) ServiceAccountToken(account string) string {
 	s.t.Helper()
 	require.NotNil(s.t, s.reviewer, "KubernetesRole comes first")
-	token := s.JWT("system:serviceaccount:" + account)
+	namespace, name := cutAccount(account)
+	token := s.issuer.jwt(s.t, "system:serviceaccount:"+account, JWTAudience, time.Now().Add(time.Hour), map[string]any{
+		"kubernetes.io": map[string]any{"namespace": namespace, "serviceaccount": map[string]any{"name": name, "uid": "uid-" + account}},
+	})
 	s.reviewer.add(token, account)
 	return token
 }
@@ -117,7 +120,7 @@ func (s *Server) JWTRole(role Role, subject string) {
 // JWT is a token of a subject for [JWTAudience], valid for an hour.
 func (s *Server) JWT(subject string) string {
 	s.t.Helper()
-	return s.issuer.jwt(s.t, subject, JWTAudience, time.Now().Add(time.Hour))
+	return s.issuer.jwt(s.t, subject, JWTAudience, time.Now().Add(time.Hour), nil)
 }
 
 // CertRole makes a role at auth/cert for the certificates of [Server.ClientCertificate].

@@ -2,6 +2,7 @@ package fakevault
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"time"
 )
@@ -11,8 +12,10 @@ type answer struct {
 	status   int // of an error; 0 is a success
 	errors   []string
 	data     map[string]any
-	auth     *token // of a login, to be told
+	auth     *token // to be told
+	login    bool   // whether the token is new
 	warnings []string
+	beside   bool   // whether data stands beside "data", too
 	kind     string // of the mount that it is from
 	whole    any    // instead of the envelope, as some of sys/ are
 	wrapped  *wrapping
@@ -20,9 +23,10 @@ type answer struct {
 
 // wrapping is where an answer was put instead of being given.
 type wrapping struct {
-	token   *token
-	path    string
-	created time.Time
+	token    *token
+	path     string
+	created  time.Time
+	accessor string // of the secret-id that is inside
 }
 
 func failed(status int, errors ...string) answer {
@@ -40,6 +44,10 @@ func missing() answer { return failed(http.StatusNotFound) }
 
 func unsupported() answer {
 	return failed(http.StatusMethodNotAllowed, "1 error occurred:\n\t* unsupported operation\n\n")
+}
+
+func unknown() answer {
+	return failed(http.StatusNotFound, "1 error occurred:\n\t* unsupported path\n\n")
 }
 
 func ok(data map[string]any) answer { return answer{data: data} }
@@ -84,24 +92,34 @@ func (a answer) envelope(now time.Time) map[string]any {
 	if a.data != nil {
 		all["data"] = a.data
 	}
+	if a.beside {
+		maps.Copy(all, a.data)
+	}
 	if len(a.warnings) > 0 {
 		all["warnings"] = a.warnings
 	}
 	if a.auth != nil {
 		all["auth"] = a.auth.told(now)
+		if a.login {
+			all["mount_type"] = ""
+		}
 	}
 	if a.wrapped != nil {
-		all["request_id"] = ""
+		all["request_id"], all["mount_type"] = "", ""
 		all["wrap_info"] = a.wrapped.told()
 	}
 	return all
 }
 
 func (w *wrapping) told() map[string]any {
-	return map[string]any{
+	all := map[string]any{
 		"token": w.token.id, "accessor": w.token.accessor, "ttl": seconds(w.token.ttl),
-		"creation_time": w.created.Format(time.RFC3339Nano), "creation_path": w.path,
+		"creation_time": stamp(w.created), "creation_path": w.path,
 	}
+	if w.accessor != "" {
+		all["wrapped_accessor"] = w.accessor
+	}
+	return all
 }
 
 func seconds(d time.Duration) int { return int(d / time.Second) }

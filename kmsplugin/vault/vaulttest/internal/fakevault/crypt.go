@@ -59,7 +59,7 @@ func (k *key) associated(b body) ([]byte, *answer) {
 	}
 	aad, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
-		refused := failed(http.StatusInternalServerError, "internal error", err.Error())
+		refused := failed(http.StatusInternalServerError, "1 error occurred:\n\t* unable to get associated_data/additional_data from factory[0]: "+err.Error()+"\n\n")
 		return nil, &refused
 	}
 	return aad, nil

@@ -90,6 +90,13 @@ type claims struct {
 	Subject  string          `json:"sub"`
 	Audience json.RawMessage `json:"aud"`
 	Expires  int64           `json:"exp"`
+	Pod      struct {
+		Namespace string `json:"namespace"`
+		Account   struct {
+			Name string `json:"name"`
+			UID  string `json:"uid"`
+		} `json:"serviceaccount"`
+	} `json:"kubernetes.io"`
 }
 
 func (c claims) audiences() []string {
@@ -123,7 +130,7 @@ func claimsOf(text string) (c claims, signed string, signature []byte, err error
 func (e *jwt) verify(text string, role *jwtRole, now time.Time) (claims, error) {
 	c, signed, signature, err := claimsOf(text)
 	if err != nil {
-		return c, fmt.Errorf("error parsing token: %w", err)
+		return c, fmt.Errorf("error verifying token signature: go-jose/go-jose: %w", err)
 	}
 	sum := sha256.Sum256([]byte(signed))
 	if len(signature) != 64 || !slices.ContainsFunc(e.keys, func(key *ecdsa.PublicKey) bool {

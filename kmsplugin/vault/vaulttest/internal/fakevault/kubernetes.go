@@ -56,21 +56,21 @@ func (e *kubernetes) login(v *Vault, q *request) answer {
 		return invalid(fmt.Sprintf("invalid role name %q", name))
 	}
 	c, _, _, err := claimsOf(text)
-	parts := strings.Split(c.Subject, ":")
+	account, namespace := c.Pod.Account, c.Pod.Namespace
 	switch {
 	case err != nil:
-		return failed(http.StatusForbidden, err.Error())
+		return denied()
 	case role.audience != "" && !slices.Contains(c.audiences(), role.audience):
 		return failed(http.StatusForbidden, "invalid audience (aud) claim: audience claim does not match any expected audience")
-	case len(parts) != 4 || !oneOf(role.names, parts[3]):
+	case !oneOf(role.names, account.Name):
 		return failed(http.StatusForbidden, "service account name not authorized")
-	case !oneOf(role.namespaces, parts[2]):
+	case !oneOf(role.namespaces, namespace):
 		return failed(http.StatusForbidden, "namespace not authorized")
 	case !e.review(text, role):
 		return denied()
 	}
-	return v.login(q, role.grant, parts[2]+"-"+parts[3], map[string]string{
-		"role": name, "service_account_name": parts[3], "service_account_namespace": parts[2], "service_account_secret_name": "", "service_account_uid": "",
+	return v.login(q, role.grant, namespace+"-"+account.Name, map[string]string{
+		"role": name, "service_account_name": account.Name, "service_account_namespace": namespace, "service_account_secret_name": "", "service_account_uid": account.UID,
 	})
 }
 

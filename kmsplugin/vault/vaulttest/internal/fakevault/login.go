@@ -30,7 +30,7 @@ func (v *Vault) login(q *request, g grant, display string, meta map[string]strin
 	if t.most > 0 {
 		t.ttl = min(t.ttl, t.most)
 	}
-	return answer{auth: v.issue(t)}
+	return answer{auth: v.issue(t), login: true}
 }
 
 // approle logs in programs that have a secret-id.
@@ -67,7 +67,7 @@ func (e *approle) answer(v *Vault, q *request) answer {
 	case action == "" && q.operation == "update":
 		return e.write(q, name)
 	case role == nil && action == "secret-id":
-		return invalid(fmt.Sprintf("role %q does not exist", name))
+		return failed(http.StatusNotFound, fmt.Sprintf("role %q does not exist", name))
 	case role == nil:
 		return missing()
 	}
@@ -128,7 +128,7 @@ func (e *approle) login(v *Vault, q *request) answer {
 	case q.operation != "update":
 		return unsupported()
 	case id == "":
-		return invalid("missing role_id")
+		return failed(http.StatusInternalServerError, "failed to determine alias name from login request")
 	case role == nil:
 		return invalid("invalid role or secret ID")
 	case secret == "":
@@ -199,5 +199,5 @@ func (e *cert) login(v *Vault, q *request) answer {
 			"subject_key_id": hex(peer.SubjectKeyId), "authority_key_id": hex(peer.AuthorityKeyId),
 		})
 	}
-	return failed(http.StatusBadRequest, "invalid certificate or no client certificate supplied")
+	return invalid("failed to match all constraints for this login certificate")
 }

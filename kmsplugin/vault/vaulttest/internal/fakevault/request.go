@@ -15,8 +15,7 @@ import (
 type request struct {
 	operation string // a capability: create, read, update, delete, list
 	path      string // below /v1/
-	mount     string // of the engine, that ends in a slash
-	rest      string // of the path, below the mount
+	rest      string // of it, below the mount of the engine
 	body      body
 	token     *token
 	peer      []*x509.Certificate

@@ -23,6 +23,8 @@ func (v *Vault) respond(r *http.Request, q *request, broken error) answer {
 		return failed(http.StatusNotFound)
 	case broken != nil:
 		return invalid(broken.Error())
+	case r.Method == http.MethodPatch && r.Header.Get("Content-Type") == "":
+		return invalid("mime: no media type")
 	case q.operation == "":
 		return failed(http.StatusMethodNotAllowed)
 	}
@@ -46,28 +48,25 @@ func tokenOf(r *http.Request) string {
 
 // authenticated finds who asks and what answers.
 func (v *Vault) authenticated(q *request, id string) answer {
-	if q.path == "sys/wrapping/unwrap" {
+	switch q.path {
+	case "sys/wrapping/unwrap":
 		return v.unwrap(q, id)
+	case "sys/wrapping/lookup":
+		return v.lookWrapped(q)
 	}
-	auths, secret := strings.CutPrefix(q.path, "auth/")
-	mounts := v.secrets
-	if secret {
-		mounts = v.auths
-	} else {
-		auths = q.path
-	}
-	e, mount, rest := mounted(mounts, auths)
-	if secret {
-		mount = "auth/" + mount
-	}
-	q.mount, q.rest = mount, rest
+	e, login := v.find(q)
 	if t, isTransit := e.(*transit); isTransit && t.creates(q) {
 		q.operation = "create"
 	}
-	if e == nil || rest != "login" {
+	if !login {
 		t := v.tokens[id]
 		switch {
-		case t == nil || t.unwraps != nil || t.isOver(v.now()):
+		case id == "":
+			return denied()
+		case t != nil && t.unwraps != nil: // which is good for one use, and this was it
+			delete(v.tokens, id)
+			return failed(http.StatusForbidden, "1 error occurred:\n\t* permission denied\n\n")
+		case t == nil || t.isOver(v.now()):
 			return failed(http.StatusForbidden, "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n")
 		case !v.may(t, q):
 			return failed(http.StatusForbidden, "1 error occurred:\n\t* permission denied\n\n")
@@ -87,6 +86,16 @@ func (v *Vault) authenticated(q *request, id string) answer {
 	return a
 }
 
+// find is the engine that a request is for, and whether it is a login.
+func (v *Vault) find(q *request) (e engine, login bool) {
+	if path, isAuth := strings.CutPrefix(q.path, "auth/"); isAuth {
+		e, q.rest = mounted(v.auths, path)
+		return e, e != nil && q.rest == "login"
+	}
+	e, q.rest = mounted(v.secrets, q.path)
+	return e, false
+}
+
 // wrap puts an answer away for who has the token that is given instead.
 func (v *Vault) wrap(q *request, a answer, ttl string) answer {
 	if ttl == "" || a.status != 0 || a.isEmpty() {
@@ -94,16 +103,20 @@ func (v *Vault) wrap(q *request, a answer, ttl string) answer {
 	}
 	life := body{"ttl": ttl}.duration("ttl")
 	if life <= 0 {
-		return invalid(fmt.Sprintf("error parsing wrap TTL header: time: invalid duration %q", ttl))
+		return invalid(fmt.Sprintf("error parsing X-Vault-Wrap-TTL header: time: invalid duration %q", ttl))
 	}
 	t := v.issue(&token{path: q.path, policies: []string{"response-wrapping"}, ttl: life, unwraps: &a})
-	return answer{kind: a.kind, wrapped: &wrapping{token: t, path: q.path, created: v.now()}}
+	inside, _ := a.data["secret_id_accessor"].(string)
+	return answer{wrapped: &wrapping{token: t, path: q.path, created: v.now(), accessor: inside}}
 }
 
 // unwrap gives what was put away, once.
 func (v *Vault) unwrap(q *request, id string) answer {
 	if inside := q.body.text("token"); inside != "" {
 		id = inside
+	}
+	if id == "" {
+		return failed(http.StatusForbidden, "error validating wrapping token: token is empty")
 	}
 	t := v.tokens[id]
 	if t == nil || t.unwraps == nil || t.isOver(v.now()) {

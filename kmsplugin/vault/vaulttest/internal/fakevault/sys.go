@@ -16,25 +16,32 @@ var unauthenticated = map[string]func(*Vault, *request) answer{
 const version = "1.21.0"
 
 func (v *Vault) health(*request) answer {
-	status := http.StatusOK
+	status, replication := http.StatusOK, "disabled"
 	if v.sealed {
-		status = http.StatusServiceUnavailable
+		status, replication = http.StatusServiceUnavailable, "unknown"
 	}
-	return answer{status: status, whole: map[string]any{
+	all := map[string]any{
 		"initialized": true, "sealed": v.sealed, "standby": v.sealed, "performance_standby": false,
-		"replication_performance_mode": "disabled", "replication_dr_mode": "disabled",
+		"replication_performance_mode": replication, "replication_dr_mode": replication,
 		"server_time_utc": v.now().Unix(), "version": version, "enterprise": false,
 		"echo_duration_ms": 0, "clock_skew_ms": 0, "replication_primary_canary_age_ms": 0,
-	}}
+	}
+	if !v.sealed {
+		all["cluster_name"], all["cluster_id"] = cluster, v.id
+	}
+	return answer{status: status, whole: all}
 }
+
+// cluster is the name of it.
+const cluster = "vault-cluster-fake"
 
 func (v *Vault) sealStatus(*request) answer {
 	all := map[string]any{
 		"type": "shamir", "initialized": true, "sealed": v.sealed, "t": 1, "n": 1, "progress": 0, "nonce": "",
-		"version": version, "build_date": "", "migration": false, "recovery_seal": false, "storage_type": "",
+		"version": version, "build_date": "2025-10-21T00:00:00Z", "migration": false, "recovery_seal": false,
 	}
 	if !v.sealed {
-		all["cluster_name"], all["cluster_id"] = "vault-cluster", uuid()
+		all["cluster_name"], all["cluster_id"] = cluster, v.id
 	}
 	return answer{whole: all}
 }
@@ -47,7 +54,7 @@ func (v *Vault) unseal(q *request) answer {
 		v.sealed = false
 		return v.sealStatus(q)
 	}
-	return invalid("unable to retrieve stored keys")
+	return invalid("unable to retrieve stored keys: invalid key: failed to decrypt keys from storage: error decrypting seal wrapped value\nerror decrypting using seal shamir: cipher: message authentication failed")
 }
 
 func (v *Vault) sys(q *request) answer {
@@ -58,8 +65,6 @@ func (v *Vault) sys(q *request) answer {
 		return done()
 	case rest == "capabilities-self" && q.operation == "update":
 		return v.capable(q)
-	case rest == "wrapping/lookup" && q.operation == "update":
-		return v.lookWrapped(q)
 	}
 	for under, handle := range map[string]func(*Vault, *request, string) answer{
 		"mounts/":       func(v *Vault, q *request, at string) answer { return v.mount(q, v.secrets, at) },
@@ -126,7 +131,7 @@ func (v *Vault) capable(q *request) answer {
 		data[path] = all
 		data["capabilities"] = all
 	}
-	return ok(data)
+	return answer{data: data, beside: true}
 }
 
 func (v *Vault) lookWrapped(q *request) answer {

@@ -1,8 +1,10 @@
 package fakevault
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -22,6 +24,8 @@ type token struct {
 	parent       string
 	uses         int
 	entity       string
+	renewed      time.Time
+	explicit     bool    // whether most was asked for with the token
 	unwraps      *answer // that a wrapping token is for
 }
 
@@ -86,6 +90,12 @@ func (t *token) looked(now time.Time) map[string]any {
 		"expire_time": ends, "explicit_max_ttl": 0, "num_uses": t.uses, "orphan": t.orphan, "entity_id": t.entity,
 		"type": "service",
 	}
+	if t.explicit {
+		data["explicit_max_ttl"] = seconds(t.most)
+	}
+	if !t.renewed.IsZero() {
+		data["last_renewal"], data["last_renewal_time"] = stamp(t.renewed), t.renewed.Unix()
+	}
 	if !t.ends.IsZero() {
 		data["issue_time"] = stamp(t.created)
 		data["renewable"] = t.renewable
@@ -147,7 +157,7 @@ func (v *Vault) createToken(q *request) answer {
 		t.ttl = lease
 	}
 	if most := q.body.duration("explicit_max_ttl"); most > 0 {
-		t.most, t.ttl = most, min(t.ttl, most)
+		t.most, t.ttl, t.explicit = most, min(t.ttl, most), true
 	}
 	if q.body.is("no_parent") {
 		t.parent, t.orphan = "", true
@@ -157,16 +167,33 @@ func (v *Vault) createToken(q *request) answer {
 
 func (v *Vault) renew(q *request) answer {
 	t := q.token
-	if !t.renewable {
+	switch {
+	case t.ends.IsZero():
+		return invalid("invalid lease ID")
+	case !t.renewable:
 		return invalid("lease is not renewable")
 	}
 	more := q.body.duration("increment")
 	if more == 0 {
 		more = t.ttl
 	}
-	t.ends = v.now().Add(more)
+	a := answer{auth: t}
+	t.renewed = v.now()
+	t.ends = t.renewed.Add(more)
 	if end := t.created.Add(t.most); t.most > 0 && t.ends.After(end) {
 		t.ends = end
+		a.warnings = []string{fmt.Sprintf("TTL of %q exceeded the effective max_ttl of %q; TTL value is capped accordingly", short(more), short(t.most))}
 	}
-	return answer{auth: t}
+	return a
+}
+
+// short is a time as Vault writes it: without what is zero at its end.
+func short(d time.Duration) string {
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if whole, cut := strings.CutSuffix(text, zero); cut {
+			text = whole + zero[:1]
+		}
+	}
+	return text
 }

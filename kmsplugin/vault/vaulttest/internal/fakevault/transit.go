@@ -2,7 +2,6 @@ package fakevault
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -30,7 +29,7 @@ func (e *transit) answer(v *Vault, q *request) answer {
 	use, known := map[string]func(*key, body) answer{"encrypt": (*key).encrypt, "decrypt": (*key).decrypt, "rewrap": (*key).rewrap}[action]
 	switch {
 	case !known:
-		return failed(http.StatusNotFound, fmt.Sprintf("no handler for route %q. route entry not found.", q.path))
+		return unknown()
 	case q.operation == "create":
 		if !q.body.has("plaintext") {
 			return invalid("missing plaintext to encrypt")
@@ -71,7 +70,9 @@ func (e *transit) manage(v *Vault, q *request, rest string) answer {
 	}
 	change, known := map[string]func(*key, body, time.Time) answer{"rotate": (*key).rotate, "config": (*key).configure, "trim": (*key).trim}[action]
 	switch {
-	case !known || q.operation != "update":
+	case !known:
+		return unknown()
+	case q.operation != "update":
 		return unsupported()
 	case k == nil:
 		return invalid(map[string]string{"rotate": "key not found", "config": "no existing key named " + name + " could be found", "trim": "invalid key name"}[action])
@@ -91,7 +92,7 @@ func (e *transit) create(q *request, name string, now time.Time) answer {
 	case !slices.Contains(types, kind):
 		return invalid("unknown key type " + kind)
 	case e.keys[name] != nil:
-		return answer{data: e.keys[name].told(), warnings: []string{"key " + name + " already existed"}}
+		return ok(e.keys[name].told())
 	}
 	k := newKey(name, kind, now)
 	k.derived, k.convergent = derived, convergent

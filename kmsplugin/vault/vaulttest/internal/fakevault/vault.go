@@ -21,6 +21,7 @@ type Vault struct {
 	mu       sync.Mutex
 	ahead    time.Duration // of the system's clock
 	sealed   bool
+	id       string // of the cluster
 	policies map[string]policy
 	tokens   map[string]*token
 	secrets  map[string]engine // by the path of the mount, which ends in a slash
@@ -46,6 +47,7 @@ var engines = map[string]func() engine{
 func New() *Vault {
 	v := &Vault{
 		UnsealKey: random(),
+		id:        uuid(),
 		policies:  map[string]policy{"default": mustParse(defaultPolicy)},
 		tokens:    map[string]*token{},
 		secrets:   map[string]engine{},
@@ -77,11 +79,11 @@ func uuid() string {
 }
 
 // mounted is the engine that a path is of, and the rest of the path.
-func mounted(mounts map[string]engine, path string) (e engine, mount, rest string) {
+func mounted(mounts map[string]engine, path string) (e engine, rest string) {
 	for at, candidate := range mounts {
-		if below, ok := strings.CutPrefix(path, at); ok && len(at) > len(mount) {
-			e, mount, rest = candidate, at, below
+		if below, ok := strings.CutPrefix(path, at); ok && (e == nil || len(below) < len(rest)) {
+			e, rest = candidate, below
 		}
 	}
-	return e, mount, rest
+	return e, rest
 }
