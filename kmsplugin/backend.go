@@ -18,6 +18,9 @@ type Backend interface {
 // A Session that has a method Renew(context.Context) error has it called once, on a
 // goroutine of its own: it keeps the session alive, as by renewing a token, until ctx
 // ends, and returns earlier when that is over. Then another one is opened.
+//
+// One that has a method Destroy(context.Context, Version) error destroys a version for ever,
+// for [Keeper.Destroy]. That the version is missing from then on is no error of Versions.
 type Session interface {
 	// Versions are all that unwrap now. It is called every [Config.Poll], and never by an
 	// apiserver's call of Status. While it fails, nothing is wrapped, and the
@@ -41,4 +44,7 @@ type Versions struct {
 	All []Version
 	// Writes is the index of the one to wrap with.
 	Writes int
+	// Oldest is the index of the oldest that wraps: those before it only unwrap. One of them
+	// that is announced is so no longer, however young those after it are.
+	Oldest int
 }

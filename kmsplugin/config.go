@@ -35,6 +35,8 @@ type Config struct {
 	// Credentials are files. When one changes the back end is opened anew, and calls go
 	// over to the new session.
 	Credentials []string
+	// Observer is told what happens; by default nobody is.
+	Observer Observer
 	// Clock is the system's unless a test hands another in.
 	Clock clock.WithTicker
 }

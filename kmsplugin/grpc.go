@@ -37,6 +37,7 @@ func (a *adapter) Encrypt(ctx context.Context, request *kmsapi.EncryptRequest) (
 	if err := errors.Join(checkUID(request.GetUid()), checkPlaintext(request.GetPlaintext())); err != nil {
 		return nil, badRequest("Encrypt", err)
 	}
+	defer clear(request.GetPlaintext()) // which the Service does not keep
 	answer, err := a.service.Encrypt(ctx, request.GetUid(), request.GetPlaintext())
 	if err != nil {
 		return nil, toGRPC(err)

@@ -3,29 +3,48 @@ package kmsplugin
 import (
 	"context"
 	"fmt"
+	"path"
 	"runtime"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 )
 
 // A guard stands around every call: it gives the Service a logger that knows
-// the call, and keeps a panic from taking the process, and with it every other
-// call, down.
+// the call, keeps a panic from taking the process, and with it every other
+// call, down, and tells the observer.
 type guard struct {
-	logger klog.Logger
+	logger   klog.Logger
+	clock    clock.PassiveClock
+	observer Observer
+	running  atomic.Int64       // calls
+	panics   map[string]*seldom // by method
+	refusals seldom
 }
 
-func (g guard) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (answer any, err error) {
+func newGuard(logger klog.Logger, clock clock.PassiveClock, observer Observer) *guard {
+	return &guard{logger: logger, clock: clock, observer: observer, panics: map[string]*seldom{"Status": {}, "Encrypt": {}, "Decrypt": {}}}
+}
+
+func (g *guard) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (answer any, err error) {
+	g.running.Add(1)
+	defer g.running.Add(-1)
+	method := path.Base(info.FullMethod)
 	logger := g.logger.WithValues("method", info.FullMethod)
 	if named, ok := request.(interface{ GetUid() string }); ok {
 		logger = logger.WithValues("uid", fmt.Sprintf("%.*s", MaxUID, named.GetUid()))
 	}
+	defer g.answered(method, g.began(), &err)
 	defer func() {
 		if cause := recover(); cause != nil {
-			logger.Error(nil, "the service panicked", "cause", describe(cause), "at", callers())
+			if n := g.panics[method].now(g.clock.Now()); n > 0 {
+				logger.Error(nil, "the service panicked", "cause", describe(cause), "at", callers(), "times", n)
+			}
 			answer, err = nil, status.Errorf(codes.Internal, "the plugin panicked in %s: see its log", info.FullMethod)
 		}
 	}()
@@ -34,6 +53,30 @@ func (g guard) intercept(ctx context.Context, request any, info *grpc.UnaryServe
 		logger.V(2).Info("call failed", "err", err)
 	}
 	return answer, err
+}
+
+// began is when a call begins, if somebody wants to know.
+func (g *guard) began() (now time.Time) {
+	if g.observer.Answered != nil {
+		now = g.clock.Now()
+	}
+	return now
+}
+
+func (g *guard) answered(method string, began time.Time, err *error) {
+	if g.observer.Answered != nil {
+		g.observer.Answered(Call{method, status.Code(*err), g.clock.Since(began)})
+	}
+}
+
+// refuse tells of a client that was turned away.
+func (g *guard) refuse() {
+	if g.observer.Refused != nil {
+		g.observer.Refused()
+	}
+	if n := g.refusals.now(g.clock.Now()); n > 0 {
+		g.logger.Info("clients were turned away: as many are connected as may be. Find out who connects, and never closes", "clients", n, "connected", maxConnections)
+	}
 }
 
 // guarded calls f, and makes an error of its panic: f runs on a goroutine of its own, where

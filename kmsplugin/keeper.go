@@ -1,6 +1,7 @@
 package kmsplugin
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,8 @@ type Keeper struct {
 	backend Backend
 	config  Config
 	turns   chan struct{} // one for each call of the session that may run
-	asks    chan chan struct{}
+	asks    chan ask
+	orders  chan func() // what the goroutine does between two looks
 	state   atomic.Pointer[state]
 	running atomic.Bool
 	first   chan struct{} // closed when it was looked at once
@@ -31,6 +33,8 @@ type state struct {
 	byKeyID    map[string]Version
 	announcing announcing
 	keyID      string // of what is announced, empty if nothing is
+	writes     string // key_id of what the back end wraps with, announced or not yet
+	versions   int    // that unwrap
 	trouble    error  // why nothing is wrapped, or nil
 	probed     time.Time
 }
@@ -47,7 +51,10 @@ func NewKeeper(backend Backend, config Config) (*Keeper, error) {
 	if backend == nil {
 		return nil, errors.New("kmsplugin: no back end to keep")
 	}
-	k := &Keeper{backend: backend, config: config, turns: make(chan struct{}, config.Concurrency), asks: make(chan chan struct{}), first: make(chan struct{})}
+	k := &Keeper{
+		backend: backend, config: config, turns: make(chan struct{}, config.Concurrency),
+		asks: make(chan ask), orders: make(chan func()), first: make(chan struct{}),
+	}
 	k.state.Store(&state{trouble: errStarting})
 	return k, nil
 }
@@ -73,7 +80,7 @@ func (k *Keeper) Encrypt(ctx context.Context, _ string, plaintext []byte) (Seale
 			continue // another session took over
 		}
 		if err != nil {
-			k.look(ctx, false)
+			k.nudge()
 			return Sealed{}, err
 		}
 		return sealed, nil
@@ -87,8 +94,10 @@ func (k *Keeper) wrap(ctx context.Context, o *opened, v Version, plaintext []byt
 		used       Version
 	}
 	keyID := v.KeyID()
-	w, err := call(ctx, k, o, func(ctx context.Context, s Session) (w wrapped, err error) {
-		w.ciphertext, w.used, err = s.Wrap(ctx, v, plaintext, []byte(keyID))
+	dek := bytes.Clone(plaintext) // the session may have it for longer than the caller waits
+	w, err := call(ctx, k, o, "wrap", func(ctx context.Context, s Session) (w wrapped, err error) {
+		defer clear(dek)
+		w.ciphertext, w.used, err = s.Wrap(ctx, v, dek, []byte(keyID))
 		return w, err
 	})
 	if err != nil {
@@ -110,7 +119,7 @@ func (k *Keeper) Decrypt(ctx context.Context, _ string, sealed Sealed) ([]byte, 
 		s := k.state.Load()
 		v, known := s.byKeyID[sealed.KeyID]
 		if !known {
-			k.look(ctx, true)
+			_ = k.look(ctx, ask{}) // what it finds is in the state
 			s = k.state.Load()
 			v, known = s.byKeyID[sealed.KeyID]
 		}
@@ -120,9 +129,7 @@ func (k *Keeper) Decrypt(ctx context.Context, _ string, sealed Sealed) ([]byte, 
 		case !known:
 			return nil, fmt.Errorf("%w %.64q: none of the %d versions: if it was trimmed or deleted, bring it back; if another plugin wrapped this, serve that one under the provider's name", ErrUnknownKey, sealed.KeyID, len(s.byKeyID))
 		}
-		plaintext, err := call(ctx, k, s.open, func(ctx context.Context, session Session) ([]byte, error) {
-			return session.Unwrap(ctx, v, sealed.Ciphertext, []byte(sealed.KeyID))
-		})
+		plaintext, err := k.unwrap(ctx, s.open, v, sealed)
 		if errors.Is(err, errClosed) && ctx.Err() == nil && k.state.Load() != s {
 			continue
 		}
@@ -130,9 +137,21 @@ func (k *Keeper) Decrypt(ctx context.Context, _ string, sealed Sealed) ([]byte, 
 	}
 }
 
+// unwrap unwraps with a version.
+func (k *Keeper) unwrap(ctx context.Context, o *opened, v Version, sealed Sealed) ([]byte, error) {
+	return call(ctx, k, o, "unwrap", func(ctx context.Context, s Session) ([]byte, error) {
+		dek, err := s.Unwrap(ctx, v, sealed.Ciphertext, []byte(sealed.KeyID))
+		if ctx.Err() != nil { // nobody waits for it any more
+			clear(dek)
+			return nil, context.Cause(ctx)
+		}
+		return dek, err
+	})
+}
+
 // call calls a session when it is its turn. The caller has an answer when ctx ends, and the
 // turn is over when the session has returned.
-func call[T any](ctx context.Context, k *Keeper, o *opened, f func(context.Context, Session) (T, error)) (T, error) {
+func call[T any](ctx context.Context, k *Keeper, o *opened, operation string, f func(context.Context, Session) (T, error)) (value T, err error) {
 	var none T
 	ctx, cancel := k.config.within(ctx, k.config.CallTimeout)
 	defer cancel()
@@ -141,6 +160,8 @@ func call[T any](ctx context.Context, k *Keeper, o *opened, f func(context.Conte
 	case <-ctx.Done():
 		return none, fmt.Errorf("%w: all %d calls that may run at once do: %w", ErrThrottled, k.config.Concurrency, context.Cause(ctx))
 	}
+	began := k.began()
+	defer func() { k.called(operation, began, err) }()
 	return answered(ctx, func(ctx context.Context) (value T, err error) {
 		defer func() { <-k.turns }()
 		inUse := o.use(func(s Session) error {
@@ -149,31 +170,4 @@ func call[T any](ctx context.Context, k *Keeper, o *opened, f func(context.Conte
 		})
 		return value, errors.Join(inUse, err)
 	}, nil)
-}
-
-// soon is how soon after a look another one is made because a call asks for it.
-const soon = time.Second
-
-// look has the versions looked at again, and waits until that is done if it is to: for a look that
-// begins after this call.
-func (k *Keeper) look(ctx context.Context, wait bool) {
-	ctx, cancel := k.config.within(ctx, k.config.CallTimeout)
-	defer cancel()
-	done := make(chan struct{})
-	if !wait {
-		select {
-		case k.asks <- done:
-		default: // it looks already
-		}
-		return
-	}
-	select {
-	case k.asks <- done:
-	case <-ctx.Done():
-		return
-	}
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
 }

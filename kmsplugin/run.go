@@ -21,7 +21,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	if !k.running.CompareAndSwap(false, true) {
 		return errors.New("kmsplugin: Run was called before: make another Keeper")
 	}
-	r := &runner{Keeper: k, retry: firstRetry}
+	r := &runner{Keeper: k, retry: firstRetry, log: reporter{logger: klog.FromContext(ctx), clock: k.config.Clock}}
 	for ctx.Err() == nil {
 		r.turn(ctx)
 		r.answer()
@@ -61,6 +61,8 @@ type runner struct {
 	retry   time.Duration
 	started sync.Once
 	asked   []chan struct{} // to be closed when the next look is over
+	probes  bool            // the next look does, whenever the last one did
+	log     reporter
 	closing sync.WaitGroup
 }
 
@@ -79,7 +81,7 @@ func (r *runner) turn(ctx context.Context) {
 	}
 	r.state.Store(after)
 	r.drop(ctx, replaced)
-	report(klog.FromContext(ctx), before, after)
+	r.report(before, after)
 	if after.trouble == nil {
 		r.retry = firstRetry
 	}
@@ -97,7 +99,7 @@ func (r *runner) next(ctx context.Context, before *state) (after *state, replace
 		after.open = r.open
 		return after, replaced
 	}
-	after = &state{open: r.open, byKeyID: byKeyID, announcing: before.announcing, keyID: before.keyID, probed: before.probed}
+	after = &state{open: r.open, byKeyID: byKeyID, versions: len(found.All), announcing: before.announcing, keyID: before.keyID, probed: before.probed}
 	if trouble != nil {
 		after.trouble = trouble
 		return after, replaced
@@ -107,8 +109,8 @@ func (r *runner) next(ctx context.Context, before *state) (after *state, replace
 		after.trouble = err
 		return after, replaced
 	}
-	after.keyID = after.announcing.version.KeyID()
-	if before.trouble != nil || after.keyID != before.keyID || replaced != nil || now.Sub(before.probed) >= r.config.Probe {
+	after.keyID, after.writes = after.announcing.version.KeyID(), found.All[found.Writes].KeyID()
+	if r.probes || before.trouble != nil || after.keyID != before.keyID || replaced != nil || now.Sub(before.probed) >= r.config.Probe {
 		if after.trouble = r.probe(ctx, *after.announcing.version); after.trouble == nil {
 			after.probed = now
 		}
@@ -127,28 +129,57 @@ func (s *state) with(trouble error) *state {
 // other credentials. One that does not tell its versions takes no other's place.
 func (r *runner) versions(ctx context.Context) (found Versions, replaced *opened, err error) {
 	seen := fingerprint(r.config.Credentials)
-	if r.open != nil && seen == r.seen && !r.open.isOver() {
+	why := r.reason(seen)
+	if why == "" {
+		r.log.credentials.over(r.log, "the credentials are again those that the back end was opened with")
 		found, err = r.ask(ctx, r.open)
 		return found, nil, err
 	}
+	began := r.began()
 	next, err := open(ctx, r.backend, r.config)
+	r.called("open", began, err)
 	if err == nil {
 		if found, err = r.ask(ctx, next); err == nil || r.open == nil && len(found.All) > 0 {
 			replaced, r.open, r.seen = r.open, next, seen
+			r.opened(why)
 			return found, replaced, err
 		}
 		r.drop(ctx, next)
 	}
-	if r.open == nil || r.open.isOver() {
+	if why != AfterCredentials {
 		return Versions{}, nil, err
 	}
-	klog.FromContext(ctx).Error(err, "the credentials changed, and the back end cannot be opened with them: it is used as it was opened before")
+	r.log.credentials.lasts(r.log, err, "the credentials changed, and the back end cannot be opened with them: it is used as it was opened before")
 	found, err = r.ask(ctx, r.open)
 	return found, nil, err
 }
 
+// reason is why a session has to be opened, or empty.
+func (r *runner) reason(seen string) Reason {
+	switch {
+	case r.open == nil:
+		return AtStart
+	case r.open.isOver():
+		return AfterEnd
+	case seen != r.seen:
+		return AfterCredentials
+	}
+	return ""
+}
+
+// opened tells of a session that is called from now on.
+func (r *runner) opened(why Reason) {
+	if why != AtStart {
+		r.log.credentials = spell{}
+		r.log.logger.Info("the back end was opened anew", "why", string(why))
+	}
+	if f := r.config.Observer.Opened; f != nil {
+		f(why)
+	}
+}
+
 func (r *runner) ask(ctx context.Context, o *opened) (Versions, error) {
-	return call(ctx, r.Keeper, o, func(ctx context.Context, s Session) (Versions, error) { return s.Versions(ctx) })
+	return call(ctx, r.Keeper, o, "versions", func(ctx context.Context, s Session) (Versions, error) { return s.Versions(ctx) })
 }
 
 // probe wraps and unwraps something under a version. It need not be secret, and is not zeros,
@@ -159,9 +190,7 @@ func (r *runner) probe(ctx context.Context, v Version) error {
 	if err != nil {
 		return fmt.Errorf("a test DEK cannot be wrapped: %w", err)
 	}
-	got, err := call(ctx, r.Keeper, r.open, func(ctx context.Context, s Session) ([]byte, error) {
-		return s.Unwrap(ctx, v, sealed.Ciphertext, []byte(sealed.KeyID))
-	})
+	got, err := r.unwrap(ctx, r.open, v, sealed)
 	switch {
 	case err != nil:
 		return fmt.Errorf("a test DEK that was wrapped cannot be unwrapped: %w", err)
@@ -190,8 +219,10 @@ func (r *runner) wait(ctx context.Context) {
 		case <-ctx.Done():
 		case <-timer.C():
 		case <-over:
+		case order := <-r.orders:
+			order()
 		case asked := <-r.asks:
-			r.asked = append(r.asked, asked)
+			r.take(asked)
 			if early := soon - r.config.Clock.Since(r.looked); early > 0 {
 				if early < every {
 					timer.Reset(early)
@@ -203,12 +234,20 @@ func (r *runner) wait(ctx context.Context) {
 	}
 }
 
+// take keeps what is asked for until the next look.
+func (r *runner) take(asked ask) {
+	r.probes = r.probes || asked.probe
+	if asked.done != nil {
+		r.asked = append(r.asked, asked.done)
+	}
+}
+
 // answer lets those go on who asked for a look.
 func (r *runner) answer() {
 	for _, asked := range r.asked {
 		close(asked)
 	}
-	r.asked = nil
+	r.asked, r.probes = nil, false
 	r.started.Do(func() { close(r.first) })
 }
 
@@ -220,9 +259,11 @@ func (r *runner) drop(ctx context.Context, o *opened) {
 	r.closing.Go(func() {
 		ctx, cancel := r.config.within(context.WithoutCancel(ctx), r.config.CallTimeout)
 		defer cancel()
+		began := r.began()
 		_, err := answered(ctx, func(ctx context.Context) (any, error) { return nil, o.close(ctx) }, nil)
+		r.called("close", began, err)
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "a session could not be closed")
+			klog.FromContext(ctx).Error(bounded(err), "a session could not be closed")
 		}
 	})
 }
@@ -248,24 +289,4 @@ func fingerprint(files []string) string {
 		text += fmt.Sprintf("|%+v", filestamp.Of(info))
 	}
 	return text
-}
-
-// report logs what changed from one look to the next.
-func report(logger klog.Logger, before, after *state) {
-	if after.keyID != before.keyID {
-		logger.Info("DEKs are wrapped under another key_id from now on", "version", after.announcing.version.Label, "keyID", after.keyID, "before", before.keyID)
-	}
-	switch was, is := textOf(before.trouble), textOf(after.trouble); {
-	case is != "" && is != was:
-		logger.Error(after.trouble, "nothing can be wrapped")
-	case is == "" && was != "":
-		logger.Info("DEKs can be wrapped", "keyID", after.keyID)
-	}
-}
-
-func textOf(err error) string {
-	if err == nil {
-		return ""
-	}
-	return oneLine(err.Error())
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
 	"k8s.io/klog/v2"
 	kmsapi "k8s.io/kms/apis/v2"
 	"k8s.io/utils/clock"
@@ -22,6 +24,9 @@ const (
 	// running at once on one connection.
 	maxHeaders = 16 * 1024
 	maxCalls   = 1024
+	// maxConnections bounds the clients that are connected at once, each of which takes a
+	// descriptor and some memory. An apiserver connects once for each provider.
+	maxConnections = 512
 	// handshakeTimeout is how long a peer may stay connected without speaking
 	// HTTP/2.
 	handshakeTimeout = time.Minute
@@ -37,6 +42,7 @@ type settings struct {
 	clock       clock.Clock
 	group       *int
 	bound       *net.UnixListener
+	observer    Observer
 }
 
 // WithStopTimeout sets how long calls that are running when the server is told
@@ -57,12 +63,19 @@ func WithListener(bound *net.UnixListener) Option {
 	return func(s *settings) { s.bound = bound }
 }
 
+// WithObserver has an observer told of the calls that are answered, and of clients that are
+// turned away.
+func WithObserver(observer Observer) Option {
+	return func(s *settings) { s.observer = observer }
+}
+
 // A Server serves one [Service] on one socket. [Listen] makes it, [Server.Serve]
 // runs it once, to its end.
 type Server struct {
 	settings
 	endpoint string
 	socket   *socket
+	guard    *guard
 	grpc     *grpc.Server
 	served   atomic.Bool
 }
@@ -89,11 +102,12 @@ func Listen(ctx context.Context, endpoint string, service Service, options ...Op
 	s := &Server{
 		settings: settings{stopTimeout: defaultStopTimeout, clock: clock.RealClock{}},
 		endpoint: endpoint,
-		grpc:     newGRPC(service, klog.FromContext(ctx).WithValues("endpoint", endpoint)),
 	}
 	for _, option := range options {
 		option(&s.settings)
 	}
+	s.guard = newGuard(klog.FromContext(ctx).WithValues("endpoint", endpoint), s.clock, s.observer)
+	s.grpc = newGRPC(service, s.guard)
 	path, err := parseEndpoint(endpoint)
 	switch {
 	case err != nil:
@@ -105,12 +119,14 @@ func Listen(ctx context.Context, endpoint string, service Service, options ...Op
 	if err != nil {
 		return nil, fmt.Errorf("kmsplugin: endpoint %q: %w", endpoint, err)
 	}
+	s.socket.refused = s.guard.refuse
 	return s, nil
 }
 
-func newGRPC(service Service, logger klog.Logger) *grpc.Server {
+func newGRPC(service Service, g *guard) *grpc.Server {
 	server := grpc.NewServer(
-		grpc.UnaryInterceptor(guard{logger: logger}.intercept),
+		grpc.UnaryInterceptor(g.intercept),
+		grpc.ForceServerCodecV2(forgetful{encoding.GetCodecV2(proto.Name)}),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxCalls),
@@ -125,8 +141,8 @@ func (s *Server) Endpoint() string { return s.endpoint }
 
 // Serve answers calls until ctx ends, then removes the socket, lets running
 // calls finish for the stop timeout and cancels those that are left. It returns
-// nil if every call could finish, and an error if calls were cut off or if
-// accepting connections failed. A call that was cut off may still be on its way
+// nil if every call could finish, whatever else clients held open, and an error if
+// calls were cut off or if accepting connections failed. A call that was cut off may still be on its way
 // out of the Service. With a ctx that has already ended Serve only releases the
 // socket. A second call is an error.
 func (s *Server) Serve(ctx context.Context) error {
@@ -157,6 +173,7 @@ func (s *Server) stop(serving <-chan error) error {
 		for range serving { // until Serve has returned
 		}
 	}()
+	s.socket.cutSilent()
 	timer := s.clock.NewTimer(s.stopTimeout)
 	defer timer.Stop()
 	select {
@@ -164,9 +181,13 @@ func (s *Server) stop(serving <-chan error) error {
 		return nil
 	case <-timer.C():
 	}
+	running := s.guard.running.Load()
 	// Without its connection a call's ctx ends, and gRPC with the last call.
 	// Nothing waits for that, as a Service may ignore its ctx; grpc.Server.Stop
 	// would, behind the lock that GracefulStop holds meanwhile.
 	s.socket.cut()
-	return fmt.Errorf("calls or connections were still open after %s and were cut off", s.stopTimeout)
+	if running == 0 {
+		return nil // they only held a connection
+	}
+	return fmt.Errorf("%d calls still ran after %s and were cut off", running, s.stopTimeout)
 }

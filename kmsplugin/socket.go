@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/kube-atrest/atrest/internal/filelock"
@@ -25,6 +26,8 @@ type socket struct {
 	path string
 	file os.FileInfo
 	lock *filelock.Lock
+
+	refused func() // told of each client that was turned away
 
 	closing sync.Once
 	mu      sync.Mutex
@@ -174,13 +177,20 @@ func listen(ctx context.Context, name string) (*net.UnixListener, error) {
 	return listener.(*net.UnixListener), nil
 }
 
-// Accept returns the next connection.
+// Accept returns the next connection. While there are as many as there may be newcomers are
+// turned away.
 func (s *socket) Accept() (net.Conn, error) {
-	accepted, err := s.AcceptUnix()
-	if err != nil {
-		return nil, err
+	for {
+		accepted, err := s.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		if c := s.track(accepted); c != nil {
+			return c, nil
+		}
+		accepted.Close()
+		s.refused()
 	}
-	return s.track(accepted), nil
 }
 
 // Close makes the socket disappear: newcomers find nothing, connections stay.
@@ -216,18 +226,31 @@ func (s *socket) release() error {
 type conn struct {
 	net.Conn
 	socket *socket
+	spoke  atomic.Bool
 }
 
+// track is nil if there are too many.
 func (s *socket) track(accepted net.Conn) *conn {
 	c := &conn{Conn: accepted, socket: s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open == nil {
+	switch {
+	case s.open == nil:
 		accepted.Close() // came in while cut was on its way
-		return c
+	case len(s.open) >= maxConnections:
+		return nil
+	default:
+		s.open[c] = struct{}{}
 	}
-	s.open[c] = struct{}{}
 	return c
+}
+
+func (c *conn) Read(into []byte) (int, error) {
+	n, err := c.Conn.Read(into)
+	if n > 0 && !c.spoke.Load() {
+		c.spoke.Store(true)
+	}
+	return n, err
 }
 
 func (c *conn) Close() error {
@@ -246,5 +269,16 @@ func (s *socket) cut() {
 	s.mu.Unlock()
 	for c := range open {
 		c.Conn.Close()
+	}
+}
+
+// cutSilent closes the connections of clients that never said a word, for whom gRPC would wait.
+func (s *socket) cutSilent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.open {
+		if !c.spoke.Load() {
+			c.Conn.Close()
+		}
 	}
 }

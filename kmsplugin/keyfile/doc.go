@@ -14,7 +14,8 @@
 //
 //   - A key_id is never used twice, not even after the file was deleted and
 //     made anew: 128 random bits are part of it. It says nothing about the key.
-//   - A version once made stays readable. Nothing here removes one.
+//   - A version once made stays readable until it is destroyed on purpose
+//     ([File.Destroy]), and then no other file brings it back unasked.
 //   - The file is replaced as a whole or not at all, and no key wraps anything
 //     before it is on the disk to stay (fsync(2) of the file and of its folder),
 //     whoever put the file there.
@@ -53,7 +54,8 @@
 //	      "created": "2026-01-31T12:00:00.123Z",
 //	      "kek": "…"                32 bytes in base64
 //	    }
-//	  ]
+//	  ],
+//	  "destroyed": ["…"]            ids of keys that were; left out if none was
 //	}
 //
 // Format 1 had a list of keys alone, each with its "keyID", of which the last one

@@ -107,7 +107,7 @@ func (f *File) Stage(ctx context.Context) (KeyInfo, error) {
 func (f *File) Activate(ctx context.Context, id string) (KeyInfo, error) {
 	return f.change(ctx, func(now *keyring) (*keyring, key, error) {
 		k, err := now.find(id)
-		return newKeyring(k.id, now.keys...), k, err
+		return now.writing(k.id), k, err
 	})
 }
 
@@ -119,7 +119,7 @@ func (f *File) Rotate(ctx context.Context) (KeyInfo, error) {
 		if err != nil {
 			return nil, key{}, err
 		}
-		return newKeyring(k.id, next.keys...), k, nil
+		return next.writing(k.id), k, nil
 	})
 }
 
@@ -152,6 +152,9 @@ func (f *File) Import(ctx context.Context, other string) (KeyInfo, error) {
 		return f.first(ctx, theirs)
 	}
 	return f.change(ctx, func(now *keyring) (*keyring, key, error) {
+		if err := errors.Join(theirs.forgets(now), theirs.spares(now)); err != nil {
+			return nil, key{}, fmt.Errorf("%s does not go in its place: %w", other, err)
+		}
 		if err := theirs.hasAll(now); err != nil {
 			return nil, key{}, fmt.Errorf("%s does not go in its place: %w: merge it instead", other, err)
 		}
@@ -213,7 +216,7 @@ func (f *File) change(ctx context.Context, change func(now *keyring) (*keyring, 
 			return err
 		}
 		info = next.info(k)
-		if now.format == formatVersion && next.writes == now.writes && len(next.keys) == len(now.keys) {
+		if now.format == formatVersion && next.writes == now.writes && len(next.keys) == len(now.keys) && len(next.destroyed) == len(now.destroyed) {
 			return nil
 		}
 		return f.write(next, publishNext)

@@ -41,8 +41,9 @@ type document struct {
 }
 
 type content struct {
-	Writes string  `json:"writes,omitempty"` // not in format 1
-	Keys   []entry `json:"keys"`
+	Writes    string   `json:"writes,omitempty"` // not in format 1
+	Keys      []entry  `json:"keys"`
+	Destroyed []string `json:"destroyed,omitempty"` // not in format 1
 }
 
 type entry struct {
@@ -57,7 +58,7 @@ var errClock = errors.New("key file: its JSON cannot be written: is the clock be
 
 // encode returns the bytes of the file: one form only for the same keys.
 func encode(r *keyring) ([]byte, error) {
-	c := content{Writes: r.writes, Keys: make([]entry, len(r.keys))}
+	c := content{Writes: r.writes, Keys: make([]entry, len(r.keys)), Destroyed: r.destroyed}
 	for i, k := range r.keys {
 		c.Keys[i] = entry{ID: k.id, Formerly: k.formerly, Created: k.created, KEK: k.kek.reveal().bytes[:]}
 	}
@@ -107,6 +108,7 @@ func decode(data []byte) (*keyring, error) {
 		return nil, fmt.Errorf("its format has version %d and this program knows 1 to %d: use the program that wrote it", head.Version, formatVersion)
 	}
 	var doc document
+	defer doc.wipe()
 	if err := json.Unmarshal(data, &doc); err != nil {
 		return nil, errors.New("a field has a value of the wrong kind")
 	}
@@ -123,6 +125,13 @@ func decode(data []byte) (*keyring, error) {
 		return nil, errors.New("it was changed after this program wrote it: reformatted, or fields added")
 	}
 	return ring, nil
+}
+
+// wipe clears the keys, once they are in a keyring or of no use.
+func (d *document) wipe() {
+	for _, e := range d.Keys {
+		clear(e.KEK)
+	}
 }
 
 func (d document) ring() (*keyring, error) {
@@ -159,14 +168,33 @@ func (d document) ring() (*keyring, error) {
 		return nil, errors.New("its keys are not in the order of their age")
 	}
 	ring := newKeyring(writes, keys...)
-	ring.format = d.Version
+	ring.format, ring.destroyed = d.Version, d.Destroyed
 	if len(ring.byID) < len(keys) {
 		return nil, errors.New("it has two keys of one id")
 	}
 	if _, ok := ring.byID[writes]; !ok {
 		return nil, fmt.Errorf("it has no key %.64q, which is to write", writes)
 	}
-	return ring, nil
+	return ring, ring.checkDestroyed()
+}
+
+// checkDestroyed holds what a file says of versions that it has no more against what is written.
+func (r *keyring) checkDestroyed() error {
+	if len(r.destroyed) > 0 && r.format == 1 {
+		return errors.New("format 1 does not say what was destroyed")
+	}
+	for i, id := range r.destroyed {
+		if err := checkID(id); err != nil {
+			return err
+		}
+		if _, has := r.byID[id]; has {
+			return fmt.Errorf("it has key %s, and says that it was destroyed", id)
+		}
+		if i > 0 && r.destroyed[i-1] >= id {
+			return errors.New("what was destroyed is not in order")
+		}
+	}
+	return nil
 }
 
 // nameIn1 is the key of an entry of format 1, at a position, without its KEK.

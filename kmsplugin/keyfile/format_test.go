@@ -43,6 +43,7 @@ func requireSameKeys(t *testing.T, want, got *keyring) {
 	require.NoError(t, got.hasAll(want))
 	require.Equal(t, want.writes, got.writes)
 	require.Equal(t, want.infos(), got.infos())
+	require.Equal(t, want.destroyed, got.destroyed)
 }
 
 func TestAFileReadsBackAsItWasWritten(t *testing.T) {
@@ -52,6 +53,12 @@ func TestAFileReadsBackAsItWasWritten(t *testing.T) {
 		require.NoError(t, err)
 		requireSameKeys(t, ring, got)
 	}
+	had := newRing(t, 5)
+	had = had.without(had.keys[3]).without(had.keys[0])
+	again, err := decode(encoded(t, had))
+	require.NoError(t, err)
+	requireSameKeys(t, had, again)
+	require.Len(t, again.destroyed, 2)
 	staged := newRing(t, 3)
 	staged = newKeyring(staged.keys[0].id, staged.keys...)
 	got, err := decode(encoded(t, staged))
@@ -63,6 +70,7 @@ func TestTheLargestFileIsWithinTheSizeLimit(t *testing.T) {
 	ring := newRing(t, maxVersions)
 	for i := range ring.keys {
 		ring.keys[i].formerly = fmt.Sprintf("%d.%s", maxVersions, ring.keys[i].id)
+		ring.destroyed = append(ring.destroyed, fmt.Sprintf("%032x", i))
 	}
 	data := encoded(t, ring)
 	require.Less(t, len(data), maxFileSize)
@@ -153,6 +161,17 @@ func TestDamageSaysWhatIsWrongAndNeverTheKey(t *testing.T) {
 		require.NoError(t, err)
 		return string(data)
 	}
+	without := func(version int, writes, destroyed string) string {
+		name := `"id":"` + zeros + `"`
+		if version == 1 {
+			name = `"keyID":"1.` + zeros + `"`
+		}
+		var c content
+		require.NoError(t, json.Unmarshal(fmt.Appendf(nil, `{"writes":%q,"keys":[{%s,"created":"2026-01-31T12:00:00Z","kek":%s}],"destroyed":%s}`, writes, name, kek, destroyed), &c))
+		data, err := c.encode(version)
+		require.NoError(t, err)
+		return string(data)
+	}
 	one := func(fields string) string {
 		return `{` + fields + `,"created":"2026-01-31T12:00:00Z","kek":` + kek + `}`
 	}
@@ -189,6 +208,10 @@ func TestDamageSaysWhatIsWrongAndNeverTheKey(t *testing.T) {
 		"1: a long version":  {made(1, "", keyID("01."+zeros)), "32 hexadecimal digits"},
 		"1: an id":           {made(1, "", one(`"id":"`+zeros+`","keyID":"1.`+zeros+`"`)), "no ids"},
 		"1: writes":          {made(1, zeros, keyID("1."+zeros)), "does not say which"},
+		"1: destroyed":       {without(1, "", `["`+strings.Repeat("1", 32)+`"]`), "does not say what was destroyed"},
+		"has what is not":    {without(2, zeros, `["`+zeros+`"]`), "says that it was destroyed"},
+		"destroyed twice":    {without(2, zeros, `["`+strings.Repeat("1", 32)+`","`+strings.Repeat("1", 32)+`"]`), "not in order"},
+		"destroyed nothing":  {without(2, zeros, `[""]`), "32 hexadecimal digits"},
 		"reformatted":        {strings.ReplaceAll(sound, "  ", "\t"), "reformatted"},
 		"field added":        {strings.Replace(sound, `"version": 2,`, `"version": 2, "note": "mine",`, 1), "fields added"},
 		"field twice":        {strings.Replace(sound, `"version": 2,`, `"version": 2, "version": 2,`, 1), "fields added"},

@@ -72,10 +72,11 @@ func older(a, b key) int {
 
 // A keyring is all keys of a file, the oldest first. It is read-only.
 type keyring struct {
-	keys   []key
-	byID   map[string]key
-	writes string // id of the one that wraps
-	format int    // of the file that it was read from, or 0
+	keys      []key
+	byID      map[string]key
+	writes    string   // id of the one that wraps
+	destroyed []string // ids of those that were, in order, so that no other file brings them back
+	format    int      // of the file that it was read from, or 0
 }
 
 func newKeyring(writes string, keys ...key) *keyring {
@@ -86,10 +87,18 @@ func newKeyring(writes string, keys ...key) *keyring {
 	return r
 }
 
-// hasAll is an error if a key of other is not here as it is there.
+// writing is the same with another key that wraps.
+func (r *keyring) writing(id string) *keyring {
+	next := *r
+	next.writes, next.format = id, 0
+	return &next
+}
+
+// hasAll is an error if a key of other is not here as it is there, unless it was destroyed.
 func (r *keyring) hasAll(other *keyring) error {
 	for _, k := range other.keys {
 		switch mine, ok := r.byID[k.id]; {
+		case !ok && r.hasDestroyed(k.id):
 		case !ok:
 			return fmt.Errorf("it no longer has version %s", k.id)
 		case !mine.equal(k):
@@ -99,12 +108,16 @@ func (r *keyring) hasAll(other *keyring) error {
 	return nil
 }
 
-// merged has the keys of both. The writer created later writes. It is the same whichever is
-// merged into which.
+// merged has the keys of both, but for those that were destroyed in either. The writer created
+// later writes. It is the same whichever is merged into which.
 func (r *keyring) merged(other *keyring) (*keyring, error) {
-	all := slices.Clone(r.keys)
+	if err := errors.Join(r.spares(other), other.spares(r)); err != nil {
+		return nil, err
+	}
+	all := slices.DeleteFunc(slices.Clone(r.keys), func(k key) bool { return other.hasDestroyed(k.id) })
 	for _, k := range other.keys {
 		switch mine, ok := r.byID[k.id]; {
+		case !ok && r.hasDestroyed(k.id):
 		case !ok:
 			all = append(all, k)
 		case !mine.equal(k):
@@ -112,7 +125,9 @@ func (r *keyring) merged(other *keyring) (*keyring, error) {
 		}
 	}
 	writer := slices.MaxFunc([]key{r.byID[r.writes], other.byID[other.writes]}, older)
-	return newKeyring(writer.id, all...), nil
+	next := newKeyring(writer.id, all...)
+	next.destroyed = slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.destroyed, other.destroyed))))
+	return next, nil
 }
 
 // with has one key more, which is younger than all others whatever the clock says.
@@ -120,7 +135,9 @@ func (r *keyring) with(k key) *keyring {
 	if newest := r.keys[len(r.keys)-1].created; !k.created.After(newest) {
 		k.created = newest.Add(time.Millisecond)
 	}
-	return newKeyring(r.writes, append(slices.Clone(r.keys), k)...)
+	next := newKeyring(r.writes, append(slices.Clone(r.keys), k)...)
+	next.destroyed = r.destroyed
+	return next
 }
 
 // find is the key whose id or key_id begins so; the newest if nothing is given.
@@ -136,6 +153,9 @@ func (r *keyring) find(begins string) (key, error) {
 	}
 	switch len(found) {
 	case 0:
+		if r.hasDestroyed(begins) {
+			return key{}, fmt.Errorf("%w: %s was destroyed", errNoVersion, begins)
+		}
 		return key{}, fmt.Errorf("%w: %.64q is the id of none of its %d versions: list them, or merge the file that has it", errNoVersion, begins, len(r.keys))
 	case 1:
 		return found[0], nil

@@ -83,6 +83,9 @@ func (c Config) versions(k *key) kmsplugin.Versions {
 		if n < k.minDecrypt || n > k.latest {
 			continue
 		}
+		if n < k.minEncrypt {
+			found.Oldest++
+		}
 		found.All = append(found.All, c.version(n, k.made[n]))
 	}
 	found.Writes = len(found.All) - 1

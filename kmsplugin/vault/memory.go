@@ -17,8 +17,8 @@ type memory struct {
 	// used are versions that DEKs were wrapped under in this life and that unwrapped when it
 	// was looked last.
 	used []kmsplugin.Version
-	// binds is whether Vault was seen to refuse a DEK under another key_id.
-	binds bool
+	// verified is whether Vault was seen to do what it is asked.
+	verified bool
 }
 
 // accept takes a state of the key, unless it is older than what was seen.
@@ -73,10 +73,10 @@ func same(v kmsplugin.Version) func(kmsplugin.Version) bool {
 	return func(other kmsplugin.Version) bool { return other.KeyID() == keyID }
 }
 
-// doesBind is whether that was seen, now or before.
-func (m *memory) doesBind(seen bool) bool {
+// isVerified is whether that was seen, now or before.
+func (m *memory) isVerified(seen bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.binds = m.binds || seen
-	return m.binds
+	m.verified = m.verified || seen
+	return m.verified
 }

@@ -11,11 +11,13 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/kube-atrest/atrest/internal/redact"
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
-// A session is a login.
+// A session is a login. It has a token, and is printed by no verb.
 type session struct {
+	redact.As
 	transit *Transit
 	client  *client
 	token   token
@@ -41,7 +43,7 @@ func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
 		}
 	}
 	s.warn(ctx, k)
-	if err := s.binds(ctx, k); err != nil {
+	if err := s.verify(ctx, k); err != nil {
 		return kmsplugin.Versions{}, s.explain(err)
 	}
 	return s.transit.config.versions(k), nil
@@ -69,24 +71,52 @@ func (s *session) warn(ctx context.Context, k *key) {
 	}
 }
 
-// binds refuses a Vault that leaves associated_data away, as those before 1.13 do: a DEK would
-// unwrap under any key_id. What cannot be tried now is tried at the next look.
-func (s *session) binds(ctx context.Context, k *key) error {
+// verify refuses a Vault that takes what it is asked and does not do it. What was seen once is
+// not tried again, and what cannot be tried now is tried at the next look.
+func (s *session) verify(ctx context.Context, k *key) error {
 	m := &s.transit.known
-	if m.doesBind(false) {
+	if m.isVerified(false) {
 		return nil
 	}
+	binds, err := s.binds(ctx, k)
+	if err != nil {
+		return err
+	}
+	separates, err := s.separates(ctx)
+	m.isVerified(binds && separates && err == nil)
+	return err
+}
+
+// binds refuses a Vault that leaves associated_data away, as those before 1.13 do: a DEK would
+// unwrap under any key_id.
+func (s *session) binds(ctx context.Context, k *key) (seen bool, err error) {
 	ciphertext, _, err := s.encrypt(ctx, k.latest, []byte("no DEK, to see whether it is bound"), []byte("one key_id"))
 	if err != nil {
-		return nil
+		return false, nil
 	}
-	switch _, err := s.decrypt(ctx, ciphertext, []byte("another key_id")); {
-	case err == nil:
-		return fmt.Errorf("%w: Vault does not bind a DEK to its key_id: it leaves associated_data away: use Vault 1.13 or later, or OpenBao", kmsplugin.ErrKeyDisabled)
-	case errors.Is(err, kmsplugin.ErrInvalid):
-		m.doesBind(true)
+	_, err = s.decrypt(ctx, ciphertext, []byte("another key_id"))
+	if err == nil {
+		return false, fmt.Errorf("%w: Vault does not bind a DEK to its key_id: it leaves associated_data away: use Vault 1.13 or later, or OpenBao", kmsplugin.ErrKeyDisabled)
 	}
-	return nil
+	return errors.Is(err, kmsplugin.ErrInvalid), nil
+}
+
+// nowhere is the name of a namespace that nobody has.
+const nowhere = "atrest-looks-whether-namespaces-are-heeded"
+
+// separates refuses a Vault that heeds no namespaces, as that of the Community Edition does: the
+// key would be one of the root, whatever the config says. It has the key in a namespace
+// that there is not.
+func (s *session) separates(ctx context.Context) (seen bool, err error) {
+	c := s.transit.config
+	if c.Namespace == "" {
+		return true, nil
+	}
+	err = s.client.ask(ctx, request{method: http.MethodGet, path: c.Mount + "/keys/" + c.Key, namespace: c.Namespace + "/" + nowhere, token: s.token.secret, safe: true}, nil)
+	if err == nil {
+		return false, fmt.Errorf("%w: this Vault heeds no namespaces, as the Community Edition: leave the namespace %s away", kmsplugin.ErrKeyDisabled, c.Namespace)
+	}
+	return !errors.Is(err, kmsplugin.ErrThrottled), nil
 }
 
 // Wrap has exactly this version wrap, and takes from the answer which did.

@@ -60,5 +60,5 @@ func (t *Transit) Open(ctx context.Context) (kmsplugin.Session, error) {
 		client.close()
 		return nil, err
 	}
-	return &session{transit: t, client: client, token: token, lost: make(chan struct{})}, nil
+	return &session{As: "a session of Vault", transit: t, client: client, token: token, lost: make(chan struct{})}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +40,13 @@ func write(t *testing.T, text string) (path string) {
 	path = filepath.Join(t.TempDir(), "secret")
 	rewrite(t, path, text)
 	return path
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return strings.TrimSpace(string(text))
 }
 
 // rewrite has a file replaced at once, as a kubelet does.

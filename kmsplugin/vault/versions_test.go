@@ -74,12 +74,17 @@ func TestVersionsBelowMinDecryptionAreNoneAndThoseBelowMinEncryptionOnlyUnwrap(t
 	require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled)
 	require.ErrorContains(t, err, "lower it")
 	require.NoError(t, unwrap(t, s, first, ciphertext))
+	found, err := s.Versions(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found.All, 2)
+	require.Equal(t, 1, found.Oldest)
 
 	p.Config("k", "min_decryption_version", 2)
 	require.ErrorIs(t, unwrap(t, s, first, ciphertext), kmsplugin.ErrKeyDisabled)
-	found, err := s.Versions(t.Context())
+	found, err = s.Versions(t.Context())
 	require.NoError(t, err)
 	require.Len(t, found.All, 1)
+	require.Zero(t, found.Oldest)
 	require.Equal(t, second.KeyID(), found.All[found.Writes].KeyID())
 }
 

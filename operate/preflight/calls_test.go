@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/envelope/kmsv1"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
@@ -208,6 +210,37 @@ func TestPluginsThatShareAKEKAreFoundWhereverTheyStand(t *testing.T) {
 		require.Equal(t, want != "", strings.Contains(all, "it has the key_id of"), "p%d: %s", i, all)
 		require.Contains(t, all, want)
 	}
+}
+
+// meeting is a plugin that answers once all others were asked too.
+type meeting struct {
+	*scripted
+	asked *sync.WaitGroup
+}
+
+func (m meeting) Status(ctx context.Context) (envelope.Status, error) {
+	m.asked.Done()
+	m.asked.Wait()
+	return m.scripted.Status(ctx)
+}
+
+func TestAllPluginsAreAskedForTheirKeyIDsAtOnce(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n")
+	for i, resource := range []string{"secrets", "configmaps", "pods"} {
+		fmt.Fprintf(&text, "- {resources: [%s], providers: [%s]}\n", resource, kms("v2", fmt.Sprint("p", i), fmt.Sprintf("unix:///%d.sock", i)))
+	}
+	c, err := config.Parse([]byte(text.String()), config.Options{})
+	require.NoError(t, err)
+	var asked sync.WaitGroup
+	asked.Add(3)
+	hashes, err := preflight.KeyIDs(t.Context(), c, preflight.Options{
+		Dial: func(envelope.Endpoint, time.Duration, envelope.Recorder) (envelope.Plugin, error) {
+			return meeting{newScripted(), &asked}, nil
+		},
+	})
+	require.NoError(t, err)
+	require.Len(t, hashes, 3)
 }
 
 func TestKeyIDsOfAPluginThatIsNotDialledAreAnError(t *testing.T) {

@@ -4,29 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
 )
 
-// KeyIDs asks the KMS v2 plugins that are written with for their Status, and
+// KeyIDs asks the KMS v2 plugins that are written with for their Status, all at once, and
 // gives [envelope.HashKeyID] of their key_ids by the names of their providers.
 // Those that did not name one are missing, and the error says why.
 func KeyIDs(ctx context.Context, c *config.Configuration, o Options) (map[string]string, error) {
 	o = o.withDefaults()
+	plugins := slices.DeleteFunc(pluginsIn(c), func(p *plugin) bool { return p.kind != config.KMSv2 || !p.writes })
+	found, errs := make([]string, len(plugins)), make([]error, len(plugins))
+	var asked sync.WaitGroup
+	for i, p := range plugins {
+		asked.Go(func() { found[i], errs[i] = p.keyID(ctx, o) })
+	}
+	asked.Wait()
 	hashes := map[string]string{}
-	var errs []error
-	for _, p := range pluginsIn(c) {
-		if p.kind != config.KMSv2 || !p.writes {
-			continue
-		}
-		hash, err := p.keyID(ctx, o)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("kms v2 %q: %w", p.names, err))
+	for i, p := range plugins {
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("kms v2 %q: %w", p.names, errs[i])
 			continue
 		}
 		for _, name := range p.names {
-			hashes[name] = hash
+			hashes[name] = found[i]
 		}
 	}
 	return hashes, errors.Join(errs...)

@@ -60,12 +60,14 @@ one node, bring it to all, and only then let them write with it:
 If nodes were rotated apart, "merge" on each the other's file: both read
 everything then, and have the same file.
 
+A key that nothing is stored under any more may be destroyed, with "destroy".
+
 A key file that is mounted into a container is mounted with its folder: a mount
 of the file alone never shows a change.`
 
 func newKeyFileGroup() *cobra.Command {
 	return group("keyfile", "Keys in one file, for machines that have no KMS", keyFileHelp,
-		newServe(), newCreate(), newRotate(), newStage(), newActivate(), newMerge(), newImport(), newList())
+		newServe(), newCreate(), newRotate(), newStage(), newActivate(), newMerge(), newImport(), newList(), newDestroy())
 }
 
 // keyFileFlag is the flag that every command has; it must not be empty.

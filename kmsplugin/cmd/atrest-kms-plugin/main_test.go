@@ -42,13 +42,14 @@ type process struct {
 	*exec.Cmd
 	start string        // what it logged until it served
 	log   *bytes.Buffer // what it logged then; whole once eof is closed
+	lines chan string   // the same as it comes
 	eof   chan struct{}
 }
 
 // startServing returns once the process has logged that it serves.
 func startServing(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: command(t, append([]string{"keyfile", "serve"}, args...)...), log: new(bytes.Buffer), eof: make(chan struct{})}
+	p := &process{Cmd: command(t, append([]string{"keyfile", "serve"}, args...)...), log: new(bytes.Buffer), lines: make(chan string, 100), eof: make(chan struct{})}
 	stderr, err := p.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.Start())
@@ -64,9 +65,25 @@ func startServing(t *testing.T, args ...string) *process {
 		defer close(p.eof)
 		for lines.Scan() {
 			p.log.WriteString(lines.Text() + "\n")
+			p.lines <- lines.Text()
 		}
 	}()
 	return p
+}
+
+// requireLogged waits for a line with a text.
+func (p *process) requireLogged(t *testing.T, text string) {
+	t.Helper()
+	for {
+		select {
+		case line := <-p.lines:
+			if strings.Contains(line, text) {
+				return
+			}
+		case <-p.eof:
+			t.Fatal("it ended, and never logged " + text)
+		}
+	}
 }
 
 func (p *process) end(signal os.Signal) error {

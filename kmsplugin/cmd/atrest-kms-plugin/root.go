@@ -20,6 +20,7 @@ Each command below is one kind of place where the keys (KEKs) are, and has a
 "serve", which runs the plugin:
 
   keyfile   in one file, on machines that have no KMS
+  vault     in the Transit engine of HashiCorp Vault or OpenBao
 
 Exit codes:
   0  done, or ended by SIGTERM or SIGINT
@@ -64,7 +65,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func newRoot() *cobra.Command {
-	root := group("atrest-kms-plugin", "A KMS v2 plugin for kube-apiserver's encryption at rest", rootHelp, newKeyFileGroup())
+	root := group("atrest-kms-plugin", "A KMS v2 plugin for kube-apiserver's encryption at rest", rootHelp, newKeyFileGroup(), newVaultGroup())
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions = cobra.CompletionOptions{DisableDefaultCmd: true}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })

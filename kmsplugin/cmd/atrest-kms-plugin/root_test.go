@@ -45,9 +45,9 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		help    string
 	}{
 		"no command":      {nil, "no command: there is keyfile", "atrest-kms-plugin --help"},
-		"unknown command": {[]string{"destroy"}, `no command "destroy"`, "atrest-kms-plugin --help"},
+		"unknown command": {[]string{"rotate"}, `no command "rotate"`, "atrest-kms-plugin --help"},
 		"no verb":         {[]string{"keyfile"}, "no command: there is serve, create, rotate", "atrest-kms-plugin keyfile --help"},
-		"unknown verb":    {[]string{"keyfile", "destroy"}, `no command "destroy"`, "atrest-kms-plugin keyfile --help"},
+		"unknown verb":    {[]string{"keyfile", "trim"}, `no command "trim"`, "atrest-kms-plugin keyfile --help"},
 		"unknown flag":    {[]string{"keyfile", "list", "--keys"}, "unknown flag: --keys", "atrest-kms-plugin keyfile list --help"},
 		"wrong value":     {[]string{"keyfile", "serve", "-v", "much"}, `invalid argument "much"`, "atrest-kms-plugin keyfile serve --help"},
 		"wrong poll":      {[]string{"keyfile", "serve", "--poll", "0s", "--key-file", "x", "--listen", "unix:///x"}, "--poll is 0s", "atrest-kms-plugin keyfile serve --help"},
@@ -95,7 +95,7 @@ func TestHelpTeaches(t *testing.T) {
 	for _, command := range newKeyFileGroup().Commands() {
 		commands = append(commands, []string{"keyfile", command.Name(), "--help"})
 	}
-	require.Len(t, commands, 11)
+	require.Len(t, commands, 12)
 	for _, args := range commands {
 		got := runCommand(t, args...)
 		require.Equal(t, exitDone, got.code)

@@ -8,17 +8,17 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/textlogger"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
 // serveOptions are the flags that every "serve" has.
 type serveOptions struct {
-	listen    string
-	group     string
-	verbosity int
-	config    kmsplugin.Config
+	listen string
+	group  string
+	log    logOptions
+	port   portOptions
+	config kmsplugin.Config
 }
 
 // addFlags adds them, with the values of the back end as they come.
@@ -26,11 +26,12 @@ func (o *serveOptions) addFlags(command *cobra.Command, config kmsplugin.Config)
 	flags := command.Flags()
 	o.config = config
 	flags.StringVar(&o.listen, "listen", "", "socket to serve on, unix:///PATH (required)")
-	flags.StringVar(&o.group, "group", "", "group whose members may connect too, by name or gid: for an apiserver that runs as another user; default none")
+	flags.StringVar(&o.group, "group", "", "group whose members may connect too, by name or gid: for an apiserver that runs as another user")
 	flags.DurationVar(&o.config.Poll, "poll", config.Poll, "time between two looks at the versions of the key")
 	flags.DurationVar(&o.config.HoldDown, "hold-down", config.HoldDown, "how old a version has to be before it wraps: longer than it takes to get to all nodes")
 	flags.StringVar(&o.config.Pin, "pin", "", "ID of the one version to wrap with, whichever else is to write")
-	flags.IntVarP(&o.verbosity, "v", "v", 0, "log verbosity; from 2 on each failed call is logged")
+	o.log.addFlags(flags)
+	o.port.addFlags(flags)
 }
 
 // options are those of the socket: one that systemd has bound is taken over.
@@ -62,33 +63,42 @@ func (o serveOptions) options() ([]kmsplugin.Option, error) {
 // serve serves a back end until the command is told to end. ready is called once the socket is
 // there and before anything is answered; what it says of the back end is logged.
 func (o serveOptions) serve(command *cobra.Command, backend kmsplugin.Backend, ready func(context.Context) ([]any, error)) error {
-	config := textlogger.NewConfig(textlogger.Output(command.ErrOrStderr()), textlogger.Verbosity(o.verbosity))
-	ctx := klog.NewContext(command.Context(), textlogger.NewLogger(config))
-	if o.config.Poll <= 0 || o.config.HoldDown < 0 {
-		return usagef("flag --poll is %s and --hold-down %s: the one has to be over 0, and the other not below", o.config.Poll, o.config.HoldDown)
-	}
-	keeper, err := kmsplugin.NewKeeper(backend, o.config)
+	logger, err := o.log.logger(command.ErrOrStderr())
 	if err != nil {
 		return err
+	}
+	ctx := klog.NewContext(command.Context(), logger)
+	if o.config.Poll <= 0 || o.config.HoldDown < 0 {
+		return usagef("flag --poll is %s and --hold-down %s: the one has to be over 0, and the other not below", o.config.Poll, o.config.HoldDown)
 	}
 	options, err := o.options()
 	if err != nil {
 		return err
 	}
-	server, err := kmsplugin.Listen(ctx, o.listen, keeper, options...)
+	port, err := o.port.open(ctx)
 	if err != nil {
 		return err
 	}
-	logger := klog.FromContext(ctx).WithValues("endpoint", server.Endpoint())
+	o.config.Observer = port.observer()
+	keeper, err := kmsplugin.NewKeeper(backend, o.config)
+	if err != nil {
+		return errors.Join(err, port.close())
+	}
+	server, err := kmsplugin.Listen(ctx, o.listen, keeper, append(options, kmsplugin.WithObserver(port.observer()))...)
+	if err != nil {
+		return errors.Join(err, port.close())
+	}
+	logger = logger.WithValues("endpoint", server.Endpoint())
 	about, err := ready(ctx)
 	if err != nil {
 		ended, end := context.WithCancel(ctx)
 		end()
-		return errors.Join(err, server.Serve(ended)) // which only releases the socket
+		return errors.Join(err, server.Serve(ended), port.close()) // which only releases the socket
 	}
+	port.serve(ctx, keeper)
 	stop := keeper.Start(ctx)
-	logger.Info("serving KMS v2", about...)
-	if err := errors.Join(server.Serve(ctx), stop()); err != nil {
+	logger.Info("serving KMS v2", append(about, port.about()...)...)
+	if err := errors.Join(server.Serve(ctx), stop(), port.close()); err != nil {
 		return err
 	}
 	logger.Info("stopped")

@@ -67,15 +67,26 @@ func (v *Vault) sys(q *request) answer {
 		return v.capable(q)
 	}
 	for under, handle := range map[string]func(*Vault, *request, string) answer{
-		"mounts/":       func(v *Vault, q *request, at string) answer { return v.mount(q, v.secrets, at) },
-		"auth/":         func(v *Vault, q *request, at string) answer { return v.mount(q, v.auths, at) },
-		"policies/acl/": (*Vault).policy,
+		"mounts/":               func(v *Vault, q *request, at string) answer { return v.mount(q, v.secrets, at) },
+		"auth/":                 func(v *Vault, q *request, at string) answer { return v.mount(q, v.auths, at) },
+		"policies/acl/":         (*Vault).policy,
+		"leases/revoke-prefix/": (*Vault).revokeAll,
 	} {
 		if name, is := strings.CutPrefix(rest, under); is {
 			return handle(v, q, name)
 		}
 	}
 	return missing()
+}
+
+// revokeAll ends the tokens of a login.
+func (v *Vault) revokeAll(_ *request, of string) answer {
+	for id, t := range v.tokens {
+		if strings.HasPrefix(t.path, of) {
+			v.revoke(id)
+		}
+	}
+	return done()
 }
 
 // mount mounts or takes away an engine.

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
+)
+
+func newDestroy() *cobra.Command {
+	var keyFile string
+	var yes bool
+	command := &cobra.Command{
+		Use:   "destroy KEY_ID --key-file PATH",
+		Short: "Remove a key for ever, with all that is stored under it",
+		Long: `Remove a key for ever: whatever is stored under it, in etcd or in a copy of etcd,
+is lost. "atrest retire" tells whether something is, and destroys nothing itself.
+
+It asks for the KEY_ID, or the ID, a second time, unless --yes is given; both are
+whole in "list -o json". The key that wraps is not destroyed: activate another
+one first. Nor should be one that a running plugin still wraps with because of
+--pin or --hold-down: look at the key_id in its log.
+
+Other nodes have the key until it is destroyed there too, or this file imported
+or merged there. Copies of the file from before have it for ever, and so may the
+disk.
+
+Run it as the owner of the file. A plugin that serves from the file goes on
+without the key within a second. The key_id goes to standard output, alone.`,
+		Example: `  atrest-kms-plugin keyfile list -o json --key-file /var/lib/atrest/kek.json
+  atrest-kms-plugin keyfile destroy 0f3a914e21c06c8fd2f2ab64bd7ac9d1 --key-file /var/lib/atrest/kek.json`,
+		Args: change{takes: "the KEY_ID, or the ID, in full"}.args,
+		RunE: func(command *cobra.Command, args []string) error {
+			if err := requireFlags(command, "key-file"); err != nil {
+				return err
+			}
+			if !yes {
+				if err := confirm(command.InOrStdin(), command.ErrOrStderr(), keyFile, args[0]); err != nil {
+					return err
+				}
+			}
+			ctx, cancel := context.WithTimeout(command.Context(), lockTimeout)
+			defer cancel()
+			info, err := keyfile.At(keyFile).Destroy(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(command.ErrOrStderr(), "%s: version %s was destroyed; destroy it on other nodes too, and in copies of the file\n", keyFile, info.ID)
+			_, err = fmt.Fprintln(command.OutOrStdout(), info.KeyID)
+			return err
+		},
+	}
+	keyFileFlag(command, &keyFile)
+	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return command
+}
+
+// confirm asks for an id a second time.
+func confirm(in io.Reader, out io.Writer, keyFile, id string) error {
+	fmt.Fprintf(out, "%s: all that is stored under version %.64q will be lost for ever, in copies of etcd too.\n\"atrest retire\" tells whether something is. Type it again to destroy it: ", keyFile, id)
+	line, err := bufio.NewReader(io.LimitReader(in, 1<<10)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if strings.TrimSpace(line) != id {
+		return fmt.Errorf("key file %s: nothing was destroyed: what was typed is not %.64q; to be asked nothing give --yes", keyFile, id)
+	}
+	return nil
+}

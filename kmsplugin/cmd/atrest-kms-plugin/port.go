@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/telemetry"
+)
+
+// portOptions are the flags on what is served over HTTP.
+type portOptions struct {
+	address string
+	file    string
+}
+
+// off is the address of no port.
+const off = "off"
+
+func (o *portOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.address, "metrics-address", off, "where to serve metrics and health: 127.0.0.1:PORT (0: a free one), unix:///PATH, or off")
+	flags.StringVar(&o.file, "metrics-address-file", "", "file to write the address to that --metrics-address got")
+}
+
+// port is what the options say, and does nothing if that is off.
+type port struct {
+	*telemetry.Port
+	metrics *telemetry.Metrics
+	file    string
+	ended   chan struct{} // closed when it serves no more; nil before
+	stop    context.CancelFunc
+}
+
+func (o portOptions) open(ctx context.Context) (*port, error) {
+	if o.address == off {
+		if o.file != "" {
+			return nil, usagef("flag --metrics-address-file: there is no address to write with --metrics-address off")
+		}
+		return &port{}, nil
+	}
+	opened, err := telemetry.Listen(ctx, o.address)
+	if errors.Is(err, telemetry.ErrAddress) {
+		return nil, usagef("flag --metrics-address: %w", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("flag --metrics-address: %w", err)
+	}
+	p := &port{Port: opened, metrics: telemetry.NewMetrics()}
+	if err := o.write(p); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+// write puts the address into the file as a whole: who waits for the file never reads half.
+func (o portOptions) write(p *port) error {
+	if o.file == "" {
+		return nil
+	}
+	file, err := os.CreateTemp(filepath.Dir(o.file), "."+filepath.Base(o.file)+".*")
+	if err != nil {
+		return usagef("flag --metrics-address-file: %w: name a file in a folder that this user may write to", err)
+	}
+	_, err = fmt.Fprintln(file, p.Address())
+	err = errors.Join(err, file.Chmod(0o644), file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), o.file)
+	}
+	if err != nil {
+		return fmt.Errorf("flag --metrics-address-file: %w", errors.Join(err, os.Remove(file.Name())))
+	}
+	p.file = o.file
+	return nil
+}
+
+// observer counts for the port, if there is one.
+func (p *port) observer() kmsplugin.Observer {
+	if p.Port == nil {
+		return kmsplugin.Observer{}
+	}
+	return p.metrics.Observer()
+}
+
+// about is for the log.
+func (p *port) about() []any {
+	if p.Port == nil {
+		return nil
+	}
+	return []any{"metrics", p.Address()}
+}
+
+// serve answers until close. Whatever becomes of it, the plugin goes on.
+func (p *port) serve(ctx context.Context, health telemetry.Health) {
+	if p.Port == nil {
+		return
+	}
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stop, p.ended = stop, make(chan struct{})
+	go func() {
+		defer close(p.ended)
+		if err := p.Serve(serving, p.metrics.Handler(health)); err != nil {
+			klog.FromContext(ctx).Error(err, "metrics are not served any more")
+		}
+	}()
+}
+
+// close takes the port down, and the file that tells of it.
+func (p *port) close() error {
+	if p.Port == nil {
+		return nil
+	}
+	var err error
+	if p.ended == nil {
+		err = p.Close()
+	} else {
+		p.stop()
+		<-p.ended
+	}
+	if p.file != "" {
+		_ = os.Remove(p.file) // or somebody has
+	}
+	return err
+}
