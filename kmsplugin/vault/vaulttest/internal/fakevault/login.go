@@ -10,6 +10,7 @@ import (
 // grant is what a role gives who logs in with it.
 type grant struct {
 	policies  []string
+	bare      bool // without the policy "default"
 	ttl, most time.Duration
 }
 
@@ -18,12 +19,15 @@ func (b body) grant() grant {
 	if policies == nil {
 		policies = b.list("policies")
 	}
-	return grant{policies: policies, ttl: b.duration("token_ttl"), most: b.duration("token_max_ttl")}
+	return grant{policies: policies, bare: b.is("token_no_default_policy"), ttl: b.duration("token_ttl"), most: b.duration("token_max_ttl")}
 }
 
 // login issues the token of a role.
 func (v *Vault) login(q *request, g grant, display string, meta map[string]string) answer {
 	t := &token{path: q.path, display: display, policies: withDefault(g.policies), meta: meta, ttl: g.ttl, most: g.most, renewable: true, orphan: true, entity: uuid()}
+	if g.bare {
+		t.policies = g.policies
+	}
 	if t.ttl == 0 {
 		t.ttl = lease
 	}
@@ -173,6 +177,7 @@ func (e *cert) answer(v *Vault, q *request) answer {
 	case q.operation != "update":
 		return unsupported()
 	}
+	q.body.ignore("display_name")
 	pool, err := parsePool(q.body.text("certificate"))
 	if err != nil {
 		return invalid("failed to parse certificate")
