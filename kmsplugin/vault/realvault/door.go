@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
 )
@@ -15,6 +16,13 @@ type door struct {
 }
 
 func newDoor(address, certificate, key string, handler http.Handler) (*door, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		return nil, fmt.Errorf("%s is no loopback address: its root token is printed, so it is for this machine alone", address)
+	}
 	d := &door{address: address, handler: handler}
 	if certificate == "" {
 		return d, nil
