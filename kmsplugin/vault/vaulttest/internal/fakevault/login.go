@@ -11,6 +11,7 @@ import (
 type grant struct {
 	policies  []string
 	ttl, most time.Duration
+	bare      bool // without the policy "default"
 }
 
 func (b body) grant() grant {
@@ -18,12 +19,15 @@ func (b body) grant() grant {
 	if policies == nil {
 		policies = b.list("policies")
 	}
-	return grant{policies: policies, ttl: b.duration("token_ttl"), most: b.duration("token_max_ttl")}
+	return grant{policies: policies, ttl: b.duration("token_ttl"), most: b.duration("token_max_ttl"), bare: b.is("token_no_default_policy")}
 }
 
 // login issues the token of a role.
 func (v *Vault) login(q *request, g grant, display string, meta map[string]string) answer {
 	t := &token{path: q.path, display: display, policies: withDefault(g.policies), meta: meta, ttl: g.ttl, most: g.most, renewable: true, orphan: true, entity: uuid()}
+	if g.bare {
+		t.policies = g.policies
+	}
 	if t.ttl == 0 {
 		t.ttl = lease
 	}
