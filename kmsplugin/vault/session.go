@@ -206,8 +206,8 @@ func (s *session) ask(ctx context.Context, method, verb string, body, out any) e
 // denied says whether it is the token that is no good, which Vault does not tell apart from a
 // right that is missing. If it is, this session is over.
 func (s *session) denied(ctx context.Context, err error) error {
-	if !s.asking.TryLock() {
-		return err // somebody asks already
+	if s.isLost() || !s.asking.TryLock() {
+		return err // it is known, or somebody asks already
 	}
 	defer s.asking.Unlock()
 	switch _, lookup := s.transit.config.lookUp(ctx, s.client, s.token.secret); {
@@ -218,6 +218,15 @@ func (s *session) denied(ctx context.Context, err error) error {
 		return fmt.Errorf("%w; the token is no good any more, and the plugin logs in anew", err)
 	}
 	return err
+}
+
+func (s *session) isLost() bool {
+	select {
+	case <-s.lost:
+		return true
+	default:
+		return false
+	}
 }
 
 func (s *session) explain(err error) error {
@@ -260,12 +269,7 @@ func (s *session) renew(ctx context.Context) (lease, error) {
 // Close ends a token that a login made for this session. That of a file is somebody else's.
 func (s *session) Close(ctx context.Context) error {
 	defer s.client.close()
-	select {
-	case <-s.lost:
-		return nil
-	default:
-	}
-	if !s.token.own {
+	if s.isLost() || !s.token.revocable {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
