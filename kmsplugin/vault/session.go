@@ -206,15 +206,16 @@ func (s *session) ask(ctx context.Context, method, verb string, body, out any) e
 // denied says whether it is the token that is no good, which Vault does not tell apart from a
 // right that is missing. If it is, this session is over.
 func (s *session) denied(ctx context.Context, err error) error {
-	if s.isLost() || !s.asking.TryLock() {
-		return err // it is known, or somebody asks already
+	if !s.isLost() && s.asking.TryLock() {
+		defer s.asking.Unlock()
+		switch _, lookup := s.transit.config.lookUp(ctx, s.client, s.token.secret); {
+		case lookup == nil:
+			return fmt.Errorf("%w; the token is good, so it is the policy: compare it with what \"atrest-kms-plugin vault policy\" prints", err)
+		case errors.Is(lookup, kmsplugin.ErrDenied):
+			s.losing.Do(func() { close(s.lost) })
+		}
 	}
-	defer s.asking.Unlock()
-	switch _, lookup := s.transit.config.lookUp(ctx, s.client, s.token.secret); {
-	case lookup == nil:
-		return fmt.Errorf("%w; the token is good, so it is the policy: compare it with what \"atrest-kms-plugin vault policy\" prints", err)
-	case errors.Is(lookup, kmsplugin.ErrDenied):
-		s.losing.Do(func() { close(s.lost) })
+	if s.isLost() {
 		return fmt.Errorf("%w; the token is no good any more, and the plugin logs in anew", err)
 	}
 	return err
