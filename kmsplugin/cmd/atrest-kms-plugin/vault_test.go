@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	kmsapi "k8s.io/kms/apis/v2"
 
@@ -139,4 +140,19 @@ func TestTheHelpOfVaultNamesItsFlags(t *testing.T) {
 		require.Contains(t, serve, "      "+flag+" ", "the page names it")
 	}
 	require.NotContains(t, serve, "--pin ")
+}
+
+func TestThePageOfVaultHasItsFlags(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/plugins-vault.md")
+	require.NoError(t, err)
+	of := map[string]bool{}
+	newVaultServe().Flags().VisitAll(func(f *pflag.Flag) { of["--"+f.Name] = true })
+	for _, flag := range regexp.MustCompile("--[a-z][a-z-]+").FindAllString(string(page), -1) {
+		require.True(t, of[flag], "%s is no flag", flag)
+	}
+	newVaultCheck().Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "timeout" {
+			require.Contains(t, string(page), "`--"+f.Name+"`")
+		}
+	})
 }
