@@ -26,27 +26,35 @@ type session struct {
 	asking  sync.Mutex // whether it is
 }
 
-// Versions reads the key. One that is older than what was seen before, as a standby that lags
-// tells it, is asked for once more, as another node may answer, and then refused.
+// Versions reads the key.
 func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
-	k, err := s.read(ctx)
+	k, err := s.newest(ctx)
 	if err != nil {
 		return kmsplugin.Versions{}, err
-	}
-	before, ok := s.transit.known.accept(k)
-	if !ok {
-		if k, err = s.read(ctx); err != nil {
-			return kmsplugin.Versions{}, err
-		}
-		if before, ok = s.transit.known.accept(k); !ok {
-			return kmsplugin.Versions{}, s.explain(fmt.Errorf("%w: the latest version is %d, and it was %d: a standby lags, or Vault was set back to before that version was made; if it was, restart the plugin to go on with what there is", kmsplugin.ErrUnavailable, k.latest, before.latest))
-		}
 	}
 	s.warn(ctx, k)
 	if err := s.verify(ctx, k); err != nil {
 		return kmsplugin.Versions{}, s.explain(err)
 	}
 	return s.transit.config.versions(k), nil
+}
+
+// newest reads the key. A state that is older than what was seen before, as a standby that lags
+// tells it, is asked for once more, as another node may answer, and then refused.
+func (s *session) newest(ctx context.Context) (*key, error) {
+	for again := true; ; again = false {
+		k, err := s.read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		before, ok := s.transit.known.accept(k)
+		switch {
+		case ok:
+			return k, nil
+		case !again:
+			return nil, s.explain(fmt.Errorf("%w: the latest version is %d, and it was %d: a standby lags, or Vault was set back to before that version was made; if it was, restart the plugin to go on with what there is", kmsplugin.ErrUnavailable, k.latest, before.latest))
+		}
+	}
 }
 
 func (s *session) read(ctx context.Context) (*key, error) {
