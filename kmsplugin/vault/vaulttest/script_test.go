@@ -225,6 +225,10 @@ func ofAppRole() []step {
 		st.headers = []string{"X-Vault-Wrap-TTL", ttl}
 		return st
 	}
+	wrapping := func(st step) step {
+		st.headers = []string{"X-Vault-Wrap-TTL", "10m"}
+		return st
+	}
 	return []step{
 		as("", post("a login where there is none", "auth/approle/login", object{"role_id": "x", "secret_id": "y"})),
 		post("AppRole", "sys/auth/approle", object{"type": "approle"}),
@@ -263,12 +267,27 @@ func ofAppRole() []step {
 		keeping(wrapped("a third secret-id is wrapped", "10m"), "$wrapping", "wrap_info.token"),
 		keeping(post("root unwraps what another token wraps", "sys/wrapping/unwrap", object{"token": "$wrapping"}), "$other", "data.secret_id"),
 		wrapped("a secret-id is wrapped for no time", "soon"),
+		keeping(wrapping(get("a look is wrapped", "transit/keys/rsa")), "$wrapping", "wrap_info.token"),
+		as("", post("what a wrapped look is", "sys/wrapping/lookup", object{"token": "$wrapping"})),
+		as("$wrapping", post("a look is unwrapped", "sys/wrapping/unwrap", nil)),
+		keeping(wrapping(post("a token is wrapped", "auth/token/create", object{"policies": []string{"reads"}, "ttl": "1h"})), "$wrapping", "wrap_info.token"),
+		as("$wrapping", post("a token is unwrapped", "sys/wrapping/unwrap", nil)),
 		login("a login with what was unwrapped", object{"role_id": "$role", "secret_id": "$secret"}),
 		post("a role whose secret-ids are of one use", "auth/approle/role/once", object{"token_policies": "reads", "secret_id_num_uses": 1, "secret_id_ttl": "1h"}),
 		keeping(get("the role-id of one use", "auth/approle/role/once/role-id"), "$role", "data.role_id"),
 		keeping(post("a secret-id of one use", "auth/approle/role/once/secret-id", object{}), "$secret", "data.secret_id"),
 		login("the use", object{"role_id": "$role", "secret_id": "$secret"}),
 		login("another use", object{"role_id": "$role", "secret_id": "$secret"}),
+		post("a role without the default policy", "auth/approle/role/bare", object{"token_policies": []string{"reads"}, "token_no_default_policy": true}),
+		keeping(get("the role-id without the default policy", "auth/approle/role/bare/role-id"), "$role", "data.role_id"),
+		keeping(post("a secret-id without the default policy", "auth/approle/role/bare/secret-id", object{}), "$secret", "data.secret_id"),
+		keeping(login("a login without the default policy", object{"role_id": "$role", "secret_id": "$secret"}), "$bare", "auth.client_token"),
+		as("$bare", get("who logged in without the default policy looks at itself", "auth/token/lookup-self")),
+		as("$bare", get("who logged in without the default policy reads", "transit/keys/k")),
+		as("$logged", get("who logged in before reads", "transit/keys/k")),
+		post("all logins are revoked", "sys/leases/revoke-prefix/auth/approle/login", object{}),
+		as("$logged", get("who logged in before they were revoked reads", "transit/keys/k")),
+		as("$bare", get("who logged in last before they were revoked reads", "transit/keys/k")),
 	}
 }
 

@@ -53,3 +53,13 @@ func TestWhatIsSealedComesBack(t *testing.T) {
 	s.Up()
 	require.NotEmpty(t, s.Read("transit/keys/k"))
 }
+
+// A field that the fake passed over would mean something to a real Vault.
+func TestTheFakeTakesNoFieldThatItDoesNotKnow(t *testing.T) {
+	s := vaulttest.Start(t)
+	s.Faults()
+	s.CreateKey("k", "")
+	answer := s.Do(http.MethodPost, "transit/keys/k/config", s.RootToken, map[string]any{"auto_rotate_period": "1h"})
+	require.Equal(t, http.StatusNotImplemented, answer.Status)
+	require.Contains(t, string(answer.Body), "auto_rotate_period")
+}

@@ -26,7 +26,7 @@ type wrapping struct {
 	token    *token
 	path     string
 	created  time.Time
-	accessor string // of the secret-id that is inside
+	accessor string // of the secret-id or the token that is inside
 }
 
 func failed(status int, errors ...string) answer {

@@ -25,7 +25,6 @@ type jwtRole struct {
 	grant
 	subject   string
 	audiences []string
-	user      string // the claim that names who it is
 }
 
 func (*jwt) kind() string { return "jwt" }
@@ -43,7 +42,8 @@ func (e *jwt) answer(v *Vault, q *request) answer {
 	case !isRole:
 		return missing()
 	}
-	e.roles[name] = &jwtRole{grant: q.body.grant(), subject: q.body.text("bound_subject"), audiences: q.body.list("bound_audiences"), user: q.body.text("user_claim")}
+	q.body.ignore("role_type", "user_claim")
+	e.roles[name] = &jwtRole{grant: q.body.grant(), subject: q.body.text("bound_subject"), audiences: q.body.list("bound_audiences")}
 	return answer{data: map[string]any{}}
 }
 

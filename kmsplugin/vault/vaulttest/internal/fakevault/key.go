@@ -30,7 +30,7 @@ type keyVersion struct {
 
 func newKey(name, kind string, now time.Time) *key {
 	k := &key{name: name, kind: kind, versions: map[int]keyVersion{}, decrypts: 1}
-	k.rotate(nil, now)
+	k.rotate(body{}, now)
 	return k
 }
 

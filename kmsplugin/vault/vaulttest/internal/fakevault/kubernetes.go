@@ -32,11 +32,13 @@ func (e *kubernetes) answer(v *Vault, q *request) answer {
 	case q.operation != "update":
 		return unsupported()
 	case q.rest == "config":
+		q.body.ignore("disable_local_ca_jwt")
 		e.host, e.reviewer = q.body.text("kubernetes_host"), q.body.text("token_reviewer_jwt")
 		return done()
 	case !isRole:
 		return missing()
 	}
+	q.body.ignore("alias_name_source")
 	e.roles[name] = &kubernetesRole{
 		grant: q.body.grant(), names: q.body.list("bound_service_account_names"),
 		namespaces: q.body.list("bound_service_account_namespaces"), audience: q.body.text("audience"),

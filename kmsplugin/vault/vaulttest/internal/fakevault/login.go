@@ -10,8 +10,8 @@ import (
 // grant is what a role gives who logs in with it.
 type grant struct {
 	policies  []string
-	ttl, most time.Duration
 	bare      bool // without the policy "default"
+	ttl, most time.Duration
 }
 
 func (b body) grant() grant {
@@ -19,7 +19,7 @@ func (b body) grant() grant {
 	if policies == nil {
 		policies = b.list("policies")
 	}
-	return grant{policies: policies, ttl: b.duration("token_ttl"), most: b.duration("token_max_ttl"), bare: b.is("token_no_default_policy")}
+	return grant{policies: policies, bare: b.is("token_no_default_policy"), ttl: b.duration("token_ttl"), most: b.duration("token_max_ttl")}
 }
 
 // login issues the token of a role.
@@ -177,6 +177,7 @@ func (e *cert) answer(v *Vault, q *request) answer {
 	case q.operation != "update":
 		return unsupported()
 	}
+	q.body.ignore("display_name")
 	pool, err := parsePool(q.body.text("certificate"))
 	if err != nil {
 		return invalid("failed to parse certificate")

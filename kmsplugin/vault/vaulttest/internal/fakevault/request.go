@@ -26,7 +26,7 @@ type request struct {
 const limit = 32 << 20
 
 func read(r *http.Request) (*request, error) {
-	q := &request{path: strings.TrimPrefix(r.URL.Path, "/v1/"), body: body{}}
+	q := &request{path: strings.TrimPrefix(r.URL.Path, "/v1/"), body: newBody(nil)}
 	if r.TLS != nil {
 		q.peer, q.secured = r.TLS.PeerCertificates, true
 	}
@@ -48,36 +48,69 @@ func read(r *http.Request) (*request, error) {
 	}
 	decoder := json.NewDecoder(io.LimitReader(r.Body, limit))
 	decoder.UseNumber()
-	if err := decoder.Decode(&q.body); err != nil && err != io.EOF {
+	var fields map[string]any
+	if err := decoder.Decode(&fields); err != nil && err != io.EOF {
 		return nil, fmt.Errorf("failed to parse JSON input: %w", err)
 	}
+	q.body = newBody(fields)
 	return q, nil
 }
 
-// body is the JSON object of a request.
-type body map[string]any
+// body is the JSON object of a request. It knows what of it was looked at: a field that
+// means nothing here would mean something to a real Vault.
+type body struct {
+	fields map[string]any
+	looked map[string]bool
+}
+
+func newBody(fields map[string]any) body { return body{fields, map[string]bool{}} }
+
+// unknown is a field that nobody looked at.
+func (b body) unknown() (name string, is bool) {
+	for name := range b.fields {
+		if !b.looked[name] {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// ignore is for fields that change nothing that can be seen here.
+func (b body) ignore(names ...string) {
+	for _, name := range names {
+		b.looked[name] = true
+	}
+}
+
+func (b body) field(name string) (value any, has bool) {
+	b.looked[name] = true
+	value, has = b.fields[name]
+	return value, has
+}
 
 func (b body) text(name string) string {
-	s, _ := b[name].(string)
+	value, _ := b.field(name)
+	s, _ := value.(string)
 	return s
 }
 
-func (b body) has(name string) bool { _, ok := b[name]; return ok }
+func (b body) has(name string) bool { _, has := b.field(name); return has }
 
 func (b body) number(name string) (int, error) {
-	switch value := b[name].(type) {
+	switch value, _ := b.field(name); value := value.(type) {
 	case nil:
 		return 0, nil
 	case json.Number:
 		return strconv.Atoi(value.String())
 	case string:
 		return strconv.Atoi(value)
+	default:
+		return 0, fmt.Errorf("%T is no number", value)
 	}
-	return 0, fmt.Errorf("%T is no number", b[name])
 }
 
 func (b body) is(name string) bool {
-	switch value := b[name].(type) {
+	switch value, _ := b.field(name); value := value.(type) {
 	case bool:
 		return value
 	case string:
@@ -89,7 +122,7 @@ func (b body) is(name string) bool {
 // list is one of texts, or a text with commas.
 func (b body) list(name string) []string {
 	var all []string
-	switch value := b[name].(type) {
+	switch value, _ := b.field(name); value := value.(type) {
 	case string:
 		for _, part := range strings.Split(value, ",") {
 			if part = strings.TrimSpace(part); part != "" {
@@ -109,6 +142,13 @@ func (b body) duration(name string) time.Duration {
 	if seconds, err := b.number(name); err == nil {
 		return time.Duration(seconds) * time.Second
 	}
-	d, _ := time.ParseDuration(b.text(name))
+	return span(b.text(name))
+}
+
+func span(text string) time.Duration {
+	if seconds, err := strconv.Atoi(text); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	d, _ := time.ParseDuration(text)
 	return d
 }

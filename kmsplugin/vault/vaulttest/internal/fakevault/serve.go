@@ -28,14 +28,21 @@ func (v *Vault) respond(r *http.Request, q *request, broken error) answer {
 	case q.operation == "":
 		return failed(http.StatusMethodNotAllowed)
 	}
+	a := v.dispatch(r, q)
+	if name, is := q.body.unknown(); is && a.status == 0 {
+		return failed(http.StatusNotImplemented, fmt.Sprintf("the fake does not know what %q means to %s: teach it, and record what the real one answers", name, q.path))
+	}
+	return v.wrap(q, a, r.Header.Get("X-Vault-Wrap-TTL"))
+}
+
+func (v *Vault) dispatch(r *http.Request, q *request) answer {
 	if handle, open := unauthenticated[q.path]; open {
 		return handle(v, q)
 	}
 	if v.sealed {
 		return failed(http.StatusServiceUnavailable, "Vault is sealed")
 	}
-	a := v.authenticated(q, tokenOf(r))
-	return v.wrap(q, a, r.Header.Get("X-Vault-Wrap-TTL"))
+	return v.authenticated(q, tokenOf(r))
 }
 
 func tokenOf(r *http.Request) string {
@@ -101,12 +108,15 @@ func (v *Vault) wrap(q *request, a answer, ttl string) answer {
 	if ttl == "" || a.status != 0 || a.isEmpty() {
 		return a
 	}
-	life := body{"ttl": ttl}.duration("ttl")
+	life := span(ttl)
 	if life <= 0 {
 		return invalid(fmt.Sprintf("error parsing X-Vault-Wrap-TTL header: time: invalid duration %q", ttl))
 	}
 	t := v.issue(&token{path: q.path, policies: []string{"response-wrapping"}, ttl: life, unwraps: &a})
 	inside, _ := a.data["secret_id_accessor"].(string)
+	if a.auth != nil {
+		inside = a.auth.accessor
+	}
 	return answer{wrapped: &wrapping{token: t, path: q.path, created: v.now(), accessor: inside}}
 }
 
