@@ -320,6 +320,39 @@ func TestAVersionThatIsNewToADecryptIsFoundAndNotAnnounced(t *testing.T) {
 	})
 }
 
+func TestABackEndThatFindsNoKeySaysNothingOfAKeyIDThatItNeverSaw(t *testing.T) {
+	s := newShelf("1")
+	s.err = fmt.Errorf("no key of that name: %w", ErrUnknownKey)
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		_, err := k.Status(t.Context())
+		require.ErrorIs(t, err, ErrUnknownKey)
+		_, err = k.Decrypt(t.Context(), "", Sealed{Ciphertext: []byte("c"), KeyID: version("1").KeyID()})
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.NotErrorIs(t, err, ErrUnknownKey, "an apiserver would take the data for lost")
+		require.ErrorContains(t, err, "no key of that name")
+	})
+}
+
+func TestTroubleEndsSoonForWhoReads(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{Poll: time.Hour}, func(t *testing.T, k *Keeper) {
+		sealed, err := k.Encrypt(t.Context(), "", []byte("dek"))
+		require.NoError(t, err)
+		s.set(func() { s.err = ErrUnavailable })
+		_, err = k.Encrypt(t.Context(), "", []byte("dek"))
+		require.Error(t, err)
+		time.Sleep(3 * time.Hour) // the next look is an hour away
+		synctest.Wait()
+		_, err = k.Decrypt(t.Context(), "", sealed)
+		require.Error(t, err)
+		s.set(func() { s.err = nil })
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		_, err = k.Status(t.Context())
+		require.NoError(t, err)
+	})
+}
+
 func TestManyWhoAskForAnUnknownKeyIDShareALook(t *testing.T) {
 	s := newShelf("1")
 	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {

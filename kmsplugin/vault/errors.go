@@ -63,7 +63,7 @@ func refusal(r request, answer *http.Response, content []byte) error {
 	again := false
 	switch code := answer.StatusCode; {
 	case code == http.StatusBadRequest && ofVault:
-		class, remedy, again = ofBadRequest(r, text)
+		remedy, again, class = ofBadRequest(r, text)
 	case code == http.StatusForbidden && ofVault:
 		class, remedy = kmsplugin.ErrDenied, "the policy of the token lacks this right, or the token has ended"
 	case code == http.StatusNotFound && text == "" && ofVault && r.method == http.MethodGet:
@@ -87,7 +87,7 @@ func refusal(r request, answer *http.Response, content []byte) error {
 }
 
 // ofBadRequest are the answers 400 of Transit and of the logins, by what their text contains.
-func ofBadRequest(r request, text string) (class error, remedy string, again bool) {
+func ofBadRequest(r request, text string) (remedy string, again bool, class error) {
 	for _, known := range []struct {
 		text, remedy string
 		class        error
@@ -102,10 +102,10 @@ func ofBadRequest(r request, text string) (class error, remedy string, again boo
 		{"invalid ciphertext", "it was damaged, or wrapped by something else", kmsplugin.ErrInvalid, false},
 	} {
 		if strings.Contains(text, known.text) {
-			return known.class, known.remedy, known.again
+			return known.remedy, known.again, known.class
 		}
 	}
-	return cmp.Or(r.refused, kmsplugin.ErrUnavailable), "Vault does not take the request", false
+	return "Vault does not take the request", false, cmp.Or(r.refused, kmsplugin.ErrUnavailable)
 }
 
 // told is what Vault says is wrong, without the secrets that it was sent, and whether it was

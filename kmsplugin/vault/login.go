@@ -26,8 +26,9 @@ type file struct{ what, path string }
 type token struct {
 	*secret
 	lease
-	// own is whether the login made it for this session alone, which ends it then.
-	own bool
+	// own is whether the login made it for this session alone. revocable is whether the
+	// session ends it then; one of the type "batch" ends by its time alone.
+	own, revocable bool
 }
 
 // A lease is for how long a token is good, and whether it can be made longer.
@@ -120,6 +121,7 @@ type authAnswer struct {
 		Token     string `json:"client_token"`
 		TTL       int64  `json:"lease_duration"`
 		Renewable bool   `json:"renewable"`
+		Type      string `json:"token_type"`
 	} `json:"auth"`
 }
 
@@ -139,7 +141,7 @@ func (c Config) post(ctx context.Context, asks *client, mount string, body map[s
 	case answer.Auth == nil || answer.Auth.Token == "":
 		return token{}, fmt.Errorf("vault at %s: POST %s: %w: the login gives no token: does the role ask for a second factor?", asks.base, path, kmsplugin.ErrDenied)
 	}
-	return token{secret: newSecret(answer.Auth.Token), lease: answer.lease(), own: true}, nil
+	return token{secret: newSecret(answer.Auth.Token), lease: answer.lease(), own: true, revocable: answer.Auth.Type != "batch"}, nil
 }
 
 // unwrapped keeps a secret-id that came out of a wrapping token, which gives it once alone.

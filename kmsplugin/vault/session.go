@@ -26,27 +26,35 @@ type session struct {
 	asking  sync.Mutex // whether it is
 }
 
-// Versions reads the key. One that is older than what was seen before, as a standby that lags
-// tells it, is asked for once more, as another node may answer, and then refused.
+// Versions reads the key.
 func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
-	k, err := s.read(ctx)
+	k, err := s.newest(ctx)
 	if err != nil {
 		return kmsplugin.Versions{}, err
-	}
-	before, ok := s.transit.known.accept(k)
-	if !ok {
-		if k, err = s.read(ctx); err != nil {
-			return kmsplugin.Versions{}, err
-		}
-		if before, ok = s.transit.known.accept(k); !ok {
-			return kmsplugin.Versions{}, s.explain(fmt.Errorf("%w: the latest version is %d, and it was %d: a standby lags, or Vault was set back to before that version was made; if it was, restart the plugin to go on with what there is", kmsplugin.ErrUnavailable, k.latest, before.latest))
-		}
 	}
 	s.warn(ctx, k)
 	if err := s.verify(ctx, k); err != nil {
 		return kmsplugin.Versions{}, s.explain(err)
 	}
 	return s.transit.config.versions(k), nil
+}
+
+// newest reads the key. A state that is older than what was seen before, as a standby that lags
+// tells it, is asked for once more, as another node may answer, and then refused.
+func (s *session) newest(ctx context.Context) (*key, error) {
+	for again := true; ; again = false {
+		k, err := s.read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		before, ok := s.transit.known.accept(k)
+		switch {
+		case ok:
+			return k, nil
+		case !again:
+			return nil, s.explain(fmt.Errorf("%w: the latest version is %d, and it was %d: a standby lags, or Vault was set back to before that version was made; if it was, restart the plugin to go on with what there is", kmsplugin.ErrUnavailable, k.latest, before.latest))
+		}
+	}
 }
 
 func (s *session) read(ctx context.Context) (*key, error) {
@@ -206,18 +214,28 @@ func (s *session) ask(ctx context.Context, method, verb string, body, out any) e
 // denied says whether it is the token that is no good, which Vault does not tell apart from a
 // right that is missing. If it is, this session is over.
 func (s *session) denied(ctx context.Context, err error) error {
-	if !s.asking.TryLock() {
-		return err // somebody asks already
+	if !s.isLost() && s.asking.TryLock() {
+		defer s.asking.Unlock()
+		switch _, lookup := s.transit.config.lookUp(ctx, s.client, s.token.secret); {
+		case lookup == nil:
+			return fmt.Errorf("%w; the token is good, so it is the policy: compare it with what \"atrest-kms-plugin vault policy\" prints", err)
+		case errors.Is(lookup, kmsplugin.ErrDenied):
+			s.losing.Do(func() { close(s.lost) })
+		}
 	}
-	defer s.asking.Unlock()
-	switch _, lookup := s.transit.config.lookUp(ctx, s.client, s.token.secret); {
-	case lookup == nil:
-		return fmt.Errorf("%w; the token is good, so it is the policy: compare it with what \"atrest-kms-plugin vault policy\" prints", err)
-	case errors.Is(lookup, kmsplugin.ErrDenied):
-		s.losing.Do(func() { close(s.lost) })
+	if s.isLost() {
 		return fmt.Errorf("%w; the token is no good any more, and the plugin logs in anew", err)
 	}
 	return err
+}
+
+func (s *session) isLost() bool {
+	select {
+	case <-s.lost:
+		return true
+	default:
+		return false
+	}
 }
 
 func (s *session) explain(err error) error {
@@ -260,12 +278,7 @@ func (s *session) renew(ctx context.Context) (lease, error) {
 // Close ends a token that a login made for this session. That of a file is somebody else's.
 func (s *session) Close(ctx context.Context) error {
 	defer s.client.close()
-	select {
-	case <-s.lost:
-		return nil
-	default:
-	}
-	if !s.token.own {
+	if s.isLost() || !s.token.revocable {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -93,7 +93,7 @@ func (o *vaultOptions) addFlags(command *cobra.Command) {
 	o.addKeyFlags(command)
 	flags := command.Flags()
 	flags.StringVar(&o.config.Address, "vault-address", "", "https://HOST:PORT of Vault (required)")
-	flags.BoolVar(&o.config.InsecureHTTP, "insecure-http", false, "allow http in --vault-address, for an agent on this host: whoever sees the traffic has the token and the DEKs")
+	flags.BoolVar(&o.config.InsecureHTTP, "insecure-http", false, "allow http in --vault-address, for an agent on this host: it shows token and DEKs")
 	flags.StringVar(&o.config.KeyVersion, "key-version", "", "the one version to wrap with, such as 3, whichever is newest")
 	flags.StringVar(&o.config.TLS.CAFile, "tls-ca-file", "", "PEM file with the CAs of Vault's certificate; default those of the system")
 	flags.StringVar(&o.config.TLS.ServerName, "tls-sni", "", "name in Vault's certificate; default the host of --vault-address")
