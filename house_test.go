@@ -97,7 +97,7 @@ var rooms = map[string]room{
 	// For what measures alone.
 	"internal/measure": {uses: []string{"envelope", "internal/stored", "kmsplugin/..."}},
 
-	"kmsplugin/...": {uses: []string{"internal/filelock", "internal/hashed", "kmsplugin/..."}, never: []string{"k8s.io/apiserver/..."}},
+	"kmsplugin/...": {uses: []string{"internal/filelock", "internal/hashed", "internal/redact", "kmsplugin/..."}, never: []string{"k8s.io/apiserver/..."}},
 	"bench/...":     {uses: []string{"..."}},
 	"apiserver/...": {uses: []string{".", "config/...", "providers", "operate/...", "envelope/...", "transformer/...", "reload/...", "healthz/...",
 		"internal/...", "kmsplugin/...", "apiserver/..."}},

@@ -23,13 +23,16 @@ type announcing struct {
 // that lags does not have it go back and forth, and when it is as old as
 // [Config.HoldDown], so that every node reads it by then.
 func (a announcing) next(found Versions, c Config, now time.Time) (announcing, error) {
-	if len(found.All) == 0 || found.Writes < 0 || found.Writes >= len(found.All) {
+	if len(found.All) == 0 || found.Oldest < 0 || found.Writes < found.Oldest || found.Writes >= len(found.All) {
 		return a, fmt.Errorf("%w: the back end has %d versions and wraps with number %d: make a key first", ErrKeyDisabled, len(found.All), found.Writes)
 	}
 	if c.Pin != "" {
 		at := slices.IndexFunc(found.All, func(v Version) bool { return v.Label == c.Pin })
 		if at < 0 {
 			return a, fmt.Errorf("%w: version %.64q is pinned, and the back end has none of that label", ErrKeyDisabled, c.Pin)
+		}
+		if at < found.Oldest {
+			return a, fmt.Errorf("%w: version %.64q is pinned, and only unwraps: the oldest that wraps is %.64q", ErrKeyDisabled, c.Pin, found.All[found.Oldest].Label)
 		}
 		return announcing{version: &found.All[at]}, nil
 	}
@@ -40,8 +43,8 @@ func (a announcing) next(found Versions, c Config, now time.Time) (announcing, e
 		return announcing{version: &first}, nil
 	case a.version.KeyID() == wanted.KeyID():
 		return announcing{version: a.version}, nil
-	case !found.has(*a.version):
-		// What was announced unwraps no more: there is nothing to go on with.
+	case !found.wrapsWith(*a.version):
+		// What was announced may be used no more: there is nothing to go on with.
 		return announcing{version: &wanted}, nil
 	}
 	if a.candidate != wanted.KeyID() {
@@ -61,7 +64,7 @@ func (a announcing) next(found Versions, c Config, now time.Time) (announcing, e
 // oldEnough is the version to wrap with at the start: the one of the back end or, while that is
 // younger than it has to be, the youngest before it that is not.
 func oldEnough(found Versions, age time.Duration, now time.Time) Version {
-	for _, v := range slices.Backward(found.All[:found.Writes+1]) {
+	for _, v := range slices.Backward(found.All[found.Oldest : found.Writes+1]) {
 		if age == 0 || v.Created.IsZero() || now.Sub(v.Created) >= age {
 			return v
 		}
@@ -69,9 +72,9 @@ func oldEnough(found Versions, age time.Duration, now time.Time) Version {
 	return found.All[found.Writes]
 }
 
-func (vs Versions) has(v Version) bool {
+func (vs Versions) wrapsWith(v Version) bool {
 	keyID := v.KeyID()
-	return slices.ContainsFunc(vs.All, func(other Version) bool { return other.KeyID() == keyID })
+	return slices.ContainsFunc(vs.All[vs.Oldest:], func(other Version) bool { return other.KeyID() == keyID })
 }
 
 // byKeyID has the versions by all key_ids that they are unwrapped under. Two KEKs under

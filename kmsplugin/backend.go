@@ -44,4 +44,7 @@ type Versions struct {
 	All []Version
 	// Writes is the index of the one to wrap with.
 	Writes int
+	// Oldest is the index of the oldest that wraps: those before it only unwrap. One of them
+	// that is announced is so no longer, however young those after it are.
+	Oldest int
 }

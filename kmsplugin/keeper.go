@@ -124,6 +124,9 @@ func (k *Keeper) Decrypt(ctx context.Context, _ string, sealed Sealed) ([]byte, 
 			v, known = s.byKeyID[sealed.KeyID]
 		}
 		switch {
+		case !known && errors.Is(s.trouble, ErrUnknownKey):
+			// That the back end finds no key says nothing of this one.
+			return nil, fmt.Errorf("%w: key_id %.64q is not known, and the versions cannot be looked at: %v", ErrUnavailable, sealed.KeyID, s.trouble)
 		case !known && s.trouble != nil:
 			return nil, fmt.Errorf("key_id %.64q is not known, and the versions cannot be looked at: %w", sealed.KeyID, s.trouble)
 		case !known:
@@ -132,6 +135,9 @@ func (k *Keeper) Decrypt(ctx context.Context, _ string, sealed Sealed) ([]byte, 
 		plaintext, err := k.unwrap(ctx, s.open, v, sealed)
 		if errors.Is(err, errClosed) && ctx.Err() == nil && k.state.Load() != s {
 			continue
+		}
+		if err != nil && s.trouble != nil {
+			k.nudge() // somebody waits for the end of the trouble
 		}
 		return plaintext, err
 	}

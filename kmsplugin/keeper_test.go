@@ -24,6 +24,7 @@ type shelf struct {
 	mu       sync.Mutex
 	all      []Version
 	writes   int
+	oldest   int
 	err      error         // of everything
 	hangs    chan struct{} // what a call waits for, whatever its ctx
 	mislabel bool
@@ -111,7 +112,7 @@ func (s *shelf) Versions(context.Context) (Versions, error) {
 	if err != nil && !s.readable {
 		return Versions{}, err
 	}
-	return Versions{All: append([]Version{}, s.all...), Writes: s.writes}, err
+	return Versions{All: append([]Version{}, s.all...), Writes: s.writes, Oldest: s.oldest}, err
 }
 
 func (s *shelf) Wrap(_ context.Context, v Version, dek, aad []byte) ([]byte, Version, error) {
@@ -236,6 +237,28 @@ func TestANewVersionWaitsUntilAllNodesReadIt(t *testing.T) {
 	})
 }
 
+func TestAVersionThatOnlyUnwrapsIsNotAnnouncedAnyMore(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{HoldDown: time.Hour}, func(t *testing.T, k *Keeper) {
+		first := keyIDOf(t, k)
+		s.set(func() { s.all, s.writes = append(s.all, version("2")), 1 })
+		poll(5)
+		require.Equal(t, first, keyIDOf(t, k), "the new one is not old enough")
+		sealed, err := k.Encrypt(t.Context(), "", []byte("dek"))
+		require.NoError(t, err)
+		s.set(func() { s.oldest = 1 })
+		poll(1)
+		require.Equal(t, version("2").KeyID(), keyIDOf(t, k))
+		_, err = k.Decrypt(t.Context(), "", sealed)
+		require.NoError(t, err)
+	})
+	kept(t, s, Config{Pin: "1"}, func(t *testing.T, k *Keeper) {
+		_, err := k.Status(t.Context())
+		require.ErrorIs(t, err, ErrKeyDisabled)
+		require.ErrorContains(t, err, `version "1" is pinned, and only unwraps: the oldest that wraps is "2"`)
+	})
+}
+
 func TestAPinIsWrappedWithWhateverTheBackEndSays(t *testing.T) {
 	s := newShelf("1", "2")
 	kept(t, s, Config{Pin: "1"}, func(t *testing.T, k *Keeper) {
@@ -295,6 +318,39 @@ func TestAVersionThatIsNewToADecryptIsFoundAndNotAnnounced(t *testing.T) {
 		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
 		_, err = k.Decrypt(t.Context(), "", Sealed{Ciphertext: []byte("x"), KeyID: "nobody's"})
 		require.ErrorIs(t, err, ErrUnknownKey)
+	})
+}
+
+func TestABackEndThatFindsNoKeySaysNothingOfAKeyIDThatItNeverSaw(t *testing.T) {
+	s := newShelf("1")
+	s.err = fmt.Errorf("no key of that name: %w", ErrUnknownKey)
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		_, err := k.Status(t.Context())
+		require.ErrorIs(t, err, ErrUnknownKey)
+		_, err = k.Decrypt(t.Context(), "", Sealed{Ciphertext: []byte("c"), KeyID: version("1").KeyID()})
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.NotErrorIs(t, err, ErrUnknownKey, "an apiserver would take the data for lost")
+		require.ErrorContains(t, err, "no key of that name")
+	})
+}
+
+func TestTroubleEndsSoonForWhoReads(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{Poll: time.Hour}, func(t *testing.T, k *Keeper) {
+		sealed, err := k.Encrypt(t.Context(), "", []byte("dek"))
+		require.NoError(t, err)
+		s.set(func() { s.err = ErrUnavailable })
+		_, err = k.Encrypt(t.Context(), "", []byte("dek"))
+		require.Error(t, err)
+		time.Sleep(3 * time.Hour) // the next look is an hour away
+		synctest.Wait()
+		_, err = k.Decrypt(t.Context(), "", sealed)
+		require.Error(t, err)
+		s.set(func() { s.err = nil })
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		_, err = k.Status(t.Context())
+		require.NoError(t, err)
 	})
 }
 

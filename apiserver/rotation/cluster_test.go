@@ -43,6 +43,8 @@ type plan struct {
 	provider  string
 	keys      keys
 	resources []string
+	// vault, if set, has the keys of provider instead.
+	vault *transit
 	// programs are those of the apiservers. The last one is also that of those for which
 	// none is named.
 	programs []string
@@ -127,7 +129,11 @@ func (p plan) start(t *testing.T) *cluster {
 	for i, name := range names {
 		n := &node{name: name, plugins: map[string]*harness.Process{}}
 		c.nodes = append(c.nodes, n)
-		c.startPlugin(t, n, p.provider, p.keys)
+		if p.vault != nil {
+			n.plugins[p.provider] = p.vault.serve(t, c.endpoint(name, p.provider))
+		} else {
+			c.startPlugin(t, n, p.provider, p.keys)
+		}
 		n.config = harness.NewConfigFileAt(t, filepath.Join(c.configs, name+".yaml"), c.entry(n, p.provider))
 		flags := slices.Concat(n.config.Flags(), c.overrides(), p.flags)
 		if p.fixed {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -57,9 +58,10 @@ type client struct {
 }
 
 // outage is a time at which an apiserver, or all of them if it is empty, could not
-// answer. It lasts while until is zero.
+// answer, or could not write. It lasts while until is zero.
 type outage struct {
 	apiserver string
+	ofWrites  bool
 	until     time.Time
 }
 
@@ -180,7 +182,7 @@ func (l *load) do(what string, request func(context.Context, client) error) erro
 		if err == nil {
 			return nil
 		}
-		if !l.excuses(c.apiserver, from, err) {
+		if !l.excuses(c.apiserver, what, from, err) {
 			l.fail("%s %s through %s after %s: %v", from.Format(time.TimeOnly), what, c.apiserver, time.Since(from), err)
 			return err
 		}
@@ -199,13 +201,17 @@ func (l *load) next() client {
 
 // excuses reports whether a request may be repeated. One that was answered with something
 // wrong may not.
-func (l *load) excuses(apiserver string, from time.Time, err error) bool {
+func (l *load) excuses(apiserver, what string, from time.Time, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if isWrong(err) {
 		return false
 	}
+	reads := strings.HasPrefix(what, "get ") || strings.HasPrefix(what, "list")
 	for _, o := range l.outages {
+		if reads && o.ofWrites {
+			continue
+		}
 		if (o.apiserver == "" || o.apiserver == apiserver) && (o.until.IsZero() || from.Before(o.until)) {
 			return true
 		}
@@ -216,7 +222,13 @@ func (l *load) excuses(apiserver string, from time.Time, err error) bool {
 // outage says that an apiserver, or all of them if it is empty, is away until over is
 // called.
 func (l *load) outage(apiserver string) (over func()) {
-	o := &outage{apiserver: apiserver}
+	return l.away(&outage{apiserver: apiserver})
+}
+
+// outageOfWrites says that nothing can be written until over is called, and all be read.
+func (l *load) outageOfWrites() (over func()) { return l.away(&outage{ofWrites: true}) }
+
+func (l *load) away(o *outage) (over func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.outages = append(l.outages, o)
@@ -252,6 +264,13 @@ func (l *load) more(t *testing.T, count int) {
 		w, r := done()
 		return w >= writes+count && r >= reads+count
 	})
+}
+
+// counted is how much was read, and tried again, so far.
+func (l *load) counted() (reads, retries int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reads, l.retries
 }
 
 // requireNoFailure ends the load and requires that every request was answered well.

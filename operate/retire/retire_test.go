@@ -242,6 +242,19 @@ func TestWhatIsOfTheOtherKindIsRefused(t *testing.T) {
 	}
 }
 
+// A key_id of 64 hexadecimal digits, as our plugins make them, looks like a hash itself. Who
+// takes it for one would be told that nothing needs it.
+func TestAKeyIDIsNotTakenForItsHash(t *testing.T) {
+	raw := strings.TrimPrefix(keyNew, "sha256:")
+	e := Evidence{Etcd: Stock{"etcd", &audit.Report{Resources: []audit.Resource{{Forms: []audit.Count{
+		{Form: audit.Form{Kind: config.KMSv2, Name: "kms", KeyIDHash: hashed.ID(raw)}}}}}}}}
+	_, err := e.Identify("sha256:"+raw, AKeyID)
+	require.ErrorContains(t, err, "name it as it is, or by its hash, "+hashed.ID(raw))
+	what, err := e.Identify(raw, AKeyID)
+	require.NoError(t, err)
+	require.Equal(t, Subject{KeyID: hashed.ID(raw)}, what)
+}
+
 // apiservers are asked in turn. Each stores in the etcd, but for those of lost.
 type apiservers struct {
 	order  []string

@@ -57,6 +57,9 @@ func (e Evidence) Identify(name string, as As) (Subject, error) {
 		keyID = name
 	}
 	isProvider, isKeyID := providers[name], keyIDs[keyID]
+	if raw, prefixed := strings.CutPrefix(name, "sha256:"); prefixed && !isKeyID && !isProvider && keyIDs[hashed.ID(raw)] {
+		return Subject{}, fmt.Errorf("%q is no hash of a key_id, and without sha256: it is a key_id: name it as it is, or by its hash, %s", name, hashed.ID(raw))
+	}
 	if bare := "sha256:" + strings.ToLower(name); !isProvider && !isKeyID && hashed.IsName(bare) && (as != AProvider || keyIDs[bare]) {
 		return Subject{}, fmt.Errorf("nothing knows %q, which looks like a hash: write %s, or if it is a key_id itself, %s", name, bare, keyID)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -15,33 +16,57 @@ import (
 // once for all tests of a package: linking it takes seconds.
 func Atrest(t *testing.T) (path string) {
 	t.Helper()
-	built.once.Do(func() { built.folder, built.err = buildAtrest() })
-	require.NoError(t, built.err)
-	return filepath.Join(built.folder, "atrest")
+	return built.command(t, "cmd/atrest")
+}
+
+// KMSPlugin is that of the command atrest-kms-plugin.
+func KMSPlugin(t *testing.T) (path string) {
+	t.Helper()
+	return built.command(t, "kmsplugin/cmd/atrest-kms-plugin")
 }
 
 // built is what [Main] removes when all tests have run.
-var built struct {
-	once   sync.Once
+var built commands
+
+type commands struct {
+	mu     sync.Mutex
 	folder string
-	err    error
+	done   map[string]error // by the package
 }
 
-func buildAtrest() (folder string, err error) {
-	folder, err = os.MkdirTemp("", "atrest-built-")
-	if err != nil {
-		return "", err
+// command builds a package of the project, unless that was done.
+func (c *commands) command(t *testing.T, pkg string) (file string) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.folder == "" {
+		var err error
+		c.folder, err = os.MkdirTemp("", "atrest-built-")
+		require.NoError(t, err)
+		c.done = map[string]error{}
 	}
-	text, err := exec.Command("go", "build", "-o", folder, "github.com/kube-atrest/atrest/cmd/atrest").CombinedOutput()
-	if err != nil {
-		return folder, fmt.Errorf("build atrest: %w: %s", err, text)
+	err, tried := c.done[pkg]
+	if !tried {
+		err = build(c.folder, pkg)
+		c.done[pkg] = err
 	}
-	return folder, nil
+	require.NoError(t, err)
+	return filepath.Join(c.folder, path.Base(pkg))
 }
 
-func removeBuilt() error {
-	if built.folder == "" {
+func build(folder, pkg string) error {
+	text, err := exec.Command("go", "build", "-o", folder, "github.com/kube-atrest/atrest/"+pkg).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build %s: %w: %s", pkg, err, text)
+	}
+	return nil
+}
+
+func (c *commands) remove() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.folder == "" {
 		return nil
 	}
-	return os.RemoveAll(built.folder)
+	return os.RemoveAll(c.folder)
 }

@@ -25,7 +25,7 @@ func Main(m *testing.M, programs map[string]func() int) int {
 		return program()
 	}
 	code := m.Run()
-	if err := removeBuilt(); err != nil {
+	if err := built.remove(); err != nil {
 		return Ended(err)
 	}
 	return code

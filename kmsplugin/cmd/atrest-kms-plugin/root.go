@@ -22,6 +22,7 @@ Each command below is one kind of place where the keys (KEKs) are, and has a
   keyfile   in one file, on machines that have no KMS
   pkcs11    on a PKCS#11 token, an HSM or SoftHSM, which they never leave
   tpm       in one file that the TPM of the machine opens
+  vault     in the Transit engine of HashiCorp Vault or OpenBao
 
 Exit codes:
   0  done, or ended by SIGTERM or SIGINT
@@ -69,7 +70,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func newRoot() *cobra.Command {
-	root := group("atrest-kms-plugin", "A KMS v2 plugin for kube-apiserver's encryption at rest", rootHelp, newKeyFileGroup(), newPKCS11Group(), newTPMGroup())
+	root := group("atrest-kms-plugin", "A KMS v2 plugin for kube-apiserver's encryption at rest", rootHelp, newKeyFileGroup(), newPKCS11Group(), newTPMGroup(), newVaultGroup())
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions = cobra.CompletionOptions{DisableDefaultCmd: true}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })

@@ -95,7 +95,11 @@ func TestHelpTeaches(t *testing.T) {
 	for _, command := range newKeyFileGroup().Commands() {
 		commands = append(commands, []string{"keyfile", command.Name(), "--help"})
 	}
-	require.Len(t, commands, 12)
+	commands = append(commands, []string{"vault", "--help"})
+	for _, command := range newVaultGroup().Commands() {
+		commands = append(commands, []string{"vault", command.Name(), "--help"})
+	}
+	require.Len(t, commands, 16)
 	for _, args := range commands {
 		got := runCommand(t, args...)
 		require.Equal(t, exitDone, got.code)

@@ -38,11 +38,17 @@ func (w *watched) Write(line []byte) (int, error) {
 // and returns its exit code and its log.
 func serveUntil(t *testing.T, args []string, meanwhile func()) (int, string) {
 	t.Helper()
+	return serveGroup(t, "keyfile", args, meanwhile)
+}
+
+// serveGroup is serveUntil for a back end.
+func serveGroup(t *testing.T, backend string, args []string, meanwhile func()) (int, string) {
+	t.Helper()
 	log := &watched{serving: make(chan struct{})}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	code := make(chan int, 1)
-	go func() { code <- run(ctx, append([]string{"keyfile", "serve"}, args...), io.Discard, log) }()
+	go func() { code <- run(ctx, append([]string{backend, "serve"}, args...), io.Discard, log) }()
 	select {
 	case <-log.serving:
 		meanwhile()

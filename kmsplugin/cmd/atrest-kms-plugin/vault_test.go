@@ -1,0 +1,158 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+	kmsapi "k8s.io/kms/apis/v2"
+
+	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
+	"github.com/kube-atrest/atrest/kmsplugin/vault/vaulttest"
+)
+
+// inVault is a Vault as the help has one made, and the flags that use it.
+func inVault(t *testing.T) (v *vaulttest.Server, flags []string) {
+	t.Helper()
+	v = vaulttest.Start(t)
+	v.CreateKey("kube", "")
+	policy := runCommand(t, "vault", "policy", "--vault-key-path", "transit/keys/kube")
+	require.Equal(t, exitDone, policy.code, policy.stderr)
+	v.Policy("kube-kms", policy.stdout)
+	roleID := v.AppRole(vaulttest.Role{Name: "kube-kms", Policies: []string{"kube-kms"}, TTL: time.Hour})
+	secretID := filepath.Join(t.TempDir(), "secret-id")
+	require.NoError(t, os.WriteFile(secretID, []byte(v.SecretID("kube-kms")), 0o600))
+	return v, []string{
+		"--vault-address", v.Address, "--tls-ca-file", v.CA, "--vault-key-path", "transit/keys/kube",
+		"--approle-role-id", roleID, "--approle-secret-id-file", secretID,
+	}
+}
+
+func TestVaultCheckShowsTheVersions(t *testing.T) {
+	v, flags := inVault(t)
+	v.Rotate("kube")
+	got := runCommand(t, append([]string{"vault", "check"}, flags...)...)
+	require.Equal(t, exitDone, got.code, got.stderr)
+	require.Regexp(t, `^VERSION +MADE +KEY_ID +USE\n1 +\S+ +[0-9a-f]{64} +unwraps\n2 +\S+ +[0-9a-f]{64} +wraps\nit wraps and unwraps\n$`, got.stdout)
+	got = runCommand(t, append([]string{"vault", "check", "--key-version", "1"}, flags...)...)
+	require.Regexp(t, `(?s)\n1 +\S+ +[0-9a-f]{64} +wraps\n`, got.stdout)
+	got = runCommand(t, append([]string{"vault", "check", "--key-version", "3"}, flags...)...)
+	require.Equal(t, exitFailed, got.code)
+	require.Contains(t, got.stderr, "none of that number")
+	v.Seal()
+	got = runCommand(t, append([]string{"vault", "check"}, flags...)...)
+	require.Equal(t, exitFailed, got.code)
+	require.Contains(t, got.stderr, "unseal it")
+}
+
+func TestVaultServeFollowsARotation(t *testing.T) {
+	v, flags := inVault(t)
+	endpoint := plugintest.Endpoint(t)
+	code, log := serveGroup(t, "vault", append(flags, "--listen", endpoint, "--poll", "20ms"), func() {
+		client := plugintest.Dial(t, endpoint)
+		var sealed *kmsapi.EncryptResponse
+		require.Eventually(t, func() (ok bool) {
+			var err error
+			sealed, err = client.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte("dek")})
+			return err == nil
+		}, time.Minute, time.Millisecond)
+		v.Rotate("kube")
+		require.Eventually(t, func() bool {
+			answer, err := client.Status(t.Context(), &kmsapi.StatusRequest{})
+			return err == nil && answer.KeyId != sealed.KeyId
+		}, time.Minute, time.Millisecond)
+		_, err := client.Decrypt(t.Context(), &kmsapi.DecryptRequest{Ciphertext: sealed.Ciphertext, KeyId: sealed.KeyId})
+		require.NoError(t, err)
+	})
+	require.Equal(t, exitDone, code, log)
+	require.Contains(t, log, `key="transit/keys/kube"`)
+	require.NotContains(t, log, "hvs.")
+}
+
+func TestVaultServeStartsWithoutVault(t *testing.T) {
+	v, flags := inVault(t)
+	v.Down()
+	endpoint := plugintest.Endpoint(t)
+	code, log := serveGroup(t, "vault", append(flags, "--listen", endpoint, "--poll", "20ms"), func() {
+		client := plugintest.Dial(t, endpoint)
+		_, err := client.Status(t.Context(), &kmsapi.StatusRequest{})
+		require.Error(t, err)
+		v.Up()
+		require.Eventually(t, func() bool {
+			_, err := client.Status(t.Context(), &kmsapi.StatusRequest{})
+			return err == nil
+		}, time.Minute, time.Millisecond)
+	})
+	require.Equal(t, exitDone, code, log)
+}
+
+func TestMistakesWithVault(t *testing.T) {
+	v, right := inVault(t)
+	at := func(more ...string) []string { return append(append([]string{}, right...), more...) }
+	for name, test := range map[string]struct {
+		args    []string
+		problem string
+	}{
+		"nothing":           {nil, "not given: --vault-address, --vault-key-path"},
+		"no login":          {[]string{"--vault-address", v.Address, "--vault-key-path", "transit/keys/kube"}, "0 ways to log in"},
+		"two logins":        {at("--token-file", "x"), "2 ways to log in"},
+		"http":              {at("--vault-address", "http://vault:8200"), "give https"},
+		"a path":            {at("--vault-address", v.Address+"/v1"), "has a path"},
+		"user info":         {at("--vault-address", "https://me:sesame@vault"), "user info"},
+		"no keys in path":   {at("--vault-key-path", "transit/kube"), "such as transit/keys/kube"},
+		"a key with slash":  {at("--vault-key-path", "transit/keys/a/b"), "no slash"},
+		"a missing file":    {at("--approle-secret-id-file", "/none"), "put it there"},
+		"a version of none": {at("--key-version", "latest"), "1 or higher"},
+		"half a cert":       {at("--tls-cert-file", "x"), "go together"},
+		"an argument":       {at("kube"), `unexpected argument "kube"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, verb := range [][]string{{"check"}, {"serve", "--listen", plugintest.Endpoint(t)}} {
+				got := runCommand(t, append(append([]string{"vault"}, verb...), test.args...)...)
+				require.Equal(t, exitUsage, got.code, got.stderr)
+				require.Empty(t, got.stdout)
+				require.Contains(t, got.stderr, test.problem)
+				require.NotContains(t, got.stderr, "sesame")
+				require.Contains(t, got.stderr, "run 'atrest-kms-plugin vault "+verb[0]+" --help'")
+			}
+		})
+	}
+	got := runCommand(t, "vault", "serve", "--listen", "unix:///x", "--concurrency", "0", right[0], right[1], right[2], right[3], right[4], right[5], right[6], right[7], right[8], right[9])
+	require.Equal(t, exitUsage, got.code)
+	got = runCommand(t, "vault", "policy", "--vault-key-path", "transit/keys/k", "--vault-namespace", "b", "--vault-auth-namespace", "a")
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, "log in at the same one, or above")
+}
+
+func TestTheHelpOfVaultNamesItsFlags(t *testing.T) {
+	page, serve := runCommand(t, "vault", "--help").stdout, runCommand(t, "vault", "serve", "--help").stdout
+	named := regexp.MustCompile(`--[a-z-]+`).FindAllString(strings.Split(page, "Usage:")[0], -1)
+	require.NotEmpty(t, named)
+	for _, flag := range named {
+		if flag == "--encryption-provider-config" || flag == "--help" {
+			continue
+		}
+		require.Contains(t, serve, "      "+flag+" ", "the page names it")
+	}
+	require.NotContains(t, serve, "--pin ")
+}
+
+func TestThePageOfVaultHasItsFlags(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/plugins-vault.md")
+	require.NoError(t, err)
+	of := map[string]bool{}
+	newVaultServe().Flags().VisitAll(func(f *pflag.Flag) { of["--"+f.Name] = true })
+	for _, flag := range regexp.MustCompile("--[a-z][a-z-]+").FindAllString(string(page), -1) {
+		require.True(t, of[flag], "%s is no flag", flag)
+	}
+	newVaultCheck().Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "timeout" {
+			require.Contains(t, string(page), "`--"+f.Name+"`")
+		}
+	})
+}

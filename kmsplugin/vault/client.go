@@ -1,0 +1,183 @@
+package vault
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+)
+
+// maxAnswer bounds what is read of an answer, in bytes.
+const maxAnswer = 1 << 20
+
+// A client asks one Vault. It is safe for concurrent use.
+type client struct {
+	http *http.Client
+	base string // scheme, host and port
+}
+
+// A request is one question.
+type request struct {
+	method, path, namespace string
+	token                   *secret // or nil
+	body                    any
+	// safe to ask twice: a connection that was cut, or a node that could not answer, is
+	// tried again once.
+	safe bool
+	// refused is the class of an answer 400 whose text is not known here.
+	refused error
+	// hide are secrets in the body, which Vault may repeat in an error.
+	hide []*secret
+}
+
+// newClient reads the files of TLS. Its connections are HTTP/1.1: one that hangs ends with its
+// call, and no other call waits in it. There is no proxy, and no redirect is followed:
+// what is sent is for this Vault alone.
+func newClient(c Config) (*client, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.TLS.ServerName}
+	if c.TLS.CAFile != "" {
+		content, err := readFile("CA", c.TLS.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(content) {
+			return nil, fmt.Errorf("%w: the CA file %s has no certificate in PEM", kmsplugin.ErrDenied, c.TLS.CAFile)
+		}
+	}
+	if c.TLS.CertFile != "" {
+		own, err := certificate(c.TLS)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	return &client{base: c.Address, http: &http.Client{
+		Transport: &http.Transport{
+			TLSClientConfig:     config,
+			TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
+			DialContext:         (&net.Dialer{Timeout: time.Second}).DialContext,
+			TLSHandshakeTimeout: 2 * time.Second,
+			MaxIdleConnsPerHost: 64,
+			IdleConnTimeout:     90 * time.Second,
+			DisableCompression:  true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+func certificate(t TLS) (tls.Certificate, error) {
+	cert, err := readFile("certificate", t.CertFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := readFile("key", t.KeyFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	defer clear(key)
+	own, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return own, fmt.Errorf("%w: the certificate file %s and the key file %s: %w", kmsplugin.ErrDenied, t.CertFile, t.KeyFile, err)
+	}
+	return own, nil
+}
+
+func (c *client) close() { c.http.CloseIdleConnections() }
+
+// ask has a question answered into out, which may be nil.
+func (c *client) ask(ctx context.Context, r request, out any) error {
+	body, err := json.Marshal(r.body)
+	if err != nil {
+		return fmt.Errorf("vault: %w", err)
+	}
+	defer clear(body)
+	err = c.try(ctx, r, body, out)
+	if _, again := errors.AsType[unanswered](err); again && r.safe && ctx.Err() == nil {
+		err = c.try(ctx, r, body, out)
+	}
+	if err != nil {
+		return fmt.Errorf("vault at %s: %s %s: %w", c.base, r.method, r.path, err)
+	}
+	return nil
+}
+
+// try asks once.
+func (c *client) try(ctx context.Context, r request, body []byte, out any) error {
+	sent := newOnce(body)
+	defer sent.Close()
+	asked, err := http.NewRequestWithContext(ctx, r.method, c.base+"/v1/"+r.path, sent)
+	if err != nil {
+		return fmt.Errorf("%w: %w", kmsplugin.ErrUnavailable, err)
+	}
+	if r.body == nil {
+		asked.Body = nil
+	} else {
+		asked.ContentLength = int64(len(body))
+	}
+	asked.Header.Set("X-Vault-Request", "true") // which an agent may insist on
+	if r.namespace != "" {
+		asked.Header.Set("X-Vault-Namespace", r.namespace)
+	}
+	if r.token != nil {
+		asked.Header.Set("X-Vault-Token", r.token.text)
+	}
+	answer, err := c.http.Do(asked)
+	if err != nil {
+		return unreached(ctx, err)
+	}
+	defer answer.Body.Close()
+	content, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
+	defer clear(content)
+	switch {
+	case err != nil:
+		return unreached(ctx, err)
+	case len(content) > maxAnswer:
+		return fmt.Errorf("%w: an answer of more than %d bytes: is this Vault?", kmsplugin.ErrUnavailable, maxAnswer)
+	case answer.StatusCode/100 != 2:
+		return refusal(r, answer, content)
+	case out == nil:
+		return nil
+	}
+	if err := json.Unmarshal(content, out); err != nil {
+		return fmt.Errorf("%w: an answer that is not Vault's: is something else at this address?", kmsplugin.ErrUnavailable)
+	}
+	return nil
+}
+
+// once is a body of a request, which is wiped when it is sent: the transport may read it until
+// it has closed it, whatever was answered.
+type once struct {
+	mu   sync.Mutex
+	rest *bytes.Reader
+	all  []byte
+}
+
+func newOnce(body []byte) *once {
+	own := bytes.Clone(body)
+	return &once{rest: bytes.NewReader(own), all: own}
+}
+
+func (o *once) Read(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.rest.Read(p)
+}
+
+func (o *once) Close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.rest.Reset(nil)
+	clear(o.all)
+	return nil
+}

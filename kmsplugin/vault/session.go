@@ -1,0 +1,293 @@
+package vault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/kube-atrest/atrest/internal/redact"
+	"github.com/kube-atrest/atrest/kmsplugin"
+)
+
+// A session is a login. It has a token, and is printed by no verb.
+type session struct {
+	redact.As
+	transit *Transit
+	client  *client
+	token   token
+	lost    chan struct{} // closed when the token is no good
+	losing  sync.Once
+	asking  sync.Mutex // whether it is
+}
+
+// Versions reads the key.
+func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
+	k, err := s.newest(ctx)
+	if err != nil {
+		return kmsplugin.Versions{}, err
+	}
+	s.warn(ctx, k)
+	if err := s.verify(ctx, k); err != nil {
+		return kmsplugin.Versions{}, s.explain(err)
+	}
+	return s.transit.config.versions(k), nil
+}
+
+// newest reads the key. A state that is older than what was seen before, as a standby that lags
+// tells it, is asked for once more, as another node may answer, and then refused.
+func (s *session) newest(ctx context.Context) (*key, error) {
+	for again := true; ; again = false {
+		k, err := s.read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		before, ok := s.transit.known.accept(k)
+		switch {
+		case ok:
+			return k, nil
+		case !again:
+			return nil, s.explain(fmt.Errorf("%w: the latest version is %d, and it was %d: a standby lags, or Vault was set back to before that version was made; if it was, restart the plugin to go on with what there is", kmsplugin.ErrUnavailable, k.latest, before.latest))
+		}
+	}
+}
+
+func (s *session) read(ctx context.Context) (*key, error) {
+	var answer keyAnswer
+	if err := s.ask(ctx, http.MethodGet, "keys", nil, &answer); err != nil {
+		return nil, err
+	}
+	k, err := answer.key()
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	return k, nil
+}
+
+// warn tells once of each version that was wrapped under and does not unwrap any more.
+func (s *session) warn(ctx context.Context, k *key) {
+	c := s.transit.config
+	for _, v := range s.transit.known.passed(c, k) {
+		klog.FromContext(ctx).Error(nil, "min_decryption_version was raised past a version that DEKs are wrapped under: what still needs it cannot be read",
+			"version", v.Label, "keyID", v.KeyID(), "minDecryptionVersion", k.minDecrypt,
+			"undo", fmt.Sprintf("vault write %s/keys/%s/config min_decryption_version=%s", c.Mount, c.Key, v.Label))
+	}
+}
+
+// verify refuses a Vault that takes what it is asked and does not do it. What was seen once is
+// not tried again, and what cannot be tried now is tried at the next look.
+func (s *session) verify(ctx context.Context, k *key) error {
+	m := &s.transit.known
+	if m.isVerified(false) {
+		return nil
+	}
+	binds, err := s.binds(ctx, k)
+	if err != nil {
+		return err
+	}
+	separates, err := s.separates(ctx)
+	m.isVerified(binds && separates && err == nil)
+	return err
+}
+
+// binds refuses a Vault that leaves associated_data away, as those before 1.13 do: a DEK would
+// unwrap under any key_id.
+func (s *session) binds(ctx context.Context, k *key) (seen bool, err error) {
+	ciphertext, _, err := s.encrypt(ctx, k.latest, []byte("no DEK, to see whether it is bound"), []byte("one key_id"))
+	if err != nil {
+		return false, nil
+	}
+	_, err = s.decrypt(ctx, ciphertext, []byte("another key_id"))
+	if err == nil {
+		return false, fmt.Errorf("%w: Vault does not bind a DEK to its key_id: it leaves associated_data away: use Vault 1.13 or later, or OpenBao", kmsplugin.ErrKeyDisabled)
+	}
+	return errors.Is(err, kmsplugin.ErrInvalid), nil
+}
+
+// nowhere is the name of a namespace that nobody has.
+const nowhere = "atrest-looks-whether-namespaces-are-heeded"
+
+// separates refuses a Vault that heeds no namespaces, as that of the Community Edition does: the
+// key would be one of the root, whatever the config says. It has the key in a namespace
+// that there is not.
+func (s *session) separates(ctx context.Context) (seen bool, err error) {
+	c := s.transit.config
+	if c.Namespace == "" {
+		return true, nil
+	}
+	err = s.client.ask(ctx, request{method: http.MethodGet, path: c.Mount + "/keys/" + c.Key, namespace: c.Namespace + "/" + nowhere, token: s.token.secret, safe: true}, nil)
+	if err == nil {
+		return false, fmt.Errorf("%w: this Vault heeds no namespaces, as the Community Edition: leave the namespace %s away", kmsplugin.ErrKeyDisabled, c.Namespace)
+	}
+	return !errors.Is(err, kmsplugin.ErrThrottled), nil
+}
+
+// Wrap has exactly this version wrap, and takes from the answer which did.
+func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte) ([]byte, kmsplugin.Version, error) {
+	var none kmsplugin.Version
+	n, err := strconv.Atoi(v.Label)
+	if v.Kind != kind || err != nil || n < 1 {
+		return nil, none, fmt.Errorf("vault: %w: %s is no version of a Transit key", kmsplugin.ErrUnknownKey, v)
+	}
+	ciphertext, used, err := s.encrypt(ctx, n, dek, aad)
+	switch {
+	case err != nil:
+		return nil, none, err
+	case used != n:
+		return nil, s.transit.config.version(used, s.transit.known.made(used)), nil
+	}
+	s.transit.known.wrappedUnder(v)
+	return ciphertext, v, nil
+}
+
+// encrypt has a version encrypt, and tells which did.
+func (s *session) encrypt(ctx context.Context, n int, plaintext, aad []byte) (ciphertext []byte, used int, err error) {
+	var answer struct {
+		Data struct {
+			Ciphertext string `json:"ciphertext"`
+		} `json:"data"`
+	}
+	if err := s.ask(ctx, http.MethodPost, "encrypt", encryption{plaintext, aad, n}, &answer); err != nil {
+		return nil, 0, err
+	}
+	ciphertext = []byte(answer.Data.Ciphertext)
+	if used, err = versionOf(ciphertext); err != nil {
+		return nil, 0, s.explain(fmt.Errorf("%w: an answer that is no ciphertext: %w", kmsplugin.ErrUnavailable, err))
+	}
+	return ciphertext, used, nil
+}
+
+type encryption struct {
+	Plaintext  []byte `json:"plaintext"`
+	AAD        []byte `json:"associated_data"`
+	KeyVersion int    `json:"key_version"`
+}
+
+// Unwrap asks only for what this version made, as the ciphertext says.
+func (s *session) Unwrap(ctx context.Context, v kmsplugin.Version, ciphertext, aad []byte) ([]byte, error) {
+	switch n, err := versionOf(ciphertext); {
+	case err != nil:
+		return nil, fmt.Errorf("vault: %w: a ciphertext of %d bytes: %w: it was damaged, or wrapped by something else", kmsplugin.ErrInvalid, len(ciphertext), err)
+	case strconv.Itoa(n) != v.Label:
+		return nil, fmt.Errorf("vault: %w: a ciphertext of version %d under the key_id of version %.32q: it was stored under another key_id than it was wrapped under", kmsplugin.ErrInvalid, n, v.Label)
+	}
+	return s.decrypt(ctx, ciphertext, aad)
+}
+
+func (s *session) decrypt(ctx context.Context, ciphertext, aad []byte) ([]byte, error) {
+	var answer struct {
+		Data struct {
+			Plaintext []byte `json:"plaintext"`
+		} `json:"data"`
+	}
+	if err := s.ask(ctx, http.MethodPost, "decrypt", decryption{string(ciphertext), aad}, &answer); err != nil {
+		return nil, err
+	}
+	if len(answer.Data.Plaintext) == 0 {
+		return nil, s.explain(fmt.Errorf("%w: an answer without a plaintext: is this Vault?", kmsplugin.ErrUnavailable))
+	}
+	return answer.Data.Plaintext, nil
+}
+
+type decryption struct {
+	Ciphertext string `json:"ciphertext"`
+	AAD        []byte `json:"associated_data"`
+}
+
+// ask asks for something of the key. Each of them may be asked twice: none changes anything.
+func (s *session) ask(ctx context.Context, method, verb string, body, out any) error {
+	c := s.transit.config
+	err := s.client.ask(ctx, request{
+		method: method, path: c.Mount + "/" + verb + "/" + c.Key, namespace: c.Namespace, token: s.token.secret, body: body, safe: true,
+	}, out)
+	if errors.Is(err, kmsplugin.ErrDenied) {
+		return s.denied(ctx, err)
+	}
+	return err
+}
+
+// denied says whether it is the token that is no good, which Vault does not tell apart from a
+// right that is missing. If it is, this session is over.
+func (s *session) denied(ctx context.Context, err error) error {
+	if !s.isLost() && s.asking.TryLock() {
+		defer s.asking.Unlock()
+		switch _, lookup := s.transit.config.lookUp(ctx, s.client, s.token.secret); {
+		case lookup == nil:
+			return fmt.Errorf("%w; the token is good, so it is the policy: compare it with what \"atrest-kms-plugin vault policy\" prints", err)
+		case errors.Is(lookup, kmsplugin.ErrDenied):
+			s.losing.Do(func() { close(s.lost) })
+		}
+	}
+	if s.isLost() {
+		return fmt.Errorf("%w; the token is no good any more, and the plugin logs in anew", err)
+	}
+	return err
+}
+
+func (s *session) isLost() bool {
+	select {
+	case <-s.lost:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *session) explain(err error) error {
+	c := s.transit.config
+	return fmt.Errorf("vault at %s: %s/keys/%s: %w", c.Address, c.Mount, c.Key, err)
+}
+
+// Renew renews the token until that is over.
+func (s *session) Renew(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	err := keeping{
+		clock: s.transit.config.Clock, lease: s.token.lease, own: s.token.own, lost: s.lost, renew: s.renew,
+		warn: func(text string, left time.Duration, err error) { logger.Error(err, text, "left", left) },
+	}.run(ctx)
+	if ctx.Err() == nil {
+		logger.Info("another token is needed", "because", err.Error())
+	}
+	return err
+}
+
+// patience is how long one renewal, or the end of a token, may take.
+const patience = 10 * time.Second
+
+func (s *session) renew(ctx context.Context) (lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var answer authAnswer
+	err := s.client.ask(ctx, request{
+		method: http.MethodPost, path: "auth/token/renew-self", namespace: s.transit.config.AuthNamespace, token: s.token.secret, body: struct{}{}, safe: true,
+	}, &answer)
+	if err == nil && answer.Auth == nil {
+		err = fmt.Errorf("%w: an answer without a lease: is this Vault?", kmsplugin.ErrUnavailable)
+	}
+	if err != nil {
+		return lease{}, err
+	}
+	return answer.lease(), nil
+}
+
+// Close ends a token that a login made for this session. That of a file is somebody else's.
+func (s *session) Close(ctx context.Context) error {
+	defer s.client.close()
+	if s.isLost() || !s.token.revocable {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := s.client.ask(ctx, request{
+		method: http.MethodPost, path: "auth/token/revoke-self", namespace: s.transit.config.AuthNamespace, token: s.token.secret, body: struct{}{}, safe: true,
+	}, nil)
+	if err != nil {
+		return fmt.Errorf("the token of the login that is over lasts until its time ends: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package vault
+
+import (
+	"context"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+)
+
+var _ kmsplugin.Backend = (*Transit)(nil)
+
+// A Transit is one key of a Transit engine. It is safe for concurrent use.
+type Transit struct {
+	config Config
+	login  login
+	known  memory
+}
+
+// New makes the back end of a key, or says what is wrong with its config or its files. It does
+// not ask Vault.
+func New(config Config) (*Transit, error) {
+	config, err := config.checked()
+	if err != nil {
+		return nil, err
+	}
+	t := &Transit{config: config, login: config.login()}
+	if _, err := newClient(config); err != nil {
+		return nil, err
+	}
+	for _, f := range t.login.files {
+		if _, err := readSecret(f.what, f.path); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// Config is how a [kmsplugin.Keeper] keeps this key: with the files that a login depends on,
+// and the version to wrap with.
+func (t *Transit) Config() kmsplugin.Config {
+	c := kmsplugin.Config{Pin: t.config.KeyVersion}
+	for _, f := range t.login.files {
+		c.Credentials = append(c.Credentials, f.path)
+	}
+	for _, path := range []string{t.config.TLS.CAFile, t.config.TLS.CertFile, t.config.TLS.KeyFile} {
+		if path != "" {
+			c.Credentials = append(c.Credentials, path)
+		}
+	}
+	return c
+}
+
+// Open logs in, with files as they are now.
+func (t *Transit) Open(ctx context.Context) (kmsplugin.Session, error) {
+	client, err := newClient(t.config)
+	if err != nil {
+		return nil, err
+	}
+	token, err := t.login.begin(ctx, client)
+	if err != nil {
+		client.close()
+		return nil, err
+	}
+	return &session{As: "a session of Vault", transit: t, client: client, token: token, lost: make(chan struct{})}, nil
+}

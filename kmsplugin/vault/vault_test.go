@@ -1,0 +1,119 @@
+package vault_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/vault"
+	"github.com/kube-atrest/atrest/kmsplugin/vault/vaulttest"
+)
+
+// place is a Vault with the key transit/keys/k and the policy "plugin", which is exactly
+// enough.
+type place struct {
+	*vaulttest.Server
+	config vault.Config // with a token of an hour in a file
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	p := &place{Server: vaulttest.Start(t)}
+	p.CreateKey("k", "")
+	p.config = vault.Config{Address: p.Address, Mount: "transit", Key: "k", TLS: vault.TLS{CAFile: p.CA}}
+	policy, err := vault.Policy(p.config)
+	require.NoError(t, err)
+	p.Policy("plugin", policy)
+	p.config.Auth.TokenFile = write(t, p.Token(time.Hour, "plugin"))
+	return p
+}
+
+// write writes a file as an editor does, with the end of the line.
+func write(t *testing.T, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "secret")
+	rewrite(t, path, text)
+	return path
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return strings.TrimSpace(string(text))
+}
+
+// rewrite has a file replaced at once, as a kubelet does.
+func rewrite(t *testing.T, path, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path+".new", []byte(text+"\n"), 0o600))
+	require.NoError(t, os.Rename(path+".new", path))
+}
+
+func (p *place) transit(t *testing.T) *vault.Transit {
+	t.Helper()
+	transit, err := vault.New(p.config)
+	require.NoError(t, err)
+	return transit
+}
+
+// open opens a session until the test ends.
+func open(t *testing.T, transit *vault.Transit) kmsplugin.Session {
+	t.Helper()
+	s, err := transit.Open(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	return s
+}
+
+// writer is what a session wraps with.
+func writer(t *testing.T, s kmsplugin.Session) kmsplugin.Version {
+	t.Helper()
+	found, err := s.Versions(t.Context())
+	require.NoError(t, err)
+	return found.All[found.Writes]
+}
+
+var dek = []byte("0123456789abcdef0123456789abcdef")
+
+// wrap wraps under a version, as the kit does.
+func wrap(t *testing.T, s kmsplugin.Session, v kmsplugin.Version) []byte {
+	t.Helper()
+	ciphertext, used, err := s.Wrap(t.Context(), v, dek, []byte(v.KeyID()))
+	require.NoError(t, err)
+	require.Equal(t, v.KeyID(), used.KeyID())
+	return ciphertext
+}
+
+func unwrap(t *testing.T, s kmsplugin.Session, v kmsplugin.Version, ciphertext []byte) error {
+	t.Helper()
+	got, err := s.Unwrap(t.Context(), v, ciphertext, []byte(v.KeyID()))
+	if err == nil {
+		require.Equal(t, dek, got)
+	}
+	return err
+}
+
+// requireWorks wraps and unwraps.
+func requireWorks(t *testing.T, s kmsplugin.Session) {
+	t.Helper()
+	v := writer(t, s)
+	require.NoError(t, unwrap(t, s, v, wrap(t, s, v)))
+}
+
+// later returns when Vault's clock shows another second.
+func (p *place) later(t *testing.T) {
+	t.Helper()
+	if !p.IsReal() {
+		p.Faults().Advance(2 * time.Second)
+		return
+	}
+	began := time.Now().Unix()
+	require.Eventually(t, func() bool { return time.Now().Unix() > began+1 }, time.Minute, 10*time.Millisecond)
+}

@@ -1,0 +1,226 @@
+package vault_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/vault"
+)
+
+func TestAVaultThatMovesHasTheSameKeyIDs(t *testing.T) {
+	p := newPlace(t)
+	before := writer(t, open(t, p.transit(t)))
+	p.config.Address = strings.Replace(p.config.Address, "127.0.0.1", "localhost", 1)
+	p.config.TLS.ServerName = "vault.test"
+	p.config.Mount = "/transit/" // another spelling
+	require.Equal(t, before.KeyID(), writer(t, open(t, p.transit(t))).KeyID())
+}
+
+func TestAnotherKeyOfTheSameNameHasAnotherKeyID(t *testing.T) {
+	p := newPlace(t)
+	s := open(t, p.transit(t))
+	before := writer(t, s)
+	ciphertext := wrap(t, s, before)
+	p.later(t)
+	p.Delete("k")
+	_, err := s.Versions(t.Context())
+	require.ErrorIs(t, err, kmsplugin.ErrUnknownKey)
+	require.ErrorContains(t, err, "deleted, or never made")
+	require.ErrorIs(t, unwrap(t, s, before, ciphertext), kmsplugin.ErrUnknownKey)
+
+	p.CreateKey("k", "")
+	after := writer(t, s)
+	require.Equal(t, before.Label, after.Label)
+	require.NotEqual(t, before.KeyID(), after.KeyID())
+	require.ErrorIs(t, unwrap(t, s, before, ciphertext), kmsplugin.ErrInvalid)
+	requireWorks(t, s)
+}
+
+func TestKeysOfOtherNamesMountsAndVersionsHaveOtherKeyIDs(t *testing.T) {
+	p := newPlace(t)
+	p.Rotate("k")
+	p.CreateKey("other", "")
+	p.Write("sys/mounts/team/transit", map[string]any{"type": "transit"})
+	p.Write("team/transit/keys/k", map[string]any{})
+	p.Policy("plugin", `path "+/keys/*" { capabilities = ["read"] } path "team/transit/keys/*" { capabilities = ["read"] }`)
+	seen := map[string]bool{}
+	for _, key := range [][2]string{{"transit", "k"}, {"transit", "other"}, {"team/transit", "k"}} {
+		p.config.Mount, p.config.Key = key[0], key[1]
+		found, err := open(t, p.transit(t)).Versions(t.Context())
+		require.NoError(t, err)
+		for _, v := range found.All {
+			require.False(t, seen[v.KeyID()], "%s %s", key, v)
+			require.NotContains(t, v.KeyID(), "transit")
+			seen[v.KeyID()] = true
+		}
+	}
+	require.Len(t, seen, 4)
+}
+
+func TestVersionsBelowMinDecryptionAreNoneAndThoseBelowMinEncryptionOnlyUnwrap(t *testing.T) {
+	p := newPlace(t)
+	s := open(t, p.transit(t))
+	first := writer(t, s)
+	ciphertext := wrap(t, s, first)
+	p.Rotate("k")
+	second := writer(t, s)
+	require.Equal(t, "2", second.Label)
+
+	p.Config("k", "min_encryption_version", 2)
+	_, _, err := s.Wrap(t.Context(), first, dek, nil)
+	require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled)
+	require.ErrorContains(t, err, "lower it")
+	require.NoError(t, unwrap(t, s, first, ciphertext))
+	found, err := s.Versions(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found.All, 2)
+	require.Equal(t, 1, found.Oldest)
+
+	p.Config("k", "min_decryption_version", 2)
+	require.ErrorIs(t, unwrap(t, s, first, ciphertext), kmsplugin.ErrKeyDisabled)
+	found, err = s.Versions(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found.All, 1)
+	require.Zero(t, found.Oldest)
+	require.Equal(t, second.KeyID(), found.All[found.Writes].KeyID())
+}
+
+func TestAStandbyThatLagsTakesNothingBack(t *testing.T) {
+	p := newPlace(t)
+	faults := p.Faults()
+	transit := p.transit(t)
+	s := open(t, transit)
+	p.Rotate("k")
+	require.Equal(t, "2", writer(t, s).Label)
+
+	faults.Lag("k", 1)
+	_, err := s.Versions(t.Context())
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.ErrorContains(t, err, "the latest version is 1, and it was 2")
+	_, err = open(t, transit).Versions(t.Context())
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable, "another session remembers it too")
+
+	faults.Clear()
+	require.Equal(t, "2", writer(t, s).Label)
+}
+
+func TestAStandbyThatHasADeletedKeyTakesNothingBack(t *testing.T) {
+	p := newPlace(t)
+	faults := p.Faults()
+	p.Rotate("k")
+	s := open(t, p.transit(t))
+	require.Equal(t, "2", writer(t, s).Label)
+	var old []byte
+	faults.Rewrite("transit/keys/k", func(status int, body []byte) (int, []byte) { old = body; return status, body })
+	writer(t, s)
+	faults.Clear()
+
+	p.later(t)
+	p.Delete("k")
+	p.CreateKey("k", "")
+	after := writer(t, s)
+	require.Equal(t, "1", after.Label)
+	faults.Rewrite("transit/keys/k", func(status int, _ []byte) (int, []byte) { return status, old })
+	_, err := s.Versions(t.Context())
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+}
+
+func TestANodeThatLagsForAMomentIsAskedAgain(t *testing.T) {
+	p := newPlace(t)
+	faults := p.Faults()
+	s := open(t, p.transit(t))
+	p.Rotate("k")
+	writer(t, s)
+	asked := 0
+	faults.Rewrite("transit/keys/k", func(status int, body []byte) (int, []byte) {
+		if asked++; asked == 1 {
+			return status, []byte(strings.Replace(strings.Replace(string(body), `"latest_version":2`, `"latest_version":1`, 1), `"2":`, `"1":`, 1))
+		}
+		return status, body
+	})
+	require.Equal(t, "2", writer(t, s).Label)
+	require.Equal(t, 2, asked)
+}
+
+func TestTheLabelIsThatOfTheCiphertext(t *testing.T) {
+	p := newPlace(t)
+	faults := p.Faults()
+	s := open(t, p.transit(t))
+	first := writer(t, s)
+	p.Rotate("k")
+	second := writer(t, s)
+	faults.Mislabel("k", 2)
+	ciphertext, used, err := s.Wrap(t.Context(), first, dek, nil)
+	require.NoError(t, err)
+	require.Empty(t, ciphertext)
+	require.Equal(t, second.KeyID(), used.KeyID())
+	faults.Clear()
+
+	require.Contains(t, string(wrap(t, s, first)), "vault:v1:", "exactly the version that was asked for, though there is a newer one")
+	require.Contains(t, string(wrap(t, s, second)), "vault:v2:")
+}
+
+func TestACiphertextOfAnotherVersionIsRefusedWithoutACall(t *testing.T) {
+	p := newPlace(t)
+	s := open(t, p.transit(t))
+	first := writer(t, s)
+	ciphertext := string(wrap(t, s, first))
+	p.Rotate("k")
+	second := writer(t, s)
+	faults := p.Faults()
+	before := faults.Requests("transit/decrypt")
+	for _, foreign := range []string{
+		ciphertext, "", "vault:v2:", "vault:v2", "vault:v02:" + ciphertext[9:], "vault:v-2:" + ciphertext[9:], "vault:v2:!" + ciphertext[9:],
+		"vault:v2:" + ciphertext[9:] + "\n", "vault:v2:" + ciphertext[9:20], "vault:v99999999999999999999:" + ciphertext[9:], "Vault:v2:" + ciphertext[9:], "v2:" + ciphertext[9:],
+	} {
+		require.ErrorIs(t, unwrap(t, s, second, []byte(foreign)), kmsplugin.ErrInvalid, foreign)
+	}
+	require.Equal(t, before, faults.Requests("transit/decrypt"))
+	require.ErrorIs(t, unwrap(t, s, second, []byte("vault:v2:"+ciphertext[9:])), kmsplugin.ErrInvalid, "which Vault says")
+	require.Equal(t, before+1, faults.Requests("transit/decrypt"))
+}
+
+func TestADEKIsBoundToItsKeyID(t *testing.T) {
+	for _, kind := range []string{"aes128-gcm96", "aes256-gcm96", "chacha20-poly1305"} {
+		t.Run(kind, func(t *testing.T) {
+			p := newPlace(t)
+			p.CreateKey("of-"+kind, kind)
+			p.config.Key = "of-" + kind
+			policy, err := vault.Policy(p.config)
+			require.NoError(t, err)
+			p.Policy("plugin", policy)
+			s := open(t, p.transit(t))
+			v := writer(t, s)
+			ciphertext := wrap(t, s, v)
+			require.NoError(t, unwrap(t, s, v, ciphertext))
+			_, err = s.Unwrap(t.Context(), v, ciphertext, []byte("another key_id"))
+			require.ErrorIs(t, err, kmsplugin.ErrInvalid)
+		})
+	}
+}
+
+func TestKeysThatCannotBindADEKAreRefused(t *testing.T) {
+	p := newPlace(t)
+	p.CreateKey("derived", "", "derived", true)
+	p.CreateKey("convergent", "", "derived", true, "convergent_encryption", true)
+	p.CreateKey("rsa", "rsa-2048")
+	p.CreateKey("signs", "ed25519")
+	p.Policy("plugin", `path "transit/*" { capabilities = ["read", "update"] }`)
+	for key, remedy := range map[string]string{"derived": "without derivation", "convergent": "without derivation", "rsa": "take aes256-gcm96", "signs": "take aes256-gcm96"} {
+		p.config.Key = key
+		_, err := open(t, p.transit(t)).Versions(t.Context())
+		require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled, key)
+		require.ErrorContains(t, err, remedy)
+		require.ErrorContains(t, err, "transit/keys/"+key)
+	}
+}
+
+func TestOneVersionCanBePinned(t *testing.T) {
+	p := newPlace(t)
+	p.Rotate("k")
+	p.config.KeyVersion = "1"
+	require.Equal(t, "1", p.transit(t).Config().Pin)
+}
