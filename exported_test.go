@@ -15,7 +15,7 @@ import (
 // less lowers it.
 var exported = map[string]int{
 	".": 16, "config": 46, "envelope": 75, "envelope/kmsv1": 29, "healthz": 24, "providers": 31, "reload": 27, "transformer": 27,
-	"kmsplugin": 60, "kmsplugin/conformance": 35, "kmsplugin/conformance/conformancetest": 1, "kmsplugin/keyfile": 36, "kmsplugin/plugintest": 7, "kmsplugin/telemetry": 11,
+	"kmsplugin": 60, "kmsplugin/conformance": 35, "kmsplugin/conformance/conformancetest": 1, "kmsplugin/keyfile": 30, "kmsplugin/plugintest": 7, "kmsplugin/telemetry": 11,
 	"kmsplugin/vault": 20, "kmsplugin/vault/vaulttest": 49,
 	"operate/audit": 73, "operate/audit/etcd": 12, "operate/audit/snapshot": 11, "operate/fleet": 42, "operate/lost": 43, "operate/migrate": 40, "operate/overview": 17,
 	"operate/preflight": 8, "operate/proof": 22, "operate/reencrypt": 22, "operate/retire": 20, "operate/rollout": 57,

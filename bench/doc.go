@@ -3,6 +3,7 @@
 // real socket, through the interface that the storage layer calls, with metrics on.
 //
 //	go run ./bench/report        the whole set, as ratios, tables and plots
+//	go run ./bench/wraps         KMS plugins on a socket, beside their back ends alone
 //	go test -bench . ./bench     the same contestants as Go benchmarks
 //
 // Package side has who is measured, suite what is done, and report says what the

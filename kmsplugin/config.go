@@ -74,13 +74,17 @@ var errLate = errors.New("no answer in time")
 
 // within is ctx for at most some time, by the clock.
 func (c Config) within(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	late := fmt.Errorf("%w: %w of %s", ErrUnavailable, errLate, most)
+	if c.Clock == clock.WithTicker(clock.RealClock{}) { // without a goroutine
+		return context.WithTimeoutCause(ctx, most, late)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := c.Clock.NewTimer(most)
 	go func() {
 		defer timer.Stop()
 		select {
 		case <-timer.C():
-			cancel(fmt.Errorf("%w: %w of %s", ErrUnavailable, errLate, most))
+			cancel(late)
 		case <-ctx.Done():
 		}
 	}()

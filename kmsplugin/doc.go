@@ -12,6 +12,8 @@
 // alone makes key_ids, looks at the versions apart from Status, and announces one when it is
 // time.
 //
+// What happens is told to an [Observer], as which the folder telemetry has metrics.
+//
 // The key file in the folder keyfile is a Backend that needs nothing but a file;
 // cmd/atrest-kms-plugin serves all back ends.
 //

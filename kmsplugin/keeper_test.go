@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 )
@@ -459,6 +460,22 @@ func TestACallIsAnsweredInTimeWhateverTheBackEndDoes(t *testing.T) {
 		poll(2)
 		require.LessOrEqual(t, s.most, 2)
 		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+	})
+}
+
+func TestWhoGivesUpInTimeSaysWhyAndNotOnlyThatItsTimeWasOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := Config{}.withDefaults().within(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, withCause(ctx, nil))
+		<-ctx.Done()
+		err := withCause(ctx, fmt.Errorf("KMS at x: %w", ctx.Err()))
+		require.Equal(t, codes.Unavailable, CodeOf(err))
+		require.ErrorContains(t, err, "no answer in time of 1s: KMS at x")
+		require.Equal(t, codes.PermissionDenied, CodeOf(withCause(ctx, ErrDenied)), "that says more")
+		own, end := context.WithCancel(t.Context())
+		end()
+		require.Equal(t, codes.Canceled, CodeOf(withCause(own, own.Err())))
 	})
 }
 

@@ -2,6 +2,7 @@ package kmsplugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 )
@@ -95,7 +96,7 @@ func answered[T any](ctx context.Context, f func(context.Context) (T, error), la
 	}()
 	select {
 	case a := <-done:
-		return a.value, a.err
+		return a.value, withCause(ctx, a.err)
 	case <-ctx.Done():
 	}
 	if late != nil {
@@ -107,4 +108,12 @@ func answered[T any](ctx context.Context, f func(context.Context) (T, error), la
 	}
 	var none T
 	return none, context.Cause(ctx)
+}
+
+// withCause is an error, with why ctx ended if that is all it says.
+func withCause(ctx context.Context, err error) error {
+	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	return err
 }

@@ -23,7 +23,7 @@ func Config() kmsplugin.Config { return kmsplugin.Config{Poll: time.Second, Stea
 // disk.
 type session struct {
 	file    *File
-	ring    atomic.Pointer[keyring]
+	ring    atomic.Pointer[ring]
 	looking sync.Mutex // one look at a time: a slow one would undo what a later one saw
 	seen    filestamp.Stamp
 	problem error // ErrNotDurable of what was seen, or nil
@@ -32,9 +32,9 @@ type session struct {
 // Open removes what a writer that was killed left beside the file, and reads nothing yet. A
 // file that is missing, damaged or not private is an error of the session's Versions.
 func (f *File) Open(context.Context) (kmsplugin.Session, error) {
-	f.sweep()
+	f.disk.Sweep()
 	s := &session{file: f}
-	s.ring.Store(&keyring{})
+	s.ring.Store(newRing(""))
 	return s, nil
 }
 
@@ -44,33 +44,33 @@ func (f *File) Open(context.Context) (kmsplugin.Session, error) {
 // anything today. A file that cannot be made durable when it is first seen is read with.
 func (s *session) Versions(context.Context) (kmsplugin.Versions, error) {
 	if !s.looking.TryLock() {
-		return s.ring.Load().versions(), fmt.Errorf("%w: key file %s: the last look at it has not ended: does its disk answer?", kmsplugin.ErrUnavailable, s.file.path)
+		return s.ring.Load().Versions(), fmt.Errorf("%w: key file %s: the last look at it has not ended: does its disk answer?", kmsplugin.ErrUnavailable, s.file.Path())
 	}
 	defer s.looking.Unlock()
 	if err := s.look(); err != nil {
-		return s.ring.Load().versions(), fmt.Errorf("%w: %w", kmsplugin.ErrUnavailable, s.file.explain(err))
+		return s.ring.Load().Versions(), fmt.Errorf("%w: %w", kmsplugin.ErrUnavailable, s.file.disk.Explain(err))
 	}
-	return s.ring.Load().versions(), nil
+	return s.ring.Load().Versions(), nil
 }
 
 func (s *session) look() error {
 	served := s.ring.Load()
 	// What could not be made durable stays so: a second attempt may succeed without the
 	// bytes that the first one lost.
-	if now, err := os.Lstat(s.file.path); err == nil && len(served.keys) > 0 && filestamp.Of(now) == s.seen {
+	if now, err := os.Lstat(s.file.Path()); err == nil && len(served.Keys) > 0 && filestamp.Of(now) == s.seen {
 		return s.problem
 	}
 	ring, seen, err := s.file.load()
 	switch {
 	case errors.Is(err, ErrNotDurable):
-		if s.seen, s.problem = seen, err; len(served.keys) == 0 {
+		if s.seen, s.problem = seen, err; len(served.Keys) == 0 {
 			s.ring.Store(ring)
 		}
 		return err
 	case err != nil:
 		return err
 	}
-	if err := ring.hasAll(served); err != nil {
+	if err := ring.HasAll(served.Ring); err != nil {
 		return fmt.Errorf("%w, which this process has served: restore the file that has it, or merge that one into this; to serve this one and leave values unreadable, restart", err)
 	}
 	s.ring.Store(ring)
@@ -83,7 +83,7 @@ func (s *session) Wrap(_ context.Context, v kmsplugin.Version, dek, aad []byte) 
 	if err != nil {
 		return nil, kmsplugin.Version{}, err
 	}
-	return k.kek.seal(dek, aad), k.version(), nil
+	return k.kek.Seal(dek, aad), k.Version(), nil
 }
 
 func (s *session) Unwrap(_ context.Context, v kmsplugin.Version, ciphertext, aad []byte) ([]byte, error) {
@@ -91,17 +91,17 @@ func (s *session) Unwrap(_ context.Context, v kmsplugin.Version, ciphertext, aad
 	if err != nil {
 		return nil, err
 	}
-	dek, err := k.kek.open(ciphertext, aad)
+	dek, err := k.kek.Open(ciphertext, aad)
 	if err != nil {
-		return nil, fmt.Errorf("key file %s: %w: ciphertext of %d bytes under key_id %.64q does not authenticate: it was damaged, or wrapped by something else", s.file.path, kmsplugin.ErrInvalid, len(ciphertext), aad)
+		return nil, fmt.Errorf("key file %s: %w: ciphertext of %d bytes under key_id %.64q does not authenticate: it was damaged, or wrapped by something else", s.file.Path(), kmsplugin.ErrInvalid, len(ciphertext), aad)
 	}
 	return dek, nil
 }
 
 func (s *session) key(v kmsplugin.Version) (key, error) {
-	k, ok := s.ring.Load().byID[v.Label]
+	k, ok := s.ring.Load().ByID[v.Label]
 	if !ok {
-		return key{}, fmt.Errorf("key file %s: %w: it has no %s", s.file.path, kmsplugin.ErrUnknownKey, v)
+		return key{}, fmt.Errorf("key file %s: %w: it has no %s", s.file.Path(), kmsplugin.ErrUnknownKey, v)
 	}
 	return k, nil
 }

@@ -9,15 +9,13 @@ import (
 	"time"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/kek"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/keyring"
 )
 
-// Limits of a key file.
-const (
-	// maxVersions bounds the versions in a file: one a day for 27 years.
-	maxVersions = 10_000
-	// maxFileSize bounds a key file in bytes; maxVersions stay well below.
-	maxFileSize = 4 << 20
-)
+// maxVersions bounds the versions in a file: one a day for 27 years. So many stay well below
+// [keptfile.MaxSize].
+const maxVersions = 10_000
 
 const (
 	formatName = "atrest-keyfile"
@@ -57,10 +55,10 @@ type entry struct {
 var errClock = errors.New("key file: its JSON cannot be written: is the clock between the years 0 and 9999?")
 
 // encode returns the bytes of the file: one form only for the same keys.
-func encode(r *keyring) ([]byte, error) {
-	c := content{Writes: r.writes, Keys: make([]entry, len(r.keys)), Destroyed: r.destroyed}
-	for i, k := range r.keys {
-		c.Keys[i] = entry{ID: k.id, Formerly: k.formerly, Created: k.created, KEK: k.kek.reveal().bytes[:]}
+func encode(r *ring) ([]byte, error) {
+	c := content{Writes: r.Writes, Keys: make([]entry, len(r.Keys)), Destroyed: r.Destroyed}
+	for i, k := range r.Keys {
+		c.Keys[i] = entry{ID: k.id, Formerly: k.formerly, Created: k.created, KEK: k.kek.Reveal()}
 	}
 	return c.encode(formatVersion)
 }
@@ -93,7 +91,7 @@ func (c content) checksum(version int) (string, error) {
 
 // decode reads what encode wrote, now or as format 1, and nothing else. Its errors never
 // quote the file but for ids, nor do they wrap those of package json, which may.
-func decode(data []byte) (*keyring, error) {
+func decode(data []byte) (*ring, error) {
 	if len(data) == 0 {
 		return nil, errors.New("it is empty")
 	}
@@ -127,14 +125,14 @@ func decode(data []byte) (*keyring, error) {
 	return ring, nil
 }
 
-// wipe clears the keys, once they are in a keyring or of no use.
+// wipe clears the keys, once they are in a ring or of no use.
 func (d *document) wipe() {
 	for _, e := range d.Keys {
 		clear(e.KEK)
 	}
 }
 
-func (d document) ring() (*keyring, error) {
+func (d document) ring() (*ring, error) {
 	if len(d.Keys) == 0 || len(d.Keys) > maxVersions {
 		return nil, fmt.Errorf("it has %d versions, not 1 to %d", len(d.Keys), maxVersions)
 	}
@@ -148,13 +146,13 @@ func (d document) ring() (*keyring, error) {
 		if keys[i], err = name(i + 1); err != nil {
 			return nil, err
 		}
-		if len(e.KEK) != kekSize {
-			return nil, fmt.Errorf("the key of %s has %d bytes, not %d", keys[i].id, len(e.KEK), kekSize)
+		if len(e.KEK) != kek.Size {
+			return nil, fmt.Errorf("the key of %s has %d bytes, not %d", keys[i].id, len(e.KEK), kek.Size)
 		}
 		if _, offset := e.Created.Zone(); offset != 0 {
 			return nil, fmt.Errorf("the key of %s was not created in UTC", keys[i].id)
 		}
-		if keys[i].kek, err = newKEK([kekSize]byte(e.KEK)); err != nil {
+		if keys[i].kek, err = kek.New(domain, [kek.Size]byte(e.KEK)); err != nil {
 			return nil, err
 		}
 	}
@@ -164,37 +162,15 @@ func (d document) ring() (*keyring, error) {
 			return nil, errors.New("format 1 does not say which key writes")
 		}
 		writes = keys[len(keys)-1].id
-	} else if !slices.IsSortedFunc(keys, older) {
+	} else if !slices.IsSortedFunc(keys, keyring.Older) {
 		return nil, errors.New("its keys are not in the order of their age")
 	}
-	ring := newKeyring(writes, keys...)
-	ring.format, ring.destroyed = d.Version, d.Destroyed
-	if len(ring.byID) < len(keys) {
-		return nil, errors.New("it has two keys of one id")
+	ring := newRing(writes, keys...)
+	ring.format, ring.Destroyed = d.Version, d.Destroyed
+	if len(ring.Destroyed) > 0 && ring.format == 1 {
+		return nil, errors.New("format 1 does not say what was destroyed")
 	}
-	if _, ok := ring.byID[writes]; !ok {
-		return nil, fmt.Errorf("it has no key %.64q, which is to write", writes)
-	}
-	return ring, ring.checkDestroyed()
-}
-
-// checkDestroyed holds what a file says of versions that it has no more against what is written.
-func (r *keyring) checkDestroyed() error {
-	if len(r.destroyed) > 0 && r.format == 1 {
-		return errors.New("format 1 does not say what was destroyed")
-	}
-	for i, id := range r.destroyed {
-		if err := checkID(id); err != nil {
-			return err
-		}
-		if _, has := r.byID[id]; has {
-			return fmt.Errorf("it has key %s, and says that it was destroyed", id)
-		}
-		if i > 0 && r.destroyed[i-1] >= id {
-			return errors.New("what was destroyed is not in order")
-		}
-	}
-	return nil
+	return ring, ring.Check()
 }
 
 // nameIn1 is the key of an entry of format 1, at a position, without its KEK.
@@ -219,5 +195,5 @@ func (e entry) nameIn2(int) (key, error) {
 			return key{}, fmt.Errorf("id %.64q was not formerly %.64q", e.ID, e.Formerly)
 		}
 	}
-	return key{id: e.ID, formerly: e.Formerly, created: e.Created.UTC()}, checkID(e.ID)
+	return key{id: e.ID, formerly: e.Formerly, created: e.Created.UTC()}, keyring.CheckID(e.ID)
 }

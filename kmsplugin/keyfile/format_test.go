@@ -14,12 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/kek"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/keptfile"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
 // newRing has so many keys, of which the last one writes.
-func newRing(t testing.TB, count int) *keyring {
+func ringOf(t testing.TB, count int) *ring {
 	t.Helper()
 	keys := make([]key, count)
 	for i := range keys {
@@ -27,56 +29,56 @@ func newRing(t testing.TB, count int) *keyring {
 		keys[i], err = newKey(noon.Add(time.Duration(i)*time.Hour), rand.Reader)
 		require.NoError(t, err)
 	}
-	return newKeyring(keys[count-1].id, keys...)
+	return newRing(keys[count-1].id, keys...)
 }
 
-func encoded(t testing.TB, r *keyring) []byte {
+func encoded(t testing.TB, r *ring) []byte {
 	t.Helper()
 	data, err := encode(r)
 	require.NoError(t, err)
 	return data
 }
 
-func requireSameKeys(t *testing.T, want, got *keyring) {
+func requireSameKeys(t *testing.T, want, got *ring) {
 	t.Helper()
-	require.NoError(t, want.hasAll(got))
-	require.NoError(t, got.hasAll(want))
-	require.Equal(t, want.writes, got.writes)
+	require.NoError(t, want.HasAll(got.Ring))
+	require.NoError(t, got.HasAll(want.Ring))
+	require.Equal(t, want.Writes, got.Writes)
 	require.Equal(t, want.infos(), got.infos())
-	require.Equal(t, want.destroyed, got.destroyed)
+	require.Equal(t, want.Destroyed, got.Destroyed)
 }
 
 func TestAFileReadsBackAsItWasWritten(t *testing.T) {
 	for _, count := range []int{1, 2, 10, 300} {
-		ring := newRing(t, count)
+		ring := ringOf(t, count)
 		got, err := decode(encoded(t, ring))
 		require.NoError(t, err)
 		requireSameKeys(t, ring, got)
 	}
-	had := newRing(t, 5)
-	had = had.without(had.keys[3]).without(had.keys[0])
+	had := ringOf(t, 5)
+	had = &ring{Ring: had.Without(had.Keys[3]).Without(had.Keys[0])}
 	again, err := decode(encoded(t, had))
 	require.NoError(t, err)
 	requireSameKeys(t, had, again)
-	require.Len(t, again.destroyed, 2)
-	staged := newRing(t, 3)
-	staged = newKeyring(staged.keys[0].id, staged.keys...)
+	require.Len(t, again.Destroyed, 2)
+	staged := ringOf(t, 3)
+	staged = newRing(staged.Keys[0].id, staged.Keys...)
 	got, err := decode(encoded(t, staged))
 	require.NoError(t, err)
 	requireSameKeys(t, staged, got)
 }
 
 func TestTheLargestFileIsWithinTheSizeLimit(t *testing.T) {
-	ring := newRing(t, maxVersions)
-	for i := range ring.keys {
-		ring.keys[i].formerly = fmt.Sprintf("%d.%s", maxVersions, ring.keys[i].id)
-		ring.destroyed = append(ring.destroyed, fmt.Sprintf("%032x", i))
+	ring := ringOf(t, maxVersions)
+	for i := range ring.Keys {
+		ring.Keys[i].formerly = fmt.Sprintf("%d.%s", maxVersions, ring.Keys[i].id)
+		ring.Destroyed = append(ring.Destroyed, fmt.Sprintf("%032x", i))
 	}
 	data := encoded(t, ring)
-	require.Less(t, len(data), maxFileSize)
+	require.Less(t, len(data), keptfile.MaxSize)
 	_, err := decode(data)
 	require.NoError(t, err)
-	_, err = decode(encoded(t, newRing(t, maxVersions+1)))
+	_, err = decode(encoded(t, ringOf(t, maxVersions+1)))
 	require.ErrorContains(t, err, "10001 versions")
 }
 
@@ -129,7 +131,7 @@ func TestTheFormatsStayReadable(t *testing.T) {
 }
 
 func TestEveryTruncationIsDamage(t *testing.T) {
-	data := encoded(t, newRing(t, 3))
+	data := encoded(t, ringOf(t, 3))
 	for length := range data {
 		_, err := decode(data[:length])
 		require.Error(t, err, "the first %d of %d bytes", length, len(data))
@@ -137,7 +139,7 @@ func TestEveryTruncationIsDamage(t *testing.T) {
 }
 
 func TestEveryFlippedBitIsDamage(t *testing.T) {
-	data := encoded(t, newRing(t, 2))
+	data := encoded(t, ringOf(t, 2))
 	for i := range data {
 		for bit := range 8 {
 			damaged := bytes.Clone(data)
@@ -149,10 +151,10 @@ func TestEveryFlippedBitIsDamage(t *testing.T) {
 }
 
 func TestDamageSaysWhatIsWrongAndNeverTheKey(t *testing.T) {
-	secret, err := newKEK(recognisable)
+	secret, err := kek.New(domain, recognisable)
 	require.NoError(t, err)
 	zeros := strings.Repeat("0", 32)
-	sound := string(encoded(t, newKeyring(zeros, key{id: zeros, created: noon, kek: secret})))
+	sound := string(encoded(t, newRing(zeros, key{id: zeros, created: noon, kek: secret})))
 	const kek = `"MDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1ub3BxcnN0dXY="`
 	made := func(version int, writes string, keys ...string) string {
 		var c content
@@ -226,8 +228,8 @@ func TestDamageSaysWhatIsWrongAndNeverTheKey(t *testing.T) {
 }
 
 func TestADateThatJSONCannotHoldIsAnError(t *testing.T) {
-	ring := newRing(t, 1)
-	ring.keys[0].created = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+	ring := ringOf(t, 1)
+	ring.Keys[0].created = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 	_, err := encode(ring)
 	require.ErrorContains(t, err, "clock")
 }
@@ -243,17 +245,17 @@ func TestIDsAreNeverTheSameAndSayNothingOfTheKey(t *testing.T) {
 	// The same id bytes with other key bytes after them: the id is drawn before the
 	// key, and on its own.
 	random := bytes.Repeat([]byte{7}, 16)
-	a, err := newKey(noon, bytes.NewReader(append(bytes.Clone(random), bytes.Repeat([]byte{1}, kekSize)...)))
+	a, err := newKey(noon, bytes.NewReader(append(bytes.Clone(random), bytes.Repeat([]byte{1}, kek.Size)...)))
 	require.NoError(t, err)
-	b, err := newKey(noon, bytes.NewReader(append(bytes.Clone(random), bytes.Repeat([]byte{2}, kekSize)...)))
+	b, err := newKey(noon, bytes.NewReader(append(bytes.Clone(random), bytes.Repeat([]byte{2}, kek.Size)...)))
 	require.NoError(t, err)
-	require.Equal(t, a.version().KeyID(), b.version().KeyID())
-	require.False(t, a.kek.equal(b.kek))
+	require.Equal(t, a.Version().KeyID(), b.Version().KeyID())
+	require.False(t, a.kek.Equal(b.kek))
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(encoded(f, newRing(f, 1)))
-	f.Add(encoded(f, newRing(f, 3)))
+	f.Add(encoded(f, ringOf(f, 1)))
+	f.Add(encoded(f, ringOf(f, 3)))
 	files, err := filepath.Glob("testdata/v*.json")
 	require.NoError(f, err)
 	require.Len(f, files, 5)

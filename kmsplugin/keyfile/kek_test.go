@@ -9,13 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kube-atrest/atrest/kmsplugin/internal/kek"
 	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 )
 
 // recognisable is a KEK whose bytes show in any encoding of it.
-var recognisable = [kekSize]byte([]byte("0123456789abcdefghijklmnopqrstuv"))
+var recognisable = [kek.Size]byte([]byte("0123456789abcdefghijklmnopqrstuv"))
 
 // requireNoKey looks for the recognisable KEK in text, in all the ways that
 // text may hold it.
@@ -33,14 +34,14 @@ func requireNoKey(t *testing.T, text string) {
 }
 
 func TestNothingPrintsAKey(t *testing.T) {
-	secret, err := newKEK(recognisable)
+	secret, err := kek.New(domain, recognisable)
 	require.NoError(t, err)
 	held := key{id: strings.Repeat("0", 32), kek: secret}
-	ring := newKeyring(held.id, held)
+	ring := newRing(held.id, held)
 	p := &session{file: At(filepath.Join(t.TempDir(), "kek"))}
 	p.ring.Store(ring)
 
-	for _, value := range []any{secret, &secret, held, &held, []key{held}, *ring, ring, p, ring.versions(), ring.infos(), map[string]kek{"k": secret}} {
+	for _, value := range []any{secret, &secret, held, &held, []key{held}, *ring, ring, p, ring.Versions(), ring.infos(), map[string]kek.KEK{"k": secret}} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "% x", "%o", "%t"} {
 			requireNoKey(t, fmt.Sprintf(verb, value))
 		}
@@ -50,8 +51,8 @@ func TestNothingPrintsAKey(t *testing.T) {
 			requireNoKey(t, string(text))
 		}
 	}
-	require.Equal(t, redacted, secret.String())
-	require.Equal(t, redacted, fmt.Sprintf("%x", secret))
+	require.Equal(t, "[redacted KEK]", secret.String())
+	require.Equal(t, "[redacted KEK]", fmt.Sprintf("%x", secret))
 
 	var log strings.Builder
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))

@@ -14,13 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/kek"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/keptfile"
 )
 
 var errBroken = errors.New("input/output error")
 
 // changes are what writes a key file, one after the other.
 func changes(t *testing.T, file *File) []func() error {
-	other := newRing(t, 2)
+	other := ringOf(t, 2)
 	path := filepath.Join(t.TempDir(), "other.json")
 	require.NoError(t, os.WriteFile(path, encoded(t, other), 0o600))
 	return []func() error{
@@ -30,11 +32,11 @@ func changes(t *testing.T, file *File) []func() error {
 		func() error { _, err := file.Activate(t.Context(), ""); return err },
 		func() error { _, err := file.Merge(t.Context(), path); return err },
 		func() error {
-			now, err := At(file.path).read()
+			now, err := At(file.Path()).read()
 			if err != nil {
 				return err
 			}
-			more, err := now.merged(newRing(t, 1))
+			more, err := now.merged(ringOf(t, 1))
 			if err != nil {
 				return err
 			}
@@ -51,7 +53,7 @@ func TestAPowerCutLeavesTheFileBeforeOrTheFileAfter(t *testing.T) {
 	for number, change := range changes(t, file) {
 		seen := map[string]bool{}
 		disk.before = func(step string) error {
-			_, possible := disk.left(file.path)
+			_, possible := disk.left(file.Path())
 			for _, data := range possible {
 				_, err := decode(data)
 				require.NoError(t, err, "change %d, before %s", number+1, step)
@@ -60,8 +62,8 @@ func TestAPowerCutLeavesTheFileBeforeOrTheFileAfter(t *testing.T) {
 			return nil
 		}
 		require.NoError(t, change())
-		certain, _ := disk.left(file.path)
-		after, err := os.ReadFile(file.path)
+		certain, _ := disk.left(file.Path())
+		after, err := os.ReadFile(file.Path())
 		require.NoError(t, err)
 		require.NotEqual(t, before, after)
 		require.Equal(t, string(after), string(certain), "what change %d reported as done is there", number+1)
@@ -102,9 +104,9 @@ func TestAFailureAtAnyStepLeavesAWholeFileAndIsReported(t *testing.T) {
 			require.ErrorIs(t, err, errBroken, step)
 			require.Zero(t, disk.open, step)
 			if steps[failing-1] != "remove" {
-				require.NoFileExists(t, temporary(file.path), step)
+				require.NoFileExists(t, keptfile.Temporary(file.Path()), step)
 			}
-			_, possible := disk.left(file.path)
+			_, possible := disk.left(file.Path())
 			for _, data := range possible {
 				_, err := decode(data)
 				require.NoError(t, err, step)
@@ -128,15 +130,15 @@ func requireLooks(t *testing.T, s kmsplugin.Session, versions int, trouble strin
 
 // A file that somebody copied is on nobody's disk yet.
 func TestAKeyOfACopiedFileIsOnTheDiskBeforeItIsToldOf(t *testing.T) {
-	ring := newRing(t, 2)
-	one, two := encoded(t, newKeyring(ring.keys[0].id, ring.keys[0])), encoded(t, ring)
+	ring := ringOf(t, 2)
+	one, two := encoded(t, newRing(ring.Keys[0].id, ring.Keys[0])), encoded(t, ring)
 	file, disk := onWeakDisk(t)
 	session, err := file.Open(t.Context())
 	require.NoError(t, err)
 	for versions, data := range [][]byte{one, two} {
-		disk.put(file.path, data)
+		disk.put(file.Path(), data)
 		requireLooks(t, session, versions+1, "")
-		certain, _ := disk.left(file.path)
+		certain, _ := disk.left(file.Path())
 		require.Equal(t, data, certain)
 	}
 }
@@ -147,7 +149,7 @@ func TestAFileThatDoesNotReachTheDiskIsReadWithAndWrapsNothing(t *testing.T) {
 			file, disk := onWeakDisk(t)
 			_, err := file.Create(t.Context())
 			require.NoError(t, err)
-			content, err := os.ReadFile(file.path)
+			content, err := os.ReadFile(file.Path())
 			require.NoError(t, err)
 
 			disk.fail(map[string]string{"file": "sync kek.json", "folder": "sync " + filepath.Base(disk.folder)}[what])
@@ -159,7 +161,7 @@ func TestAFileThatDoesNotReachTheDiskIsReadWithAndWrapsNothing(t *testing.T) {
 			disk.fail("nothing") // as the system may, whose second answer means nothing
 
 			requireLooks(t, session, 1, "a fresh copy of the file in its place")
-			disk.put(file.path, content)
+			disk.put(file.Path(), content)
 			requireLooks(t, session, 1, "")
 		})
 	}
@@ -172,7 +174,7 @@ func TestAChangeThatDoesNotReachTheDiskIsNotServedHoweverOftenItIsLookedAt(t *te
 	session, err := file.Open(t.Context())
 	require.NoError(t, err)
 	requireLooks(t, session, 1, "")
-	_, err = At(file.path).Rotate(t.Context())
+	_, err = At(file.Path()).Rotate(t.Context())
 	require.NoError(t, err)
 	disk.fail("sync kek.json")
 	for range 3 {
@@ -197,7 +199,7 @@ func TestOneLookAtATime(t *testing.T) {
 		}
 		return nil
 	}
-	_, err = At(file.path).Rotate(t.Context())
+	_, err = At(file.Path()).Rotate(t.Context())
 	require.NoError(t, err)
 	requireLooks(t, session, 2, "")
 	require.True(t, asked)
@@ -228,7 +230,6 @@ func TestAFolderThatCannotBeReadDoesNotKeepItsFileFromBeingDurable(t *testing.T)
 		requireLooks(t, session, 1, trouble)
 		require.True(t, synced)
 	}
-	require.NoError(t, osFiles{}.SyncAll(file.path))
 }
 
 // A rename comes just after the open.
@@ -240,7 +241,7 @@ func TestAFileReplacedWhileItIsReadIsReadAgain(t *testing.T) {
 	disk.before = func(step string) error {
 		if step == "stat kek.json" && rotations < 3 {
 			rotations++
-			_, err := At(file.path).Rotate(t.Context())
+			_, err := At(file.Path()).Rotate(t.Context())
 			return err
 		}
 		return nil
@@ -251,14 +252,14 @@ func TestAFileReplacedWhileItIsReadIsReadAgain(t *testing.T) {
 }
 
 func TestANewKeyNeedsAllItsRandomness(t *testing.T) {
-	for enough := range 16 + kekSize {
+	for enough := range 16 + kek.Size {
 		random := func() *bytes.Reader { return bytes.NewReader(make([]byte, enough)) }
 		file, disk := onWeakDisk(t)
 		file.random = random()
 		info, err := file.Create(t.Context())
 		require.ErrorContains(t, err, "randomness", "%d bytes", enough)
 		require.Zero(t, info)
-		require.NoFileExists(t, file.path)
+		require.NoFileExists(t, file.Path())
 		require.NotContains(t, disk.steps, "open .kek.json.new")
 	}
 }
@@ -269,7 +270,7 @@ func TestAKeyIsNeverOpenToOthersForAMoment(t *testing.T) {
 	file, disk := onWeakDisk(t)
 	looked := 0
 	disk.before = func(string) error {
-		for _, path := range []string{file.path, temporary(file.path)} {
+		for _, path := range []string{file.Path(), keptfile.Temporary(file.Path())} {
 			if info, err := os.Lstat(path); err == nil {
 				require.Zero(t, info.Mode().Perm()&0o077)
 				looked++
@@ -299,7 +300,7 @@ func TestAKeyIsNeverWrittenIntoWhatSomebodyElsePutThere(t *testing.T) {
 				}
 				disk.before = func(step string) error {
 					if step == "open .kek.json.new" {
-						return plant(temporary(file.path), theirs)
+						return plant(keptfile.Temporary(file.Path()), theirs)
 					}
 					return nil
 				}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/kube-atrest/atrest/kmsplugin/internal/keptfile"
 	"github.com/stretchr/testify/require"
 )
 
@@ -31,7 +32,7 @@ func onWeakDisk(t *testing.T) (*File, *weakDisk) {
 	disk.before = func(string) error { return nil }
 	disk.forget()
 	file := At(filepath.Join(disk.folder, "kek.json"))
-	file.files = disk
+	file.disk.Files = disk
 	return file, disk
 }
 
@@ -78,7 +79,7 @@ func (d *weakDisk) left(path string) (certain []byte, possible [][]byte) {
 
 func inodeOf(info fs.FileInfo) uint64 { return info.Sys().(*syscall.Stat_t).Ino }
 
-func (d *weakDisk) OpenFile(name string, flag int, mode fs.FileMode) (openFile, error) {
+func (d *weakDisk) OpenFile(name string, flag int, mode fs.FileMode) (keptfile.Opened, error) {
 	if err := d.step("open %s", filepath.Base(name)); err != nil {
 		return nil, err
 	}

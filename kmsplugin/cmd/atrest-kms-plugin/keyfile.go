@@ -99,6 +99,9 @@ With --create a key file is made if there is none. Leave the flag away once
 there is one: if the disk with the file is not mounted one day, an error is
 better than a new key that reads nothing.
 
+With --metrics-address it serves /metrics, /livez, /readyz and /healthz over HTTP,
+without login: on loopback, unless another address is written out.
+
 With --hold-down a new version wraps only once it is that old, which gives the
 time to bring it to other nodes. --pin takes the ID that "list" shows.`,
 		Example: `  atrest-kms-plugin keyfile serve --listen unix:///run/kmsplugin/keyfile.sock --key-file /var/lib/atrest/kek.json`,

@@ -13,9 +13,13 @@ import (
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
 )
 
+type destroyOptions struct {
+	keyFile string
+	yes     bool
+}
+
 func newDestroy() *cobra.Command {
-	var keyFile string
-	var yes bool
+	var o destroyOptions
 	command := &cobra.Command{
 		Use:   "destroy KEY_ID --key-file PATH",
 		Short: "Remove a key for ever, with all that is stored under it",
@@ -40,25 +44,29 @@ without the key within a second. The key_id goes to standard output, alone.`,
 			if err := requireFlags(command, "key-file"); err != nil {
 				return err
 			}
-			if !yes {
-				if err := confirm(command.InOrStdin(), command.ErrOrStderr(), keyFile, args[0]); err != nil {
-					return err
-				}
-			}
-			ctx, cancel := context.WithTimeout(command.Context(), lockTimeout)
-			defer cancel()
-			info, err := keyfile.At(keyFile).Destroy(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(command.ErrOrStderr(), "%s: version %s was destroyed; destroy it on other nodes too, and in copies of the file\n", keyFile, info.ID)
-			_, err = fmt.Fprintln(command.OutOrStdout(), info.KeyID)
-			return err
+			return o.run(command, args[0])
 		},
 	}
-	keyFileFlag(command, &keyFile)
-	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	keyFileFlag(command, &o.keyFile)
+	command.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
 	return command
+}
+
+func (o destroyOptions) run(command *cobra.Command, id string) error {
+	if !o.yes {
+		if err := confirm(command.InOrStdin(), command.ErrOrStderr(), o.keyFile, id); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(command.Context(), lockTimeout)
+	defer cancel()
+	info, err := keyfile.At(o.keyFile).Destroy(ctx, id)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(command.ErrOrStderr(), "%s: version %s was destroyed; destroy it on other nodes too, and in copies of the file\n", o.keyFile, info.ID)
+	_, err = fmt.Fprintln(command.OutOrStdout(), info.KeyID)
+	return err
 }
 
 // confirm asks for an id a second time.

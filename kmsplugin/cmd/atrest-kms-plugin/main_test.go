@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,6 +109,18 @@ func TestASignalEndsTheProcessCleanly(t *testing.T) {
 			require.Len(t, entries, 1, "the key file alone")
 		})
 	}
+}
+
+// Somebody who connects and never says a word does not make a stop slow, or a failure.
+func TestASignalEndsTheProcessCleanlyWhateverIsConnected(t *testing.T) {
+	folder := plugintest.Folder(t)
+	p := startServing(t, "--create", "--key-file", filepath.Join(folder, "kek.json"), "--listen", "unix://"+folder+"/kms.sock")
+	silent, err := net.Dial("unix", folder+"/kms.sock")
+	require.NoError(t, err)
+	defer silent.Close()
+	_, err = plugintest.Dial(t, "unix://"+folder+"/kms.sock").Status(t.Context(), &kmsapi.StatusRequest{})
+	require.NoError(t, err, "connections are accepted in turn: the silent one is in")
+	require.NoError(t, p.end(syscall.SIGTERM), "exit code 0")
 }
 
 func TestAKilledProcessIsReplaced(t *testing.T) {

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package keyfile
+package keptfile
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package keyfile
+package keptfile
 
 import (
 	"io/fs"
@@ -11,14 +11,14 @@ import (
 
 func TestAFirstFileNeverReplacesOneThatHeedsNoLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kek.json")
-	require.NoError(t, writeTemporary(osFiles{}, path, []byte("new")))
+	require.NoError(t, writeTemporary(system{}, path, []byte("new")))
 	require.NoError(t, os.WriteFile(path, []byte("precious"), 0o600))
 
-	require.ErrorIs(t, publishNew(osFiles{}, path), fs.ErrExist)
+	require.ErrorIs(t, publishNew(system{}, path), fs.ErrExist)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "precious", string(data))
-	require.NoFileExists(t, temporary(path))
+	require.NoFileExists(t, Temporary(path))
 }
 
 func TestAnOversizedFileIsNotReadWhole(t *testing.T) {
@@ -26,7 +26,11 @@ func TestAnOversizedFileIsNotReadWhole(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
 	require.NoError(t, os.Truncate(path, 1<<40)) // takes no space
 
-	_, _, err := readFile(osFiles{}, path)
+	_, _, err := readFile(system{}, path)
 	require.ErrorIs(t, err, ErrDamaged)
 	require.ErrorContains(t, err, "larger than 4194304 bytes")
+}
+
+func TestTheWholeDiskCanBeMadeDurable(t *testing.T) {
+	require.NoError(t, system{}.SyncAll(t.TempDir()))
 }

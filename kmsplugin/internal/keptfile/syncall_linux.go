@@ -1,4 +1,4 @@
-package keyfile
+package keptfile
 
 import (
 	"os"

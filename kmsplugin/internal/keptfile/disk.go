@@ -1,4 +1,4 @@
-package keyfile
+package keptfile
 
 import (
 	"errors"
@@ -24,7 +24,7 @@ var errMounted = errors.New("it is mounted as a file, and so never shows what a 
 // wraps something before a power cut must be there after it. Whoever copied the
 // file there will not have seen to that, and the process that renamed it there
 // may still be waiting. With ErrNotDurable comes what was read.
-func readFile(files fileSystem, path string) ([]byte, os.FileInfo, error) {
+func readFile(files FileSystem, path string) ([]byte, os.FileInfo, error) {
 	// Without O_NONBLOCK a pipe in the file's place would block for ever.
 	file, err := files.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
@@ -41,12 +41,12 @@ func readFile(files fileSystem, path string) ([]byte, os.FileInfo, error) {
 	if err := errors.Join(checkMount(path, info), checkAccess(path, info)); err != nil {
 		return nil, nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
+	data, err := io.ReadAll(io.LimitReader(file, MaxSize+1))
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(data) > maxFileSize {
-		return nil, nil, fmt.Errorf("%w: it is larger than %d bytes", ErrDamaged, maxFileSize)
+	if len(data) > MaxSize {
+		return nil, nil, fmt.Errorf("%w: it is larger than %d bytes", ErrDamaged, MaxSize)
 	}
 	// After the read: what is written between the two is seen as a change of info.
 	if err := errors.Join(file.Sync(), syncFolder(files, path)); err != nil {
@@ -86,15 +86,15 @@ func ownerOf(info os.FileInfo) int {
 	return -1
 }
 
-// temporary is where the next content of path is written first. A crash may
+// Temporary is where the next content of path is written first. A crash may
 // leave it; the next writer, who holds the lock, removes it.
-func temporary(path string) string {
+func Temporary(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
 }
 
 // writeTemporary makes data durable under the temporary name, with mode 0600.
-func writeTemporary(files fileSystem, path string, data []byte) error {
-	name := temporary(path)
+func writeTemporary(files FileSystem, path string, data []byte) error {
+	name := Temporary(path)
 	if err := files.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -111,25 +111,25 @@ func writeTemporary(files fileSystem, path string, data []byte) error {
 
 // publishNew puts the temporary file at path, where nothing may be: unlike a
 // rename, a link never replaces.
-func publishNew(files fileSystem, path string) error {
-	err := files.Link(temporary(path), path)
-	return errors.Join(err, files.Remove(temporary(path)), syncFolder(files, path))
+func publishNew(files FileSystem, path string) error {
+	err := files.Link(Temporary(path), path)
+	return errors.Join(err, files.Remove(Temporary(path)), syncFolder(files, path))
 }
 
 // publishNext puts the temporary file in the place of the one at path.
-func publishNext(files fileSystem, path string) error {
-	if err := files.Rename(temporary(path), path); err != nil {
+func publishNext(files FileSystem, path string) error {
+	if err := files.Rename(Temporary(path), path); err != nil {
 		if errors.Is(err, syscall.EBUSY) {
 			err = fmt.Errorf("%w: %w", errMounted, err)
 		}
-		return errors.Join(err, files.Remove(temporary(path)))
+		return errors.Join(err, files.Remove(Temporary(path)))
 	}
 	return syncFolder(files, path)
 }
 
 // syncFolder makes the entries of the folder of path durable. Where it cannot be opened, as
 // one with mode 0711 by others than its owner, everything on the disk is.
-func syncFolder(files fileSystem, path string) error {
+func syncFolder(files FileSystem, path string) error {
 	folder, err := files.OpenFile(filepath.Dir(path), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrPermission) {
 		return files.SyncAll(path)
