@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,12 +24,16 @@ import (
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
+	"github.com/kube-atrest/atrest/kmsplugin/vault"
+	"github.com/kube-atrest/atrest/kmsplugin/vault/vaulttest"
 )
 
 // An entrant is a plugin that is had as a Go module, and is run as a process of its own.
 type entrant struct {
 	name  string
 	serve func(t *testing.T, ctx context.Context, folder, socket string)
+	// prepare makes its KMS, if that is not in the process of the plugin.
+	prepare func(t *testing.T, folder string)
 	// Without these it cannot be rotated, broken or given another key.
 	rotate, breakIt, mend, recreate func(folder string) error
 }
@@ -42,6 +47,16 @@ var entrants = []entrant{
 		recreate: func(folder string) error { // and the plugin is started anew
 			return os.Remove(keyFile(folder).Path())
 		},
+	},
+	{
+		name: "atrest vault", serve: serveVault, prepare: prepareVault,
+		rotate:  inVault(func(v *vaulttest.Server) { v.Rotate("kek") }),
+		breakIt: inVault((*vaulttest.Server).Seal),
+		mend:    inVault((*vaulttest.Server).Unseal),
+		recreate: inVault(func(v *vaulttest.Server) {
+			v.Delete("kek")
+			v.CreateKey("kek", "")
+		}),
 	},
 	{
 		name: "k8s.io/kms/pkg/service", serve: serveService,
@@ -61,7 +76,49 @@ func serveKeyFile(t *testing.T, ctx context.Context, folder, socket string) {
 	if _, err := keyFile(folder).Create(ctx); err != nil {
 		require.ErrorIs(t, err, os.ErrExist)
 	}
-	keeper, err := kmsplugin.NewKeeper(keyFile(folder), kmsplugin.Config{Poll: 100 * time.Millisecond})
+	serveBackend(t, ctx, keyFile(folder), socket)
+}
+
+// vaults are those of the folders.
+var vaults sync.Map
+
+func inVault(do func(*vaulttest.Server)) func(folder string) error {
+	return func(folder string) error {
+		v, ok := vaults.Load(folder)
+		if !ok {
+			return errors.New("no Vault was prepared")
+		}
+		do(v.(*vaulttest.Server))
+		return nil
+	}
+}
+
+func prepareVault(t *testing.T, folder string) {
+	v := vaulttest.Start(t)
+	v.CreateKey("kek", "")
+	vaults.Store(folder, v)
+	for file, text := range map[string]string{"address": v.Address, "ca": v.CA, "token": v.RootToken} {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600))
+	}
+}
+
+func serveVault(t *testing.T, ctx context.Context, folder, socket string) {
+	read := func(file string) string {
+		text, err := os.ReadFile(filepath.Join(folder, file))
+		require.NoError(t, err)
+		return string(text)
+	}
+	transit, err := vault.New(vault.Config{
+		Address: read("address"), Mount: "transit", Key: "kek", TLS: vault.TLS{CAFile: read("ca")},
+		Auth: vault.Auth{TokenFile: filepath.Join(folder, "token")},
+	})
+	require.NoError(t, err)
+	serveBackend(t, ctx, transit, socket)
+}
+
+// serveBackend serves one of this repository.
+func serveBackend(t *testing.T, ctx context.Context, backend kmsplugin.Backend, socket string) {
+	keeper, err := kmsplugin.NewKeeper(backend, kmsplugin.Config{Poll: 100 * time.Millisecond})
 	require.NoError(t, err)
 	server, err := kmsplugin.Listen(ctx, "unix://"+socket, keeper)
 	require.NoError(t, err)

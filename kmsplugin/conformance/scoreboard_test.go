@@ -33,6 +33,9 @@ func TestScoreboard(t *testing.T) {
 			t.Run(e.name, func(t *testing.T) {
 				t.Parallel()
 				p := &process{t: t, entrant: e, folder: plugintest.Folder(t)}
+				if e.prepare != nil {
+					e.prepare(t, p.folder)
+				}
 				require.NoError(t, p.start(t.Context()))
 				t.Cleanup(p.end)
 				report, err := conformance.Run(t.Context(), p.target(), conformance.Options{Interval: 5 * time.Second})

@@ -1,6 +1,7 @@
 package vault_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -86,6 +87,14 @@ func TestVersionsBelowMinDecryptionAreNoneAndThoseBelowMinEncryptionOnlyUnwrap(t
 	require.Len(t, found.All, 1)
 	require.Zero(t, found.Oldest)
 	require.Equal(t, second.KeyID(), found.All[found.Writes].KeyID())
+
+	// Vault shows none below it; whoever does shows what does not unwrap.
+	p.Faults().Rewrite("transit/keys/k", func(status int, body []byte) (int, []byte) {
+		return status, bytes.Replace(body, []byte(`"keys":{`), []byte(`"keys":{"1":1700000000,`), 1)
+	})
+	found, err = s.Versions(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found.All, 1)
 }
 
 func TestAStandbyThatLagsTakesNothingBack(t *testing.T) {
