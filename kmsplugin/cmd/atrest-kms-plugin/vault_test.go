@@ -143,7 +143,7 @@ func TestTheHelpOfVaultNamesItsFlags(t *testing.T) {
 }
 
 func TestThePageOfVaultHasItsFlags(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/plugins-vault.md")
+	page, err := os.ReadFile("../../../docs/plugins/vault.md")
 	require.NoError(t, err)
 	of := map[string]bool{}
 	newVaultServe().Flags().VisitAll(func(f *pflag.Flag) { of["--"+f.Name] = true })
