@@ -18,6 +18,7 @@ var migrations = schema.GroupVersionResource{Group: "storagemigration.k8s.io", V
 const migrationName = "encryption-migration-core-secrets"
 
 func TestAServerWithoutMigrationsSaysSo(t *testing.T) {
+	t.Parallel()
 	r := newReal(t, harness.HurriedServer)
 	_, err := r.api.Delegate(t.Context())
 	require.ErrorIs(t, err, migrate.ErrNotServed)
@@ -27,6 +28,7 @@ func TestAServerWithoutMigrationsSaysSo(t *testing.T) {
 // says in its place how the migration ended; what the server checks of the objects
 // is real.
 func TestMigrationsOfARealServer(t *testing.T) {
+	t.Parallel()
 	r := newReal(t, harness.StockServer, migrationFlags()...)
 	d, err := r.api.Delegate(t.Context())
 	require.NoError(t, err)

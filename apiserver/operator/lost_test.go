@@ -106,6 +106,7 @@ func (g *bereft) admin() string {
 // On a kube-apiserver of Kubernetes' own, which deletes what it cannot read whatever keeps
 // it from that, beside one of this project, which does not have the feature gate here.
 func TestWhatIsLostIsDeleted(t *testing.T) {
+	t.Parallel()
 	g := startBereft(t)
 	for _, server := range []*harness.Server{g.first, g.second} {
 		_, err := server.Kube.CoreV1().Secrets("shop").Get(t.Context(), "db", metav1.GetOptions{})

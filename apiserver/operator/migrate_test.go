@@ -68,6 +68,7 @@ func createNamespaces(t *testing.T, s *harness.Server) {
 
 // All Secrets are under a former key_id; then none is, which the audit proves.
 func TestEverySecretOfARealClusterIsRewritten(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	c.fill(t, *objects)
 	require.NoError(t, c.plugin.Rotate(t.Context()))
@@ -94,6 +95,7 @@ func TestEverySecretOfARealClusterIsRewritten(t *testing.T) {
 
 // With a wildcard all there is in etcd is rewritten, but for what has no API.
 func TestEverythingOfARealClusterIsRewritten(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{harness.HurriedServer, harness.StockServer} {
 		t.Run(program, func(t *testing.T) {
 			r := newReal(t, program)

@@ -142,6 +142,7 @@ func (w *two) write(through *harness.Server, name string) (end func()) {
 // succeeded says nothing of what a second apiserver wrote that lagged behind, which is
 // seen in etcd, and finished.
 func TestARealMigratorIsGivenTheWorkAndNotBelieved(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	c.fill(t, *objects)
 	require.NoError(t, c.plugin.Rotate(t.Context()))

@@ -124,6 +124,7 @@ func (c cluster) save(t *testing.T) string {
 }
 
 func TestARealEtcdAndItsSnapshotAreCountedAlike(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	c.fill(t, *objects)
 	for _, put := range [][2]string{{"/registry/pods/default/a", "{}"}, {"/registry/pods/default/a", "{ }"}, {"/registry/pods/default/gone", "{}"}, {"/other", "{}"}} {
@@ -164,6 +165,7 @@ func allocated() uint64 {
 }
 
 func TestTheDatabaseOfAStoppedMemberIsRead(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	c.fill(t, 200)
 	live, err := audit.Run(t.Context(), c.dial(t), audit.Options{})
@@ -179,6 +181,7 @@ func TestTheDatabaseOfAStoppedMemberIsRead(t *testing.T) {
 }
 
 func TestARealCompactionEndsTheWalk(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	c.fill(t, 200)
 	contents, err := c.dial(t).Read(t.Context(), "/registry/")
@@ -217,6 +220,7 @@ func command(t *testing.T) func(want int, args ...string) (stdout, stderr string
 }
 
 func TestTheCommandOnARealEtcd(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	c.fill(t, *objects)
 	atrest := command(t)

@@ -264,6 +264,7 @@ func noticing(r right) string {
 // With what docs/rbac.yaml gives each command works, and with one verb less it says which
 // one is missing.
 func TestThePublishedRightsAreWhatTheCommandsNeed(t *testing.T) {
+	t.Parallel()
 	all := published(t)
 	g := startGuarded(t)
 	for verb, want := range map[string]struct {

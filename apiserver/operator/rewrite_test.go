@@ -154,6 +154,7 @@ func (r *real) peculiar() (keys map[string]schema.GroupVersionResource) {
 // What was stored in plaintext, then encrypted, and then in plaintext again is the same
 // byte for byte: an object's content, its metadata, who manages which field and since when.
 func TestNoByteOfAnObjectChanges(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{harness.HurriedServer, harness.StockServer} {
 		t.Run(program, func(t *testing.T) {
 			r := newReal(t, program)
@@ -180,6 +181,7 @@ func TestNoByteOfAnObjectChanges(t *testing.T) {
 // Package migrate lives by this: a patch with nothing but the resourceVersion has a stale
 // object stored again, and leaves any other alone.
 func TestAPatchWithNothingInItStoresWhatIsStale(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{harness.HurriedServer, harness.StockServer} {
 		t.Run(program, func(t *testing.T) {
 			r := newReal(t, program)

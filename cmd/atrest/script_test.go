@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,7 +38,12 @@ import (
 	"github.com/kube-atrest/atrest/providers"
 )
 
+// TestMain has more scripts run at once than there are processors, as most of them wait most
+// of the time; -parallel says otherwise.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))); err != nil {
+		log.Fatal(err)
+	}
 	testscript.Main(m, map[string]func(){"atrest": main, "until": until, "kms": kms})
 }
 

@@ -8,10 +8,13 @@ package harness
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
 	"testing"
 )
 
@@ -19,10 +22,14 @@ import (
 const programVariable = "ATREST_TEST_PROGRAM"
 
 // Main is the body of a TestMain: it runs the program that a test started this binary as,
-// and the tests when none did.
+// and the tests when none did. More of these run at once than there are processors, as they
+// wait for servers most of the time; -parallel says otherwise.
 func Main(m *testing.M, programs map[string]func() int) int {
 	if program, started := Program(programs); started {
 		return program()
+	}
+	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+		return Ended(err)
 	}
 	code := m.Run()
 	if err := built.remove(); err != nil {
