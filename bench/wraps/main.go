@@ -54,8 +54,8 @@ A back end that needs what this machine has not is left out, and the report says
 it is named. vault needs the program of kmsplugin/vault/realvault, named in ATREST_VAULT;
 pkcs11 needs SoftHSM and cgo, tpm needs swtpm.
 
-  go run ./bench/wraps --quick              a first look, some half a minute
-  go run ./bench/wraps                      all of it, some five minutes
+  go run ./bench/wraps --quick              a first look, some two minutes
+  go run ./bench/wraps                      all of it, some ten minutes
   go run ./bench/wraps --stores keyfile     only this back end
   go run ./bench/wraps --remake             measures nothing: the report once more
 
