@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -60,7 +59,10 @@ func startVault(program string) (*realVault, error) {
 	}
 	v := &realVault{end: func() { hold.Close(); _ = command.Wait() }}
 	line, err := bufio.NewReader(says).ReadBytes('\n')
-	if err = errors.Join(err, json.Unmarshal(line, v)); err != nil {
+	if err == nil {
+		err = json.Unmarshal(line, v)
+	}
+	if err != nil {
 		v.end()
 		return nil, fmt.Errorf("%s does not start: %w", program, err)
 	}
@@ -115,7 +117,7 @@ func (v *realVault) write(ctx context.Context, path string, body map[string]any,
 	}
 	defer response.Body.Close()
 	if response.StatusCode >= 300 {
-		return fmt.Errorf("Vault answers %s with %s", path, response.Status)
+		return fmt.Errorf("%s: Vault answers %s", path, response.Status)
 	}
 	if answer == nil {
 		return nil
