@@ -4,6 +4,8 @@ go 1.26.0
 
 require (
 	github.com/kube-atrest/atrest v0.0.0
+	github.com/kube-atrest/atrest/kmsplugin/pkcs11 v0.0.0
+	github.com/kube-atrest/atrest/kmsplugin/tpm v0.0.0
 	github.com/spf13/pflag v1.0.9
 	github.com/stretchr/testify v1.11.1
 	gonum.org/v1/plot v0.17.0
@@ -44,6 +46,7 @@ require (
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/google/cel-go v0.26.0 // indirect
 	github.com/google/gnostic-models v0.7.0 // indirect
+	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus v1.1.0 // indirect
 	github.com/grpc-ecosystem/go-grpc-middleware/v2 v2.3.3 // indirect
@@ -53,6 +56,7 @@ require (
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/kylelemons/godebug v1.1.0 // indirect
 	github.com/mailru/easyjson v0.7.7 // indirect
+	github.com/miekg/pkcs11 v1.1.2 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
@@ -111,3 +115,7 @@ require (
 )
 
 replace github.com/kube-atrest/atrest => ../
+
+replace github.com/kube-atrest/atrest/kmsplugin/pkcs11 => ../kmsplugin/pkcs11
+
+replace github.com/kube-atrest/atrest/kmsplugin/tpm => ../kmsplugin/tpm

@@ -62,19 +62,17 @@ func (l *load) Round(ctx context.Context, slice time.Duration, book *measure.Boo
 	return nil
 }
 
+// ops are what is measured, as sides call it.
+var ops = []string{"wrap", "unwrap"}
+
 // contestants are all loads of a store.
 func contestants(ctx context.Context, s store, sides []side) (all []measure.Contestant, err error) {
-	dek := []byte("as long as a DEK, used for none.")
 	for _, callers := range loads {
-		for _, op := range []string{"wrap", "unwrap"} {
+		for _, op := range ops {
 			for _, by := range sides {
-				sealed, err := by.opens(ctx, dek)
+				do, err := by.does(ctx, op)
 				if err != nil {
 					return nil, fmt.Errorf("%s, %w", s.name, err)
-				}
-				do := func() error { _, err := by.wrap(ctx, dek); return err }
-				if op == "unwrap" {
-					do = func() error { _, err := by.unwrap(ctx, sealed); return err }
 				}
 				all = append(all, newLoad(nameOf(s.name, op, callers, by.name), callers, do))
 			}

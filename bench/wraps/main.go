@@ -18,7 +18,16 @@ import (
 	"github.com/kube-atrest/atrest/internal/measure"
 )
 
-func main() { measure.Main("wraps", parse, run) }
+func main() {
+	if isPlugin(os.Args) {
+		if err := servePlugin(context.Background(), os.Args[2], os.Args[3], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	measure.Main("wraps", parse, run)
+}
 
 // figures is the file that the report is made from.
 const figures, report = "plugins.tsv", "plugins.md"
@@ -28,6 +37,7 @@ type options struct {
 	out    string
 	plan   measure.Plan
 	stores []store
+	named  bool // the stores, of which none may be left out then
 	remake bool
 }
 
@@ -38,9 +48,14 @@ process and one run.
 Every round measures each of them once, in turns, and a figure is the ratio of two of
 one round: the median of all rounds, and in brackets what eight tenths of them lie
 between. Times in themselves mean something on this machine only.
+Memory is that of a process which serves the plugin and nothing else.
 
-  go run ./bench/wraps --quick              a first look, some half a minute
-  go run ./bench/wraps                      all of it, some five minutes
+A back end that needs what this machine has not is left out, and the report says so, unless
+it is named. vault needs the program of kmsplugin/vault/realvault, named in ATREST_VAULT;
+pkcs11 needs SoftHSM and cgo, tpm needs swtpm.
+
+  go run ./bench/wraps --quick              a first look, some two minutes
+  go run ./bench/wraps                      all of it, some ten minutes
   go run ./bench/wraps --stores keyfile     only this back end
   go run ./bench/wraps --remake             measures nothing: the report once more
 
@@ -76,6 +91,7 @@ func parse(args []string, help io.Writer) (*options, error) {
 		o.plan = quick
 	}
 	var err error
+	o.named = len(*names) > 0
 	o.stores, err = measure.Choose(stores(), func(s store) string { return s.name }, *names)
 	return &o, err
 }
@@ -116,7 +132,16 @@ func (o *options) measure(ctx context.Context, progress io.Writer) (*measure.Tab
 	measure.Settle()
 	book := measure.NewBook()
 	for i, s := range o.stores {
-		err := measure.Case(progress, i, len(o.stores), s.name+": "+s.about, func() error { return o.measureOne(ctx, s, book) })
+		var why leftOut
+		err := measure.Case(progress, i, len(o.stores), s.name+": "+s.about, func() error {
+			err := o.measureOne(ctx, s, book)
+			if o.named || !errors.As(err, &why) {
+				return err
+			}
+			head += leftOutLine(s, why)
+			fmt.Fprintf(progress, "left out, %s … ", why)
+			return nil
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -126,11 +151,15 @@ func (o *options) measure(ctx context.Context, progress io.Writer) (*measure.Tab
 	return table, nil
 }
 
-func (o *options) measureOne(ctx context.Context, s store, book *measure.Book) (err error) {
-	folder, err := os.MkdirTemp("", "wraps") // a short name: a socket's has to fit into about 100 bytes
+func (o *options) measureOne(ctx context.Context, s store, book *measure.Book) error {
+	err := inFolder(func(folder string) error { return o.measureSides(ctx, s, folder, book) })
 	if err != nil {
 		return err
 	}
+	return o.measureMemory(ctx, s, book)
+}
+
+func (o *options) measureSides(ctx context.Context, s store, folder string, book *measure.Book) (err error) {
 	sides, err := sidesOf(ctx, s, folder)
 	defer func() {
 		for _, by := range sides[min(1, len(sides)):] {
@@ -139,7 +168,6 @@ func (o *options) measureOne(ctx context.Context, s store, book *measure.Book) (
 		if len(sides) > 0 { // what the others stand on
 			err = errors.Join(err, sides[0].end())
 		}
-		err = errors.Join(err, os.RemoveAll(folder))
 	}()
 	if err != nil {
 		return err
@@ -149,4 +177,13 @@ func (o *options) measureOne(ctx context.Context, s store, book *measure.Book) (
 		return err
 	}
 	return o.plan.Interleave(ctx, all, book)
+}
+
+// inFolder has f use a folder that is there as long as f runs.
+func inFolder(f func(folder string) error) error {
+	folder, err := os.MkdirTemp("", "wraps") // a short name: a socket's has to fit into about 100 bytes
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(folder), os.RemoveAll(folder))
 }

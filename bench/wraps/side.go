@@ -47,7 +47,7 @@ func sidesOf(ctx context.Context, s store, folder string) (all []side, err error
 	all = append(all, first)
 	for _, start := range []func() (side, error){
 		func() (side, error) { return keeperSide(ctx, backend, config) },
-		func() (side, error) { return pluginSide(ctx, backend, config, "unix://"+folder+"/plugin.sock") },
+		func() (side, error) { return pluginSide(ctx, backend, config, "unix://"+socketIn(folder)) },
 		func() (side, error) { return referenceSide(first, folder+"/reference.sock") },
 	} {
 		next, err := start()
@@ -164,6 +164,19 @@ func (b bare) Encrypt(ctx context.Context, _ string, dek []byte) (*kmsservice.En
 
 func (b bare) Decrypt(ctx context.Context, _ string, request *kmsservice.DecryptRequest) ([]byte, error) {
 	return b.unwrap(ctx, kmsplugin.Sealed{Ciphertext: request.Ciphertext, KeyID: request.KeyID})
+}
+
+// does is an operation to repeat, by a side that unwraps what it wraps.
+func (s side) does(ctx context.Context, op string) (do func() error, err error) {
+	dek := []byte("as long as a DEK, used for none.")
+	sealed, err := s.opens(ctx, dek)
+	if err != nil {
+		return nil, err
+	}
+	if op == "unwrap" {
+		return func() error { _, err := s.unwrap(ctx, sealed); return err }, nil
+	}
+	return func() error { _, err := s.wrap(ctx, dek); return err }, nil
 }
 
 var errAnother = errors.New("what was unwrapped is not what was wrapped")

@@ -15,10 +15,19 @@ import (
 	"github.com/kube-atrest/atrest/internal/measure"
 )
 
+// TestMain is a plugin when this is started as one, to see what memory that takes.
+func TestMain(m *testing.M) {
+	if isPlugin(os.Args) {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
 // One round that means nothing: whatever is measured can be set up, opens what it wrapped, and
 // has a figure; the report is the same when it is made again.
-func TestEveryStoreAndSideRunsAndGivesFigures(t *testing.T) {
-	o, err := parse([]string{"--out=" + t.TempDir()}, io.Discard)
+func TestEverySideRunsAndGivesFigures(t *testing.T) {
+	o, err := parse([]string{"--out=" + t.TempDir(), "--stores=keyfile,distant"}, io.Discard)
 	require.NoError(t, err)
 	o.plan = measure.Plan{Rounds: 2, Slice: 100 * time.Microsecond}
 	var out bytes.Buffer
@@ -28,8 +37,11 @@ func TestEveryStoreAndSideRunsAndGivesFigures(t *testing.T) {
 	defer kept.Close()
 	table, err := measure.Read(kept)
 	require.NoError(t, err)
-	for _, s := range stores() {
-		for _, op := range []string{"wrap", "unwrap"} {
+	for _, s := range o.stores {
+		for _, op := range ops {
+			if _, err := os.Stat("/proc/self/status"); err == nil {
+				require.Greater(t, table.Of(nameOf(s.name, op, 64, plugin), peak).Median, 1e6, "%s %s: bytes", s.name, op)
+			}
 			for _, callers := range loads {
 				for _, by := range []string{alone, keeper, plugin, reference} {
 					for _, unit := range []string{measure.NsPerOp, p50, p99} {
@@ -47,6 +59,28 @@ func TestEveryStoreAndSideRunsAndGivesFigures(t *testing.T) {
 	again, err := os.ReadFile(filepath.Join(o.out, report))
 	require.NoError(t, err)
 	require.Equal(t, string(told), string(again))
+}
+
+// A back end that cannot be had is no failure, unless it was asked for, and never looks as if it
+// was measured; least of all is a fake of Vault.
+func TestTheReportSaysWhatIsLeftOutAndHowToHaveIt(t *testing.T) {
+	t.Setenv(program, "")
+	o, err := parse([]string{"--stores=vault", "--out=" + t.TempDir()}, io.Discard)
+	require.NoError(t, err)
+	require.ErrorContains(t, run(t.Context(), o, io.Discard, io.Discard), "ATREST_VAULT names no Vault")
+	o.named = false
+	var told, progress bytes.Buffer
+	require.NoError(t, run(t.Context(), o, &told, &progress))
+	require.Contains(t, progress.String(), "left out, ATREST_VAULT names no Vault")
+	require.Regexp(t, `(?m)^- vault: .*\*\*Left out\*\*: ATREST_VAULT names no Vault: .* build `, told.String())
+	require.Regexp(t, `(?m)^- keyfile: .*\*\*Left out\*\* of this run`, told.String())
+	require.NotContains(t, told.String(), "| vault |")
+}
+
+func TestAPluginThatDoesNotStartSaysWhy(t *testing.T) {
+	t.Setenv(program, "")
+	_, _, err := startPlugin("vault", t.TempDir())
+	require.ErrorContains(t, err, "ATREST_VAULT names no Vault")
 }
 
 func TestWhatIsInTheRepositoryIsMadeOfItsFigures(t *testing.T) {
