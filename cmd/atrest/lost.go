@@ -188,7 +188,7 @@ func (l *lostCommand) removeAll(ctx context.Context, c *config.Configuration, fr
 	if err != nil {
 		return err
 	}
-	r.remover.Aggregated = groups
+	r.remover.Aggregated, r.remover.Others = groups, found.Others
 	failed = r.all(ctx, a.Objects)
 	if l.output != "table" {
 		if err := l.show(from, report, a, &r.done); err != nil {

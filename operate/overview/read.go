@@ -3,11 +3,15 @@ package overview
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
@@ -24,14 +28,29 @@ func (s *Seen) Read(ctx context.Context, p *proof.Prover) {
 	j := judge{seen: *s, usable: map[string]rotation.Instance{}}
 	j.all()
 	for _, r := range j.untold[:min(len(j.untold), mostRead)] {
-		r.Verdict = Well
-		if err := p.Reads(ctx, r.Key, r.Form); err != nil {
-			r.Verdict, r.Why = Unknown, err.Error()
-			if fleet.IsUnreadable(err) {
-				r.Verdict = NotWell
-			}
-		}
+		r.by(ctx, p)
 		s.Etcd.Reads = append(s.Etcd.Reads, r)
+	}
+}
+
+// mostTries are how many objects are tried, as one may be written or deleted meanwhile.
+const mostTries = 3
+
+func (r *Read) by(ctx context.Context, p *proof.Prover) {
+	for _, key := range r.keys[:min(len(r.keys), mostTries)] {
+		r.Key, r.Verdict, r.Why = key, Well, ""
+		err := p.Reads(ctx, key, r.Form)
+		if err == nil {
+			return
+		}
+		r.Verdict, r.Why = Unknown, err.Error()
+		if r.Unserved = errors.Is(err, migrate.ErrNoResource); r.Unserved {
+			return
+		}
+		if fleet.IsUnreadable(err) {
+			r.Verdict = NotWell
+			return
+		}
 	}
 }
 
@@ -44,7 +63,7 @@ func (j *judge) read(resource string, c audit.Count) Read {
 	}
 	r := Read{Resource: resource, Form: c.Form, Verdict: Unknown}
 	if len(c.Keys) > 0 {
-		r.Key = c.Keys[0]
+		r.Key, r.keys = c.Keys[0], c.Keys
 		j.untold = append(j.untold, r)
 	}
 	return r
@@ -52,12 +71,19 @@ func (j *judge) read(resource string, c audit.Count) Read {
 
 // tellReads reports whether all apiservers tell that they read what is stored of a resource
 // under KMS: the provider is in the entry that names it, and some plugin names the key_id
-// now. What a wildcard is for may be another entry's, of keys in the file.
+// now. What a wildcard is for may be another entry's, of keys in the file, but what no API
+// serves, which only a wildcard encrypts and nobody can be asked for.
 func (j *judge) tellReads(resource string, form audit.Form) bool {
-	named := false
+	named, names := false, []string{resource}
+	served := audit.HasAPI(schema.ParseGroupResource(resource))
+	if !served {
+		names = wildcards(resource)
+	}
 	for _, i := range j.usable {
-		if !i.Complete || !slices.Contains(writers(i, []string{resource}), form.Name) {
-			return false
+		if i.Complete || served {
+			if !i.Complete || !slices.Contains(writers(i, names), form.Name) {
+				return false
+			}
 		}
 		named = named || i.Providers[form.Name].KeyID == form.KeyIDHash // both are empty of KMS v1
 	}
