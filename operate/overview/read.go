@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/operate/audit"
@@ -27,31 +28,37 @@ func (s *Seen) Read(ctx context.Context, p *proof.Prover) {
 	}
 	j := judge{seen: *s, usable: map[string]rotation.Instance{}}
 	j.all()
-	for _, r := range j.untold[:min(len(j.untold), mostRead)] {
-		r.by(ctx, p)
-		s.Etcd.Reads = append(s.Etcd.Reads, r)
+	for _, u := range j.untold[:min(len(j.untold), mostRead)] {
+		s.Etcd.Reads = append(s.Etcd.Reads, u.read(ctx, p))
 	}
 }
 
-// mostTries are how many objects are tried, as one may be written or deleted meanwhile.
+// untold is what is to be read, by the first object of keys that stays as it was counted.
+type untold struct {
+	Read
+	keys []string
+}
+
+// mostTries are how many objects are tried.
 const mostTries = 3
 
-func (r *Read) by(ctx context.Context, p *proof.Prover) {
-	for _, key := range r.keys[:min(len(r.keys), mostTries)] {
-		r.Key, r.Verdict, r.Why = key, Well, ""
-		err := p.Reads(ctx, key, r.Form)
-		if err == nil {
-			return
-		}
-		r.Verdict, r.Why = Unknown, err.Error()
-		if r.Unserved = errors.Is(err, migrate.ErrNoResource); r.Unserved {
-			return
-		}
-		if fleet.IsUnreadable(err) {
-			r.Verdict = NotWell
-			return
+func (u untold) read(ctx context.Context, p *proof.Prover) Read {
+	var err error
+	for _, u.Key = range u.keys[:min(len(u.keys), mostTries)] {
+		if err = p.Reads(ctx, u.Key, u.Form); !errors.Is(err, fleet.ErrAnotherVersion) && !apierrors.IsNotFound(err) {
+			break
 		}
 	}
+	u.Unserved = errors.Is(err, migrate.ErrNoResource)
+	switch {
+	case err == nil:
+		u.Verdict = Well
+		return u.Read
+	case fleet.IsUnreadable(err):
+		u.Verdict = NotWell
+	}
+	u.Why = err.Error()
+	return u.Read
 }
 
 // read is what came of having something read that the apiservers do not tell of.
@@ -63,8 +70,8 @@ func (j *judge) read(resource string, c audit.Count) Read {
 	}
 	r := Read{Resource: resource, Form: c.Form, Verdict: Unknown}
 	if len(c.Keys) > 0 {
-		r.Key, r.keys = c.Keys[0], c.Keys
-		j.untold = append(j.untold, r)
+		r.Key = c.Keys[0]
+		j.untold = append(j.untold, untold{r, c.Keys})
 	}
 	return r
 }

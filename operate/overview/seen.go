@@ -54,8 +54,6 @@ type Read struct {
 	Why     string  `json:"why,omitempty"`
 	// Unserved reports whether no API serves it.
 	Unserved bool `json:"unserved,omitempty"`
-
-	keys []string // that may be read
 }
 
 // fresh reports whether an answer is of this look.

@@ -68,7 +68,7 @@ func (j *judge) count(resource audit.Resource, c audit.Count) {
 	}
 	switch {
 	case c.Astray:
-		j.add(Unknown, Problem{What: stored + "where no apiserver looks for them", Why: audit.DeleteAstray})
+		j.add(Unknown, Problem{What: what + is(c.Objects) + "in another etcd than theirs", Why: audit.DeleteAstray})
 	case c.Kind == audit.Unknown || c.Kind == audit.Undecodable:
 		j.add(NotWell, Problem{What: what + " cannot be read", Why: "atrest audit lists them"})
 	case c.Kind.IsKMS() && !j.readable(resource.Name, stored, c):
