@@ -59,7 +59,7 @@ var rooms = map[string]room{
 	// These put them together.
 	"operate/proof": {uses: []string{"operate/audit", "operate/fleet", "operate/migrate", "operate/rotation"},
 		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
-	"operate/overview": {uses: []string{"internal/hashed", "operate/audit", "operate/fleet", "operate/proof", "operate/rotation"},
+	"operate/overview": {uses: []string{"internal/hashed", "operate/audit", "operate/fleet", "operate/migrate", "operate/proof", "operate/rotation"},
 		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/lost": {uses: []string{"config", "envelope", "operate/audit", "operate/fleet", "operate/migrate", "operate/proof"},
 		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},

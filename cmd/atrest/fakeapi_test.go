@@ -59,6 +59,7 @@ type apiserver struct {
 	inUse       *providers.Transformers
 	stamp       string           // of what inUse was made from
 	holds       bool             // it does not follow
+	polls       bool             // it keeps what it built, and asks its plugins of that
 	asks        bool             // it follows when it is had to ask its plugins, and only then
 	forbids     string           // a method or a resource
 	refuses     string           // the name of an object that cannot be updated, or NAMESPACE/
@@ -107,6 +108,8 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 	change, ok := map[string]func(){
 		"holds":       func() { a.holds = true },
 		"follows":     func() { a.holds = false },
+		"polls":       func() { a.holds, a.polls = true, true },
+		"restarts":    func() { a.holds, a.polls, a.stamp = false, false, "" },
 		"asks":        func() { a.asks = true },
 		"forbids":     func() { a.forbids = rest[0] },
 		"refuses":     func() { a.refuses = rest[0] },
@@ -280,6 +283,9 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintln(os.Stderr, "the apiserver keeps its configuration:", err)
 		}
 	}
+	if a.polls {
+		a.inUse.Ask(r.Context())
+	}
 	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	switch {
 	case a.forbids != "" && (r.Method == a.forbids || strings.HasSuffix(r.URL.Path, "/"+a.forbids)):
@@ -414,7 +420,7 @@ func (a *apiserver) groups() (list metav1.APIGroupList) {
 func (a *apiserver) resources(version string) metav1.APIResourceList {
 	list := metav1.APIResourceList{GroupVersion: version}
 	for _, name := range a.serves()[version] {
-		list.APIResources = append(list.APIResources, metav1.APIResource{Name: name, Namespaced: !strings.HasPrefix(name, "oauth"), Verbs: []string{"list", "get", "patch"}})
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: name, Namespaced: !strings.HasPrefix(name, "oauth"), Verbs: []string{"list", "get", "patch", "delete"}})
 	}
 	return list
 }
@@ -537,7 +543,7 @@ func (a *apiserver) list(w http.ResponseWriter, r *http.Request, prefix string) 
 			refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
 			return
 		}
-		list.Items = append(list.Items, metadataOf(kv))
+		list.Items = append(list.Items, a.withOwners(kv))
 	}
 	answer(w, http.StatusOK, list)
 }

@@ -62,6 +62,8 @@ is to be typed, or to be among those of --confirm. Nothing is deleted
     one of its own, or is not named by --apiservers
   - if this etcd is not that of the apiservers, by the UID of kube-system, or not all
     of it: what they list elsewhere, by --etcd-servers-overrides, may be owned
+  - if an aggregated apiserver cannot list what it has, which may be owned, and is not
+    excused by its Service, as --without-apiservers kube-system/metrics-server
 and an object is left that
   - was written since it was listed, or that opens now: just before, it is read again
     from etcd, and each plugin is asked again
@@ -69,8 +71,8 @@ and an object is left that
     decrypt it, ready but for what a start waits for
   - no API serves, or that others go with: a namespace, a CustomResourceDefinition, a
     PersistentVolume or a PersistentVolumeClaim, a Node, a ServiceAccount, and whatever
-    owns something that opens, by group, namespace and name of its ownerReferences,
-    or may own what opens and has none that can be read
+    owns something that opens or that another apiserver reads, by group, namespace and
+    name of its ownerReferences, or may own what is there and has none that can be read
 Before each is deleted it is written to the new file --keep as etcd has it, and with its
 key found it is restored from there: docs/atrest.md shows how. What comes to be owned by
 a lost object after the list is deleted by the garbage collector, and is not in --keep.
@@ -188,7 +190,7 @@ func (l *lostCommand) removeAll(ctx context.Context, c *config.Configuration, fr
 	if err != nil {
 		return err
 	}
-	r.remover.Aggregated = groups
+	r.remover.Aggregated, r.remover.Others = groups, found.Others
 	failed = r.all(ctx, a.Objects)
 	if l.output != "table" {
 		if err := l.show(from, report, a, &r.done); err != nil {

@@ -132,7 +132,7 @@ func (l *lostCommand) begin(ctx context.Context, c *config.Configuration, apiser
 	if err != nil {
 		return nil, err
 	}
-	r.remover = &lost.Remover{Apiservers: apiservers, Version: cluster.Version, Resources: cluster.Own, APIs: apis, Etcd: from, Look: look, Config: c,
+	r.remover = &lost.Remover{Apiservers: apiservers, Version: cluster.Version, Resources: cluster.Own, APIs: apis, Dependents: cluster.Dependents, Etcd: from, Look: look, Config: c,
 		Without: l.remove.fleet.without, SeparateConfigs: l.remove.separate, Keep: r.keep}
 	if err := r.remover.May(ctx, a); err != nil {
 		return nil, fmt.Errorf("nothing was deleted: %w", err)

@@ -62,10 +62,13 @@ well; whether Secrets are to be plain, or what is plain beside encrypted objects
 no KMS provider is told to write them. Whether what is under KMS can be read, but not
 told to be written so now, as under an earlier key_id, is tried: each apiserver reads
 one object of such a resource and key, of 100 in all. What one cannot read is not well.
-What it may not, without the verb get, is unknown, or not well if all tell that the
-provider is for other resources. Other plain text is taken to be meant. That it is
-the etcd of these apiservers is not shown here otherwise, as by atrest migrate and
-retire; but one without any Secret is unknown if they are to be encrypted.
+What one reads under a key_id that no plugin names now is unknown until it is migrated:
+it may be in memory, and atrest check FILE --etcd asks the plugin. What one may not,
+without the verb get, is unknown, or not well if all tell that the provider is for
+other resources. Unknown is also what no API serves, and what no apiserver looks for.
+Other plain text is taken to be meant. That it is the etcd of these apiservers is not
+shown here otherwise, as by atrest migrate and retire; but one without any Secret is
+unknown if they are to be encrypted.
 
 With --watch it looks again every --interval until Ctrl-C, and ends with the exit
 code of the last look. With -o json each look is a line then.

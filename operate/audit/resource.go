@@ -194,6 +194,12 @@ var own = ownPaths(map[string][]string{
 	"storagemigration.k8s.io": {"storageversionmigrations"},
 })
 
+// HasAPI is false for what kube-apiserver keeps for itself alone: no REST API ever serves
+// it, nothing owns or is owned by it, and a wildcard alone encrypts it.
+func HasAPI(r schema.GroupResource) bool {
+	return r.Group != "" || r.Resource != "apiServerIPInfo" && r.Resource != "serviceipallocations" && r.Resource != "servicenodeportallocations"
+}
+
 // OpenShift's own apiservers keep what they serve below a prefix of their own, in the
 // etcd of its kube-apiserver. Of these resources it encrypts routes and the two kinds of
 // tokens.

@@ -104,6 +104,9 @@ type Found struct {
 	// Copies are the latest that open, by etcd key, and Backups how many were looked into.
 	Copies  map[string]Copy
 	Backups int
+	// Others are the objects that Unjudged and Aggregated count: they may be owned by what is
+	// lost.
+	Others []Object
 	// Notes are what else is to be known.
 	Notes []string
 	// Layout finds the etcd keys of owners.
@@ -119,7 +122,11 @@ func (f *Found) Leave(c *config.Configuration, groups []string) {
 	all := len(f.Lost)
 	f.Lost = slices.DeleteFunc(f.Lost, func(o Object) bool {
 		r := schema.ParseGroupResource(o.Resource)
-		return slices.Contains(groups, r.Group) && c.For(r) == nil
+		leave := slices.Contains(groups, r.Group) && c.For(r) == nil
+		if leave {
+			f.Others = append(f.Others, o)
+		}
+		return leave
 	})
 	f.Aggregated += int64(all - len(f.Lost))
 }

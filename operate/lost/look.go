@@ -127,6 +127,7 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 			f.addUnknown(o, "", why)
 		case state == notJudged:
 			f.Unjudged++
+			f.Others = append(f.Others, objectAt(f.Layout, o.Key))
 		case state != "":
 			is := objectAt(f.Layout, o.Key)
 			is.Form, is.Reason, is.modRevision = o.Form, state, o.modRevision

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/proof"
 )
@@ -39,12 +41,17 @@ type Remover struct {
 	// Resources are all that have to be in Etcd, which the APIs of all Apiservers list.
 	Resources func(context.Context) ([]schema.GroupResource, error)
 	APIs      map[string]proof.API
-	Etcd      audit.Store
+	// Dependents tells who owns what aggregated apiservers serve, as
+	// [github.com/kube-atrest/atrest/operate/migrate.Cluster.Dependents] has it.
+	Dependents func(ctx context.Context, without []string, each func(by string, r schema.GroupResource, o migrate.Object, owners []metav1.OwnerReference)) error
+	Etcd       audit.Store
 	// Look found what is lost, with the keys and plugins of Config.
 	Look   *Look
 	Config *config.Configuration
 	// Aggregated are the API groups that other apiservers serve behind these.
 	Aggregated []string
+	// Others are [Found].Others.
+	Others []Object
 	// Without are the apiservers that need not be asked, by name. SeparateConfigs has
 	// their configurations not compared with Config.
 	Without         []string
@@ -107,10 +114,8 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 	switch {
 	case slices.Contains(never, o.Resource):
 		return "", errors.New(hintNever)
-	case r.Look.owners.of(o) != "":
-		return "", errors.New(r.Look.owners.of(o))
-	case r.Look.walk.Layout.Shares(o.Key), slices.Contains(r.Aggregated, schema.ParseGroupResource(o.Resource).Group):
-		return "", errors.New("another apiserver stores it, with keys of its own, which is not asked here")
+	case r.others(o):
+		return "", errOthers
 	}
 	resource := schema.ParseGroupResource(o.Resource)
 	version, err := r.Version(ctx, resource)
@@ -119,6 +124,8 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 		return "", errors.New("no API serves it, so that none deletes it")
 	case err != nil:
 		return "", err
+	case r.Look.owners.of(o) != "":
+		return "", errors.New(r.Look.owners.of(o))
 	}
 	entry, err := r.again(ctx, resource, o)
 	if err != nil {
@@ -142,24 +149,50 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 // Unreadable is why an apiserver may be able to read an object, which is to be known of
 // all that is lost before one of them is started anew or anything is deleted: one that
 // runs may read, by what it has in memory, what its file does not, and who owns that is
-// left, too. Of what no API serves there is nothing to ask.
+// left, too. Of what no API ever serves there is nothing to ask.
 func (r *Remover) Unreadable(ctx context.Context, o Object) error {
-	version, err := r.Version(ctx, schema.ParseGroupResource(o.Resource))
-	switch {
-	case errors.Is(err, migrate.ErrNoResource):
+	resource := schema.ParseGroupResource(o.Resource)
+	version, err := r.Version(ctx, resource)
+	if errors.Is(err, migrate.ErrNoResource) && !audit.HasAPI(resource) {
 		return nil
-	case err != nil:
-		return err
 	}
-	if err = r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name); err != nil {
+	if err == nil {
+		err = r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name)
+	}
+	if err == nil && r.others(o) {
+		err = errOthers
+	}
+	if err != nil {
 		r.Look.owners.left(o, err)
+	}
+	if errors.Is(err, migrate.ErrNoResource) {
+		return nil // nobody reads it now, and whoever is to serve it may later
 	}
 	return err
 }
 
+// errOthers is why an object is left that apiservers store which are not all asked: what
+// leads to them is answered by any one of them.
+var errOthers = errors.New("another apiserver stores it, with keys of its own, which is not asked here")
+
+// others reports whether other apiservers than those that are asked store an object.
+func (r *Remover) others(o Object) bool {
+	return r.Look.walk.Layout.Shares(o.Key) || slices.Contains(r.Aggregated, schema.ParseGroupResource(o.Resource).Group)
+}
+
 // Present is an error unless all that the apiservers store is in the etcd that was looked
 // into: what is elsewhere may be owned by what is lost. Of that each was seen to read none.
+// Who owns what other apiservers store, here and elsewhere, is left from then on.
 func (r *Remover) Present(ctx context.Context, lost []Object) error {
+	for _, o := range r.Others {
+		_ = r.Unreadable(ctx, o) // it is left anyway
+	}
+	err := r.Dependents(ctx, r.Without, func(by string, of schema.GroupResource, at migrate.Object, owners []metav1.OwnerReference) {
+		r.Look.owners.left(Object{Resource: of.String(), Namespace: at.Namespace, Name: at.Name}, &fleet.ReadError{Apiserver: by, Owners: owners})
+	})
+	if err != nil {
+		return err
+	}
 	resources, err := r.Resources(ctx)
 	if err != nil {
 		return fmt.Errorf("what the apiservers store cannot be listed: %w", err)

@@ -8,11 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kmstypes "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/rotation"
@@ -142,7 +144,7 @@ func remover(t *testing.T, o *one) *Remover {
 		Apiservers: apiservers{of: o}, Etcd: o, Config: c, Look: NewLook(nil, c, audit.Options{Layout: audit.NewLayout("/kubernetes.io", nil)}),
 		Version: func(_ context.Context, r schema.GroupResource) (schema.GroupVersionResource, error) {
 			switch r.Resource {
-			case "apiServerIPInfo":
+			case "apiServerIPInfo", "unserved":
 				return schema.GroupVersionResource{}, migrate.ErrNoResource
 			case "lame":
 				return schema.GroupVersionResource{}, errors.New("boom")
@@ -159,5 +161,42 @@ func remover(t *testing.T, o *one) *Remover {
 			}
 			return nil
 		},
+	}
+}
+
+// What is in the way of its owner is not only what somebody reads: one that is not served
+// may be served again, what leads to another apiserver asks any one of them, and what
+// cannot be asked for may be read.
+func TestWhoMayOwnAnObjectIsLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		of     Object
+		reads  error
+		left   string
+		unread bool
+	}{
+		"it is read by nobody":     {Object{Resource: "configmaps"}, nil, "", true},
+		"no API serves it now":     {Object{Resource: "unserved.example.com"}, nil, "it may own unserved.example.com shop/of", true},
+		"no API ever serves it":    {Object{Resource: "apiServerIPInfo"}, nil, "", true},
+		"whether one does is dark": {Object{Resource: "lame"}, nil, "it may own lame shop/of", false},
+		"another apiserver's":      {Object{Resource: "widgets.example.com"}, nil, "it may own widgets.example.com shop/of", false},
+		"OpenShift's":              {Object{Resource: "routes.route.openshift.io", Key: "/openshift.io/routes/shop/of"}, nil, "it may own routes.route.openshift.io shop/of", false},
+		"another reads it":         {Object{Resource: "widgets.example.com"}, &fleet.ReadError{Apiserver: "cp-1", Owners: []metav1.OwnerReference{{APIVersion: "v1", Name: "db"}}}, "it owns widgets.example.com shop/of by its name, which apiserver cp-1 reads", false},
+		"another is owned by more": {Object{Resource: "widgets.example.com"}, &fleet.ReadError{Apiserver: "cp-1", Owners: []metav1.OwnerReference{{APIVersion: "v1", Name: "more"}}}, "", false},
+	} {
+		o := &one{entry: audit.Entry{Key: "/registry/secrets/shop/db", Value: []byte(gone), ModRevision: 7}, errors: map[string]error{}, reads: c.reads}
+		r := remover(t, o)
+		r.Aggregated = []string{"example.com"}
+		if c.of.Resource == "unserved.example.com" {
+			r.Aggregated = nil
+		}
+		c.of.Namespace, c.of.Name = "shop", "of"
+		require.Equal(t, c.unread, r.Unreadable(t.Context(), c.of) == nil, name)
+		o.reads = nil
+		_, err := r.Remove(t.Context(), Object{Key: o.entry.Key, Resource: "secrets", Namespace: "shop", Name: "db", modRevision: 7})
+		if c.left == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorContains(t, err, c.left, name)
 	}
 }

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
@@ -41,6 +44,64 @@ func (c *Cluster) Own(ctx context.Context) ([]schema.GroupResource, error) {
 		}
 	}
 	return own, nil
+}
+
+// Dependents tells of each object that aggregated apiservers serve and that has owners, by
+// which Service: the garbage collector may delete it after them, wherever it is kept. Those
+// of the Services in without are not asked.
+func (c *Cluster) Dependents(ctx context.Context, without []string, each func(by string, r schema.GroupResource, o Object, owners []metav1.OwnerReference)) error {
+	services, err := c.services(ctx)
+	if err != nil {
+		return err
+	}
+	by := map[schema.GroupVersion]string{}
+	for _, s := range services {
+		if at := s.Spec.Service; at != nil && !slices.Contains(without, at.Namespace+"/"+at.Name) {
+			by[schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}] = at.Namespace + "/" + at.Name
+		}
+	}
+	served, problem := c.with(ctx, collectable)
+	var failed *discovery.ErrGroupDiscoveryFailed
+	if errors.As(problem, &failed) {
+		for version, err := range failed.Groups {
+			if by[version] != "" {
+				return fmt.Errorf("what the aggregated apiserver %s serves cannot be listed: %w: %s", by[version], err, excuse(by[version]))
+			}
+		}
+	} else if problem != nil {
+		return problem
+	}
+	for _, r := range served {
+		if with := by[r.GroupVersion()]; with != "" {
+			if err := c.dependents(ctx, r, func(o Object, owners []metav1.OwnerReference) { each(with, r.GroupResource(), o, owners) }); err != nil {
+				return fmt.Errorf("what the aggregated apiserver %s has of %s cannot be listed: %w: the user needs the verb list for it; %s", with, r.GroupResource(), err, excuse(with))
+			}
+		}
+	}
+	return nil
+}
+
+func excuse(service string) string {
+	return "see to that one, or, if it keeps nothing that has owners, excuse it with --without-apiservers " + service
+}
+
+func (c *Cluster) dependents(ctx context.Context, r schema.GroupVersionResource, each func(Object, []metav1.OwnerReference)) error {
+	query := url.Values{"limit": {strconv.Itoa(newestPage)}}
+	for {
+		var list metav1.PartialObjectMetadataList
+		if err := c.briefly(ctx, kubeapi.Request{Method: http.MethodGet, Path: pathOf(r, nil), Query: query, Accept: metadataList}, &list); err != nil {
+			return err
+		}
+		for _, item := range list.Items {
+			if len(item.OwnerReferences) > 0 {
+				each(Object{item.Namespace, item.Name}, item.OwnerReferences)
+			}
+		}
+		if list.Continue == "" {
+			return nil
+		}
+		query.Set("continue", list.Continue)
+	}
 }
 
 // Aggregated is an aggregated apiserver: the namespace and the name of the Service that

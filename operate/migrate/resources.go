@@ -14,12 +14,20 @@ import (
 // rewritable are the verbs that it takes to rewrite a resource.
 var rewritable = discovery.SupportsAllVerbs{Verbs: []string{"list", "get", "patch"}}
 
+// collectable are those without which the garbage collector takes none of it.
+var collectable = discovery.SupportsAllVerbs{Verbs: []string{"list", "delete"}}
+
 // Resources lists what the cluster serves and [Cluster.Rewrite] can rewrite,
 // each resource once, in the version that its group prefers if that has it. Events
 // are listed in the core group alone, where they are stored. Groups that cannot be
 // looked into, such as those of an aggregated apiserver that is away, are named in the
 // error; the list then has all others.
 func (c *Cluster) Resources(ctx context.Context) ([]schema.GroupVersionResource, error) {
+	return c.with(ctx, rewritable)
+}
+
+// with is Resources of those that have certain verbs.
+func (c *Cluster) with(ctx context.Context, verbs discovery.SupportsAllVerbs) ([]schema.GroupVersionResource, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.api.Timeout)
 	defer cancel()
 	client, err := kubeapi.Discovery(ctx, c.config)
@@ -32,7 +40,7 @@ func (c *Cluster) Resources(ctx context.Context) ([]schema.GroupVersionResource,
 	}
 	var all []schema.GroupVersionResource
 	problems := []error{err}
-	for _, list := range discovery.FilteredBy(rewritable, lists) {
+	for _, list := range discovery.FilteredBy(verbs, lists) {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
 			problems = append(problems, err)

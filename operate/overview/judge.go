@@ -22,7 +22,7 @@ type judge struct {
 	usable   map[string]rotation.Instance // what was told in this look
 	problems []Problem
 	notes    []string
-	untold   []Read // what is to be read to know whether it can be
+	untold   []untold // what is to be read to know whether it can be
 }
 
 func (j *judge) all() {

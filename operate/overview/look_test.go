@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/overview"
 	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/rotation"
@@ -116,4 +118,60 @@ func TestALookReadsSoManyObjects(t *testing.T) {
 	require.Len(t, s.Etcd.Reads, 100)
 	require.Equal(t, overview.Read{Key: "/registry/example.com/r0/one", Resource: "r0.example.com", Form: report.Resources[0].Forms[0].Form,
 		Verdict: overview.Unknown, Why: "it serves nothing"}, s.Etcd.Reads[0])
+}
+
+// reader is an apiserver that reads all that is in etcd.
+type reader struct{ proof.API }
+
+func (reader) Version(_ context.Context, r schema.GroupResource) (schema.GroupVersionResource, error) {
+	return r.WithVersion("v1"), nil
+}
+
+func (reader) Revision(context.Context, schema.GroupVersionResource, migrate.Object) (int64, error) {
+	return 0, nil
+}
+
+// readers are a fleet of that.
+type readers struct{ proof.Fleet }
+
+func (readers) Names() []string { return []string{"cp-1"} }
+
+func (readers) Read(context.Context, string, schema.GroupVersionResource, fleet.Written) error {
+	return nil
+}
+
+// store has a value by its etcd key.
+type store map[string]string
+
+func (store) String() string                                        { return "etcd" }
+func (store) Read(context.Context, string) (*audit.Contents, error) { panic("nobody walks") }
+
+func (s store) Find(_ context.Context, key string) (audit.Entry, error) {
+	value, ok := s[key]
+	if !ok {
+		return audit.Entry{}, audit.ErrNotFound
+	}
+	return audit.Entry{Key: key, Value: []byte(value)}, nil
+}
+
+// One that was written or deleted since it was counted shows nothing of the others.
+func TestALookReadsTheNextObjectThatStayed(t *testing.T) {
+	v1 := "k8s:enc:kms:v1:old:\x00\x10" + strings.Repeat("x", 60)
+	form := audit.Inspect([]byte(v1), nil).Form
+	keys := []string{"/registry/secrets/shop/a", "/registry/secrets/shop/b", "/registry/secrets/shop/c", "/registry/secrets/shop/d"}
+	for there, want := range map[string]overview.Read{
+		keys[2]: {Key: keys[2], Resource: "secrets", Form: form, Verdict: overview.Well},
+		keys[3]: {Key: keys[2], Resource: "secrets", Form: form, Verdict: overview.Unknown},
+	} {
+		s := look(stock)
+		s.Etcd = &overview.Etcd{Report: &audit.Report{Objects: 4, Resources: []audit.Resource{{Name: "secrets", Forms: []audit.Count{{Form: form, Objects: 4, Keys: keys}}}}}}
+		change(&s, "cp-1", provider("old", func(p *rotation.Provider) { p.KeyID = "" }))
+		s.Read(t.Context(), &proof.Prover{API: reader{}, Fleet: readers{}, Etcd: store{keys[0]: "{}", there: v1}, Layout: audit.NewLayout("", nil)})
+		require.Len(t, s.Etcd.Reads, 1)
+		if want.Verdict == overview.Unknown {
+			require.Contains(t, s.Etcd.Reads[0].Why, keys[2]+" was written since it was counted")
+			s.Etcd.Reads[0].Why = ""
+		}
+		require.Equal(t, want, s.Etcd.Reads[0])
+	}
 }

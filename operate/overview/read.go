@@ -3,11 +3,16 @@ package overview
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
+	"github.com/kube-atrest/atrest/operate/migrate"
 	"github.com/kube-atrest/atrest/operate/proof"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
@@ -23,16 +28,37 @@ func (s *Seen) Read(ctx context.Context, p *proof.Prover) {
 	}
 	j := judge{seen: *s, usable: map[string]rotation.Instance{}}
 	j.all()
-	for _, r := range j.untold[:min(len(j.untold), mostRead)] {
-		r.Verdict = Well
-		if err := p.Reads(ctx, r.Key, r.Form); err != nil {
-			r.Verdict, r.Why = Unknown, err.Error()
-			if fleet.IsUnreadable(err) {
-				r.Verdict = NotWell
-			}
-		}
-		s.Etcd.Reads = append(s.Etcd.Reads, r)
+	for _, u := range j.untold[:min(len(j.untold), mostRead)] {
+		s.Etcd.Reads = append(s.Etcd.Reads, u.read(ctx, p))
 	}
+}
+
+// untold is what is to be read, by the first object of keys that stays as it was counted.
+type untold struct {
+	Read
+	keys []string
+}
+
+// mostTries are how many objects are tried.
+const mostTries = 3
+
+func (u untold) read(ctx context.Context, p *proof.Prover) Read {
+	var err error
+	for _, u.Key = range u.keys[:min(len(u.keys), mostTries)] {
+		if err = p.Reads(ctx, u.Key, u.Form); !errors.Is(err, fleet.ErrAnotherVersion) && !apierrors.IsNotFound(err) {
+			break
+		}
+	}
+	u.Unserved = errors.Is(err, migrate.ErrNoResource)
+	switch {
+	case err == nil:
+		u.Verdict = Well
+		return u.Read
+	case fleet.IsUnreadable(err):
+		u.Verdict = NotWell
+	}
+	u.Why = err.Error()
+	return u.Read
 }
 
 // read is what came of having something read that the apiservers do not tell of.
@@ -45,19 +71,26 @@ func (j *judge) read(resource string, c audit.Count) Read {
 	r := Read{Resource: resource, Form: c.Form, Verdict: Unknown}
 	if len(c.Keys) > 0 {
 		r.Key = c.Keys[0]
-		j.untold = append(j.untold, r)
+		j.untold = append(j.untold, untold{r, c.Keys})
 	}
 	return r
 }
 
 // tellReads reports whether all apiservers tell that they read what is stored of a resource
 // under KMS: the provider is in the entry that names it, and some plugin names the key_id
-// now. What a wildcard is for may be another entry's, of keys in the file.
+// now. What a wildcard is for may be another entry's, of keys in the file, but what no API
+// serves, which only a wildcard encrypts and nobody can be asked for.
 func (j *judge) tellReads(resource string, form audit.Form) bool {
-	named := false
+	named, names := false, []string{resource}
+	served := audit.HasAPI(schema.ParseGroupResource(resource))
+	if !served {
+		names = wildcards(resource)
+	}
 	for _, i := range j.usable {
-		if !i.Complete || !slices.Contains(writers(i, []string{resource}), form.Name) {
-			return false
+		if i.Complete || served {
+			if !i.Complete || !slices.Contains(writers(i, names), form.Name) {
+				return false
+			}
 		}
 		named = named || i.Providers[form.Name].KeyID == form.KeyIDHash // both are empty of KMS v1
 	}

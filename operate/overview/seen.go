@@ -52,6 +52,8 @@ type Read struct {
 	audit.Form
 	Verdict Verdict `json:"verdict"`
 	Why     string  `json:"why,omitempty"`
+	// Unserved reports whether no API serves it.
+	Unserved bool `json:"unserved,omitempty"`
 }
 
 // fresh reports whether an answer is of this look.

@@ -67,6 +67,8 @@ func (j *judge) count(resource audit.Resource, c audit.Count) {
 		lags = fmt.Sprintf("they are written with %s now: atrest migrate rewrites what lags", list(encrypted))
 	}
 	switch {
+	case c.Astray:
+		j.add(Unknown, Problem{What: what + is(c.Objects) + "in another etcd than theirs", Why: audit.DeleteAstray})
 	case c.Kind == audit.Unknown || c.Kind == audit.Undecodable:
 		j.add(NotWell, Problem{What: what + " cannot be read", Why: "atrest audit lists them"})
 	case c.Kind.IsKMS() && !j.readable(resource.Name, stored, c):
@@ -126,7 +128,7 @@ func (j *judge) readable(resource, stored string, c audit.Count) bool {
 		complete = complete && i.Complete
 		if p, has := i.Providers[form.Name]; has && !p.Silent {
 			told = true
-			keyIDs[p.KeyID], keyIDs[p.WroteKeyID] = true, true
+			keyIDs[p.KeyID] = true
 		}
 	}
 	lost := map[bool]Verdict{true: NotWell, false: Unknown}[complete]
@@ -149,7 +151,8 @@ func (j *judge) readable(resource, stored string, c audit.Count) bool {
 	return false
 }
 
-// wasRead judges what apiservers do not tell that they read by whether they did.
+// wasRead judges what apiservers do not tell that they read by whether they did: under a
+// key_id that no plugin names now that shows what they have in memory, and no more.
 func (j *judge) wasRead(resource, stored string, c audit.Count, named map[string]bool) bool {
 	with := "with " + c.Name
 	if c.KeyIDHash != "" && !named[c.KeyIDHash] {
@@ -160,7 +163,8 @@ func (j *judge) wasRead(resource, stored string, c audit.Count, named map[string
 	case r.Verdict == Well && with == "with "+c.Name:
 		return true
 	case r.Verdict == Well:
-		j.notes = append(j.notes, stored+with+": atrest migrate rewrites what lags")
+		about.What, about.Why = stored+with+", and whether the key is still there is not known", "one was read, by what an apiserver may have in memory: atrest check FILE --etcd asks the plugin, with FILE as an apiserver has it, and atrest migrate ends it"
+		j.add(Unknown, about)
 	case r.Verdict == NotWell:
 		about.What, about.Why = stored+with+", and cannot be read", r.Why
 		j.add(NotWell, about)
@@ -168,6 +172,9 @@ func (j *judge) wasRead(resource, stored string, c audit.Count, named map[string
 		about.What = fmt.Sprintf("%s%s, which no apiserver has for them", stored, with)
 		about.Why = fmt.Sprintf("put %s back into the entry of %s, as a KMS provider is in one entry only, and have them rewritten, with atrest migrate, before they are another's", resource, c.Name)
 		j.add(NotWell, about)
+	case r.Unserved:
+		about.What, about.Why = stored+with+", and no API serves them, by which apiservers could be asked", r.Why
+		j.add(Unknown, about)
 	default:
 		about.What, about.Why = stored+with+", and whether they can be read is not known", r.why()
 		j.add(Unknown, about)

@@ -112,7 +112,7 @@ func (p *Prover) Reads(ctx context.Context, key string, is audit.Form) error {
 		return err
 	}
 	if err != nil || audit.Inspect(entry.Value, p.Names).Form != is {
-		return fmt.Errorf("%s was written since it was counted", key)
+		return fmt.Errorf("%s was written since it was counted: %w", key, fleet.ErrAnotherVersion)
 	}
 	for _, within := range p.Layout.Places(r) {
 		if strings.HasPrefix(key, within) {
