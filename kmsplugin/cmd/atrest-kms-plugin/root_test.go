@@ -44,7 +44,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		problem string
 		help    string
 	}{
-		"no command":      {nil, "no command: there is keyfile, tpm", "atrest-kms-plugin --help"},
+		"no command":      {nil, "no command: there is keyfile, pkcs11, tpm, vault", "atrest-kms-plugin --help"},
 		"unknown command": {[]string{"rotate"}, `no command "rotate"`, "atrest-kms-plugin --help"},
 		"no verb":         {[]string{"keyfile"}, "no command: there is serve, create, rotate", "atrest-kms-plugin keyfile --help"},
 		"unknown verb":    {[]string{"keyfile", "trim"}, `no command "trim"`, "atrest-kms-plugin keyfile --help"},
