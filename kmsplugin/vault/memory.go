@@ -32,16 +32,6 @@ func (m *memory) accept(k *key) (before *key, ok bool) {
 	return before, true
 }
 
-// made is when version n was, as far as that is known.
-func (m *memory) made(n int) int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.newest == nil {
-		return 0
-	}
-	return m.newest.made[n]
-}
-
 // wrappedUnder remembers that something was.
 func (m *memory) wrappedUnder(v kmsplugin.Version) {
 	m.mu.Lock()

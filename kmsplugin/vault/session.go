@@ -127,7 +127,9 @@ func (s *session) separates(ctx context.Context) (seen bool, err error) {
 	return !errors.Is(err, kmsplugin.ErrThrottled), nil
 }
 
-// Wrap has exactly this version wrap, and takes from the answer which did.
+// Wrap has exactly this version wrap, and takes from the answer which did. A number is not enough
+// for that: a key that was deleted and made again, or restored from a backup, has other versions
+// of the same numbers. So the key is read again, after it has wrapped.
 func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte) ([]byte, kmsplugin.Version, error) {
 	var none kmsplugin.Version
 	n, err := strconv.Atoi(v.Label)
@@ -135,11 +137,15 @@ func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte
 		return nil, none, fmt.Errorf("vault: %w: %s is no version of a Transit key", kmsplugin.ErrUnknownKey, v)
 	}
 	ciphertext, used, err := s.encrypt(ctx, n, dek, aad)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, none, err
-	case used != n:
-		return nil, s.transit.config.version(used, s.transit.known.made(used)), nil
+	}
+	k, err := s.read(ctx)
+	if err != nil {
+		return nil, none, err
+	}
+	if by := s.transit.config.version(used, k.made[used]); by.KeyID() != v.KeyID() {
+		return nil, by, nil
 	}
 	s.transit.known.wrappedUnder(v)
 	return ciphertext, v, nil
