@@ -38,6 +38,8 @@ type request struct {
 	refused error
 	// hide are secrets in the body, which Vault may repeat in an error.
 	hide []*secret
+	// hasDEK is whether there is a DEK in the body or in the answer.
+	hasDEK bool
 }
 
 // newClient reads the files of TLS. Its connections are HTTP/1.1: one that hangs ends with its

@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/textproto"
 	"net/url"
 	"strings"
 
@@ -30,6 +32,9 @@ func unreached(ctx context.Context, err error) error {
 		err = inURL.Err // the method and the path are told by the caller
 	}
 	remedy := "does it run, and does the network let this host reach it?"
+	if repeats(err) {
+		err, remedy = errors.New("an answer that is not HTTP's"), "is something else at this address?"
+	}
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: no answer in time: %w", kmsplugin.ErrUnavailable, context.Cause(ctx))
@@ -47,6 +52,12 @@ func unreached(ctx context.Context, err error) error {
 	return unanswered{fmt.Errorf("%w: %w: %s", kmsplugin.ErrUnavailable, err, remedy)}
 }
 
+// repeats reports whether an error of net/http has a part of the answer, which may hold a DEK.
+func repeats(err error) bool {
+	return is[textproto.ProtocolError](err) || is[*textproto.Error](err) ||
+		strings.Contains(err.Error(), "\"") && !is[*net.OpError](err) && !is[*tls.CertificateVerificationError](err)
+}
+
 func is[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
@@ -55,10 +66,7 @@ func is[E error](err error) bool {
 // refusal is what an answer other than 2xx means.
 func refusal(r request, answer *http.Response, content []byte) error {
 	text, ofVault := told(r, content)
-	shown := fmt.Sprint(answer.StatusCode)
-	if text != "" {
-		shown += " " + text
-	}
+	shown := strings.TrimSpace(fmt.Sprint(answer.StatusCode, " ", r.shown(text)))
 	class, remedy := kmsplugin.ErrUnavailable, "is this Vault, with nothing between that answers for it?"
 	again := false
 	switch code := answer.StatusCode; {
@@ -73,7 +81,7 @@ func refusal(r request, answer *http.Response, content []byte) error {
 	case code == http.StatusTooManyRequests:
 		class, remedy = kmsplugin.ErrThrottled, "a quota of Vault is used up: raise it, or find who else uses it"
 	case code/100 == 3:
-		remedy = "it is a standby that sends callers elsewhere: give the address of the active node, or of a load balancer that finds it" + location(answer)
+		remedy = "it is a standby that sends callers elsewhere: give the address of the active node, or of a load balancer that finds it" + r.location(answer)
 	case code == http.StatusServiceUnavailable && strings.Contains(text, "sealed"):
 		remedy = "it is sealed: unseal it"
 	case code == 472, code == 473, code == http.StatusPreconditionFailed, code >= 500:
@@ -86,26 +94,52 @@ func refusal(r request, answer *http.Response, content []byte) error {
 	return err
 }
 
-// ofBadRequest are the answers 400 of Transit and of the logins, by what their text contains.
+// badRequests are answers 400 of Transit, by what their text contains.
+var badRequests = []struct {
+	text, remedy string
+	class        error
+	again        bool
+}{
+	{"encryption key not found", "the key was deleted: what was wrapped with it is lost unless a backup of the key is restored", kmsplugin.ErrUnknownKey, false},
+	{"less than the minimum encryption key version", "min_encryption_version does not allow this version: lower it, or wrap with a newer one", kmsplugin.ErrKeyDisabled, false},
+	{"disallowed by policy (too old)", "min_decryption_version was raised past this version: lower it again", kmsplugin.ErrKeyDisabled, false},
+	{"no such key version", "min_decryption_version was raised past this version: lower it again, or wrap with a newer one", kmsplugin.ErrKeyDisabled, false},
+	{"higher than the latest key version", "this node does not have the version yet: it is a standby that lags", kmsplugin.ErrUnavailable, true},
+	{"version is too new", "this node does not have the version yet: it is a standby that lags", kmsplugin.ErrUnavailable, true},
+	{"message authentication failed", "it was damaged, or wrapped by something else", kmsplugin.ErrInvalid, false},
+	{"invalid ciphertext", "it was damaged, or wrapped by something else", kmsplugin.ErrInvalid, false},
+}
+
+// ofBadRequest are the answers 400 of Transit and of the logins.
 func ofBadRequest(r request, text string) (remedy string, again bool, class error) {
-	for _, known := range []struct {
-		text, remedy string
-		class        error
-		again        bool
-	}{
-		{"encryption key not found", "the key was deleted: what was wrapped with it is lost unless a backup of the key is restored", kmsplugin.ErrUnknownKey, false},
-		{"less than the minimum encryption key version", "min_encryption_version does not allow this version: lower it, or wrap with a newer one", kmsplugin.ErrKeyDisabled, false},
-		{"disallowed by policy (too old)", "min_decryption_version was raised past this version: lower it again", kmsplugin.ErrKeyDisabled, false},
-		{"higher than the latest key version", "this node does not have the version yet: it is a standby that lags", kmsplugin.ErrUnavailable, true},
-		{"version is too new", "this node does not have the version yet: it is a standby that lags", kmsplugin.ErrUnavailable, true},
-		{"message authentication failed", "it was damaged, or wrapped by something else", kmsplugin.ErrInvalid, false},
-		{"invalid ciphertext", "it was damaged, or wrapped by something else", kmsplugin.ErrInvalid, false},
-	} {
+	for _, known := range badRequests {
 		if strings.Contains(text, known.text) {
 			return known.remedy, known.again, known.class
 		}
 	}
 	return "Vault does not take the request", false, cmp.Or(r.refused, kmsplugin.ErrUnavailable)
+}
+
+// others are what Vault says that is not about a key.
+var others = []string{"permission denied", "Vault is sealed", "no active Vault instance found", "quota exceeded", "no handler for route"}
+
+// shown is what of a text of Vault is repeated. Where there is a DEK that is what is known here
+// alone: Vault, or what stands before it, may say again what it was sent, spelled in some other way.
+func (r request) shown(text string) string {
+	if !r.hasDEK || text == "" {
+		return text
+	}
+	for _, known := range badRequests {
+		if strings.Contains(text, known.text) {
+			return known.text
+		}
+	}
+	for _, known := range others {
+		if strings.Contains(text, known) {
+			return known
+		}
+	}
+	return "(what it says is not repeated, as it may have the DEK)"
 }
 
 // told is what Vault says is wrong, without the secrets that it was sent, and whether it was
@@ -129,8 +163,8 @@ func told(r request, content []byte) (text string, ofVault bool) {
 	return strings.Join(strings.Fields(text), " "), true
 }
 
-func location(answer *http.Response) string {
-	if u, err := answer.Location(); err == nil {
+func (r request) location(answer *http.Response) string {
+	if u, err := answer.Location(); err == nil && !r.hasDEK {
 		return fmt.Sprintf(" (it names %.128s)", u.Host)
 	}
 	return ""

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -92,8 +93,9 @@ func TestAnswersOfANodeThatCannotHaveAClass(t *testing.T) {
 		"a version too new":  {400, `{"errors":["invalid ciphertext: version is too new"]}`, kmsplugin.ErrUnavailable, "lags", 2},
 		"a version to come":  {400, `{"errors":["requested version for encryption is higher than the latest key version"]}`, kmsplugin.ErrUnavailable, "lags", 2},
 		"a key that is gone": {400, `{"errors":["encryption key not found"]}`, kmsplugin.ErrUnknownKey, "backup of the key", 1},
-		"anything else":      {400, `{"errors":["the moon is full"]}`, kmsplugin.ErrUnavailable, "the moon is full", 1},
-		"lines and controls": {400, `{"errors":["one\n\u001b[31mtwo"]}`, kmsplugin.ErrUnavailable, "400 one", 1},
+		"anything else":      {400, `{"errors":["the moon is full"]}`, kmsplugin.ErrUnavailable, "400 ", 1},
+		"lines and controls": {400, `{"errors":["one\n\u001b[31mtwo"]}`, kmsplugin.ErrUnavailable, "400 ", 1},
+		"a version below":    {400, `{"errors":["no such key version"]}`, kmsplugin.ErrKeyDisabled, "min_decryption_version", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer faults.Clear()
@@ -115,6 +117,79 @@ func TestAnswersOfANodeThatCannotHaveAClass(t *testing.T) {
 		})
 	}
 	requireWorks(t, s)
+}
+
+func TestWhatVaultSaysIsRepeatedWhereThereIsNoDEK(t *testing.T) {
+	p := newPlace(t)
+	s := open(t, p.transit(t))
+	v := writer(t, s)
+	p.Faults().Answer("transit/", 400, `{"errors":["the moon is full\n\u001b[31mtoday"]}`)
+	errs := everyCall(t, s, v, wrapped)
+	require.ErrorContains(t, errs["keys"], "400 the moon is full")
+	for _, verb := range []string{"encrypt", "decrypt"} {
+		require.NotContains(t, errs[verb].Error(), "moon")
+		require.ErrorContains(t, errs[verb], "not repeated")
+	}
+}
+
+// wrapped looks like something that version 1 wrapped.
+var wrapped = []byte("vault:v1:" + strings.Repeat("A", 80))
+
+// repeats is a Vault, or what stands before it, that answers with what it was sent.
+func repeats(t *testing.T, answer func(w http.ResponseWriter, body []byte)) kmsplugin.Session {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Method == http.MethodGet {
+			fmt.Fprint(w, `{"data":{"ttl":0}}`)
+			return
+		}
+		answer(w, body)
+	}))
+	t.Cleanup(server.Close)
+	transit, err := vault.New(vault.Config{Address: server.URL, InsecureHTTP: true, Mount: "transit", Key: "k", Auth: vault.Auth{TokenFile: write(t, "hvs.token")}})
+	require.NoError(t, err)
+	return open(t, transit)
+}
+
+func TestADEKThatIsRepeatedIsInNoError(t *testing.T) {
+	encoded := base64.StdEncoding.EncodeToString(dek)
+	for name, answer := range map[string]func(w http.ResponseWriter, body []byte){
+		"by Vault": func(w http.ResponseWriter, body []byte) {
+			w.WriteHeader(400)
+			_ = json.NewEncoder(w).Encode(map[string]any{"errors": []string{"invalid ciphertext: " + string(body)}})
+		},
+		"by a firewall": func(w http.ResponseWriter, body []byte) {
+			w.WriteHeader(400)
+			_ = json.NewEncoder(w).Encode(map[string]any{"errors": []string{"blocked: " + url.QueryEscape(string(body)) + string(body)}})
+		},
+		"in an address": func(w http.ResponseWriter, body []byte) {
+			w.Header().Set("Location", "https://"+encoded+"/")
+			w.WriteHeader(307)
+		},
+		"in what is not HTTP": func(w http.ResponseWriter, body []byte) {
+			connection, _, err := w.(http.Hijacker).Hijack()
+			require.NoError(t, err)
+			connection.Write(append(body, "\r\n\r\n"...))
+			connection.Close()
+		},
+		"in a header": func(w http.ResponseWriter, body []byte) {
+			connection, _, err := w.(http.Hijacker).Hijack()
+			require.NoError(t, err)
+			fmt.Fprintf(connection, "HTTP/1.1 200 OK\r\n%s\r\n\r\n", encoded)
+			connection.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := repeats(t, answer)
+			v := kmsplugin.Version{Kind: "vault-transit", Label: "1"}
+			_, _, err := s.Wrap(t.Context(), v, dek, nil)
+			require.Error(t, err)
+			require.NotContains(t, err.Error(), encoded[:12])
+			require.NotContains(t, err.Error(), url.QueryEscape(encoded)[:12])
+			require.Error(t, unwrap(t, s, v, wrapped))
+		})
+	}
 }
 
 func TestACutConnectionIsTriedOnceMore(t *testing.T) {
@@ -170,7 +245,9 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	v := writer(t, s)
 	ciphertext := wrap(t, s, v)
 	faults.Redirect("transit/", other.URL)
-	requireAll(t, everyCall(t, s, v, ciphertext), kmsplugin.ErrUnavailable, "it names "+strings.TrimPrefix(other.URL, "http://"))
+	errs := everyCall(t, s, v, ciphertext)
+	requireAll(t, errs, kmsplugin.ErrUnavailable, "sends callers elsewhere")
+	require.ErrorContains(t, errs["keys"], "it names "+strings.TrimPrefix(other.URL, "http://"))
 	require.Zero(t, asked, "the token goes nowhere else")
 }
 

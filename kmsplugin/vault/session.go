@@ -210,6 +210,7 @@ func (s *session) ask(ctx context.Context, method, verb string, body, out any) e
 	c := s.transit.config
 	err := s.client.ask(ctx, request{
 		method: method, path: c.Mount + "/" + verb + "/" + c.Key, namespace: c.Namespace, token: s.token.secret, body: body, safe: true,
+		hasDEK: verb != "keys",
 	}, out)
 	if errors.Is(err, kmsplugin.ErrDenied) {
 		return s.denied(ctx, err)
