@@ -70,3 +70,17 @@ func TestNothingIsWrappedWithAKeyThatEncryptionItselfMade(t *testing.T) {
 	p.Delete("k")
 	requireNotUnder(t, k, keyID)
 }
+
+func TestAVersionBelowMinDecryptionAloneWrapsNothing(t *testing.T) {
+	p := newPlace(t)
+	k, keyID := keepSeldom(t, p)
+	p.Rotate("k")
+	p.Config("k", "min_decryption_version", 2)
+	_, err := k.Encrypt(t.Context(), "", dek)
+	require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled)
+	require.ErrorContains(t, err, "min_decryption_version")
+	requireServes(t, k)
+	after, err := k.Status(t.Context())
+	require.NoError(t, err)
+	require.NotEqual(t, keyID, after)
+}
