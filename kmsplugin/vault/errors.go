@@ -23,6 +23,11 @@ type unanswered struct{ error }
 
 func (u unanswered) Unwrap() error { return u.error }
 
+// noMount is an error of Vault that there is nothing at a path.
+type noMount struct{ error }
+
+func (n noMount) Unwrap() error { return n.error }
+
 // maxText bounds what is repeated of an error of Vault, in bytes.
 const maxText = 300
 
@@ -88,8 +93,11 @@ func refusal(r request, answer *http.Response, content []byte) error {
 		remedy, again = "this node cannot answer now: see its log", true
 	}
 	err := fmt.Errorf("%w: %s: %s", class, shown, remedy)
-	if again {
+	switch {
+	case again:
 		return unanswered{err}
+	case answer.StatusCode == http.StatusNotFound && ofVault:
+		return noMount{err}
 	}
 	return err
 }

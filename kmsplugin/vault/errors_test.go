@@ -345,27 +345,76 @@ func TestAVaultThatHeedsNoNamespacesIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "leave the namespace team away")
 }
 
-func TestAVaultThatDoesNotBindADEKIsRefused(t *testing.T) {
-	p := newPlace(t)
-	p.Faults()
+// before puts something before Vault.
+func (p *place) before(t *testing.T, handle func(w http.ResponseWriter, r *http.Request, next http.Handler)) {
+	t.Helper()
 	target, err := url.Parse(p.Address)
 	require.NoError(t, err)
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool(t, p.CA)}}
-	old := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var body map[string]any
-		if json.NewDecoder(r.Body).Decode(&body) == nil {
-			delete(body, "associated_data")
-		}
-		text, _ := json.Marshal(body)
-		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
-		proxy.ServeHTTP(w, r)
-	}))
-	t.Cleanup(old.Close)
-	p.config.Address, p.config.InsecureHTTP, p.config.TLS = old.URL, true, vault.TLS{}
-	_, err = open(t, p.transit(t)).Versions(t.Context())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handle(w, r, proxy) }))
+	t.Cleanup(server.Close)
+	p.config.Address, p.config.InsecureHTTP, p.config.TLS = server.URL, true, vault.TLS{}
+}
+
+// unbound leaves associated_data away.
+func unbound(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	var body map[string]any
+	if json.NewDecoder(r.Body).Decode(&body) == nil {
+		delete(body, "associated_data")
+	}
+	text, _ := json.Marshal(body)
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	next.ServeHTTP(w, r)
+}
+
+func TestAVaultThatDoesNotBindADEKIsRefused(t *testing.T) {
+	p := newPlace(t)
+	p.Faults()
+	p.before(t, unbound)
+	_, err := open(t, p.transit(t)).Versions(t.Context())
 	require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled)
 	require.ErrorContains(t, err, "use Vault 1.13 or later")
+}
+
+// A Vault that is away for the one question that would tell is no better.
+func TestNothingIsWrappedUntilItWasSeenThatVaultDoesWhatItIsAsked(t *testing.T) {
+	for name, test := range map[string]struct {
+		namespace, refusal string
+		asks               func(r *http.Request) bool
+		answer             func(w http.ResponseWriter, r *http.Request, next http.Handler)
+	}{
+		"bind": {"", "use Vault 1.13", func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/encrypt/") }, unbound},
+		"heed a namespace": {"team", "leave the namespace team away", func(r *http.Request) bool {
+			return strings.Contains(r.Header.Get("X-Vault-Namespace"), "atrest-looks")
+		}, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			r.Header.Del("X-Vault-Namespace")
+			next.ServeHTTP(w, r)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			away := true
+			p.before(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				if away && test.asks(r) {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					fmt.Fprint(w, `{"errors":["Vault is sealed"]}`)
+					return
+				}
+				test.answer(w, r, next)
+			})
+			p.config.Namespace = test.namespace
+			s := open(t, p.transit(t))
+			found, err := s.Versions(t.Context())
+			require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+			require.ErrorContains(t, err, "until it was seen")
+			require.Len(t, found.All, 1, "what was wrapped before unwraps")
+			away = false
+			_, err = s.Versions(t.Context())
+			require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled)
+			require.ErrorContains(t, err, test.refusal)
+		})
+	}
 }
 
 func pool(t *testing.T, file string) *x509.CertPool {

@@ -19,6 +19,17 @@ type memory struct {
 	used []kmsplugin.Version
 	// verified is whether Vault was seen to do what it is asked.
 	verified bool
+	// told is whether it was told that the key may leave Vault.
+	told bool
+}
+
+// toldOnce is true once.
+func (m *memory) toldOnce() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was := m.told
+	m.told = true
+	return !was
 }
 
 // accept takes a state of the key, unless it is older than what was seen.

@@ -33,10 +33,15 @@ func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
 		return kmsplugin.Versions{}, err
 	}
 	s.warn(ctx, k)
-	if err := s.verify(ctx, k); err != nil {
+	found := s.transit.config.versions(k)
+	refused, err := s.verify(ctx, k)
+	switch {
+	case refused:
 		return kmsplugin.Versions{}, s.explain(err)
+	case err != nil:
+		return found, fmt.Errorf("nothing is wrapped until it was seen that Vault binds a DEK to its key_id, and heeds the namespace: %w", err)
 	}
-	return s.transit.config.versions(k), nil
+	return found, nil
 }
 
 // newest reads the key. A state that is older than what was seen before, as a standby that lags
@@ -77,36 +82,40 @@ func (s *session) warn(ctx context.Context, k *key) {
 			"version", v.Label, "keyID", v.KeyID(), "minDecryptionVersion", k.minDecrypt,
 			"undo", fmt.Sprintf("vault write %s/keys/%s/config min_decryption_version=%s", c.Mount, c.Key, v.Label))
 	}
+	if k.leaves && s.transit.known.toldOnce() {
+		klog.FromContext(ctx).Error(nil, "the key may leave Vault, as it is exportable or has plaintext backups: who has it reads what was ever wrapped, without Vault; Vault does not undo that: make another key, without those, and rotate to it",
+			"key", c.Mount+"/keys/"+c.Key)
+	}
 }
 
 // verify refuses a Vault that takes what it is asked and does not do it. What was seen once is
-// not tried again, and what cannot be tried now is tried at the next look.
-func (s *session) verify(ctx context.Context, k *key) error {
+// not tried again. An error without a refusal is why it could not be seen.
+func (s *session) verify(ctx context.Context, k *key) (refused bool, err error) {
 	m := &s.transit.known
 	if m.isVerified(false) {
-		return nil
+		return false, nil
 	}
-	binds, err := s.binds(ctx, k)
-	if err != nil {
-		return err
+	if refused, err = s.binds(ctx, k); err == nil {
+		refused, err = s.separates(ctx)
 	}
-	separates, err := s.separates(ctx)
-	m.isVerified(binds && separates && err == nil)
-	return err
+	m.isVerified(err == nil)
+	return refused, err
 }
 
 // binds refuses a Vault that leaves associated_data away, as those before 1.13 do: a DEK would
 // unwrap under any key_id.
-func (s *session) binds(ctx context.Context, k *key) (seen bool, err error) {
+func (s *session) binds(ctx context.Context, k *key) (refused bool, err error) {
 	ciphertext, _, err := s.encrypt(ctx, k.latest, []byte("no DEK, to see whether it is bound"), []byte("one key_id"))
 	if err != nil {
+		return false, err
+	}
+	switch _, err = s.decrypt(ctx, ciphertext, []byte("another key_id")); {
+	case err == nil:
+		return true, fmt.Errorf("%w: Vault does not bind a DEK to its key_id: it leaves associated_data away: use Vault 1.13 or later, or OpenBao", kmsplugin.ErrKeyDisabled)
+	case errors.Is(err, kmsplugin.ErrInvalid):
 		return false, nil
 	}
-	_, err = s.decrypt(ctx, ciphertext, []byte("another key_id"))
-	if err == nil {
-		return false, fmt.Errorf("%w: Vault does not bind a DEK to its key_id: it leaves associated_data away: use Vault 1.13 or later, or OpenBao", kmsplugin.ErrKeyDisabled)
-	}
-	return errors.Is(err, kmsplugin.ErrInvalid), nil
+	return false, err
 }
 
 // nowhere is the name of a namespace that nobody has.
@@ -115,16 +124,19 @@ const nowhere = "atrest-looks-whether-namespaces-are-heeded"
 // separates refuses a Vault that heeds no namespaces, as that of the Community Edition does: the
 // key would be one of the root, whatever the config says. It has the key in a namespace
 // that there is not.
-func (s *session) separates(ctx context.Context) (seen bool, err error) {
+func (s *session) separates(ctx context.Context) (refused bool, err error) {
 	c := s.transit.config
 	if c.Namespace == "" {
-		return true, nil
+		return false, nil
 	}
 	err = s.client.ask(ctx, request{method: http.MethodGet, path: c.Mount + "/keys/" + c.Key, namespace: c.Namespace + "/" + nowhere, token: s.token.secret, safe: true}, nil)
-	if err == nil {
-		return false, fmt.Errorf("%w: this Vault heeds no namespaces, as the Community Edition: leave the namespace %s away", kmsplugin.ErrKeyDisabled, c.Namespace)
+	switch {
+	case err == nil:
+		return true, fmt.Errorf("%w: this Vault heeds no namespaces, as the Community Edition: leave the namespace %s away", kmsplugin.ErrKeyDisabled, c.Namespace)
+	case errors.Is(err, kmsplugin.ErrDenied), errors.Is(err, kmsplugin.ErrUnknownKey), is[noMount](err):
+		return false, nil
 	}
-	return !errors.Is(err, kmsplugin.ErrThrottled), nil
+	return false, err
 }
 
 // Wrap has exactly this version wrap, and takes from the answer which did. A number is not enough

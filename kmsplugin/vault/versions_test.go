@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/vault"
@@ -232,4 +234,23 @@ func TestOneVersionCanBePinned(t *testing.T) {
 	p.Rotate("k")
 	p.config.KeyVersion = "1"
 	require.Equal(t, "1", p.transit(t).Config().Pin)
+}
+
+func TestAKeyThatMayLeaveVaultIsToldOnce(t *testing.T) {
+	for _, field := range []string{"", "exportable", "allow_plaintext_backup"} {
+		p := newPlace(t)
+		if field != "" {
+			p.CreateKey("taken", "", field, true)
+			p.config.Key = "taken"
+			p.config.Auth.TokenFile = write(t, p.RootToken)
+		}
+		var log bytes.Buffer
+		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+		s := open(t, p.transit(t))
+		for range 2 {
+			_, err := s.Versions(ctx)
+			require.NoError(t, err)
+		}
+		require.Equal(t, min(len(field), 1), strings.Count(log.String(), "may leave Vault"))
+	}
 }
