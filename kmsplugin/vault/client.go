@@ -105,7 +105,7 @@ func (c *client) ask(ctx context.Context, r request, out any) error {
 	}
 	defer clear(body)
 	err = c.try(ctx, r, body, out)
-	if _, again := errors.AsType[unanswered](err); again && r.safe && ctx.Err() == nil {
+	if f, ok := errors.AsType[failure](err); ok && f.again && r.safe && ctx.Err() == nil {
 		err = c.try(ctx, r, body, out)
 	}
 	if err != nil {

@@ -17,16 +17,21 @@ import (
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
-// unanswered is an error after which the question may be asked again: another node may answer,
-// or the same one on another connection.
-type unanswered struct{ error }
+// A failure is a question without an answer, or with another one than 2xx.
+type failure struct {
+	error
+	status int // of Vault; 0 if it did not answer, or something else did
+	// again is whether the question may be asked again: another node may answer, or the same
+	// one on another connection.
+	again bool
+}
 
-func (u unanswered) Unwrap() error { return u.error }
+func (f failure) Unwrap() error { return f.error }
 
-// noMount is an error of Vault that there is nothing at a path.
-type noMount struct{ error }
-
-func (n noMount) Unwrap() error { return n.error }
+func hasStatus(err error, status int) bool {
+	f, ok := errors.AsType[failure](err)
+	return ok && f.status == status
+}
 
 // maxText bounds what is repeated of an error of Vault, in bytes.
 const maxText = 300
@@ -54,7 +59,7 @@ func unreached(ctx context.Context, err error) error {
 	case strings.Contains(err.Error(), "remote error: tls"):
 		remedy = "it does not take this plugin's certificate, or wants one: give its files"
 	}
-	return unanswered{fmt.Errorf("%w: %w: %s", kmsplugin.ErrUnavailable, err, remedy)}
+	return failure{fmt.Errorf("%w: %w: %s", kmsplugin.ErrUnavailable, err, remedy), 0, true}
 }
 
 // repeats reports whether an error of net/http has a part of the answer, which may hold a DEK.
@@ -77,6 +82,8 @@ func refusal(r request, answer *http.Response, content []byte) error {
 	switch code := answer.StatusCode; {
 	case code == http.StatusBadRequest && ofVault:
 		remedy, again, class = ofBadRequest(r, text)
+	case code == http.StatusForbidden && ofVault && r.token == nil:
+		class, remedy = kmsplugin.ErrDenied, "Vault does not let this in"
 	case code == http.StatusForbidden && ofVault:
 		class, remedy = kmsplugin.ErrDenied, "the policy of the token lacks this right, or the token has ended"
 	case code == http.StatusNotFound && text == "" && ofVault && r.method == http.MethodGet:
@@ -92,14 +99,11 @@ func refusal(r request, answer *http.Response, content []byte) error {
 	case code == 472, code == 473, code == http.StatusPreconditionFailed, code >= 500:
 		remedy, again = "this node cannot answer now: see its log", true
 	}
-	err := fmt.Errorf("%w: %s: %s", class, shown, remedy)
-	switch {
-	case again:
-		return unanswered{err}
-	case answer.StatusCode == http.StatusNotFound && ofVault:
-		return noMount{err}
+	failed := failure{error: fmt.Errorf("%w: %s: %s", class, shown, remedy), again: again}
+	if ofVault {
+		failed.status = answer.StatusCode
 	}
-	return err
+	return failed
 }
 
 // badRequests are answers 400 of Transit, by what their text contains.

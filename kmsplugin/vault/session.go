@@ -15,15 +15,13 @@ import (
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
-// A session is a login. It has a token, and is printed by no verb.
+// A session has a token, and is printed by no verb.
 type session struct {
 	redact.As
 	transit *Transit
 	client  *client
-	token   token
-	lost    chan struct{} // closed when the token is no good
-	losing  sync.Once
-	asking  sync.Mutex // whether it is
+	held    *held
+	asking  sync.Mutex // whether the token is good
 }
 
 // Versions reads the key.
@@ -129,11 +127,11 @@ func (s *session) separates(ctx context.Context) (refused bool, err error) {
 	if c.Namespace == "" {
 		return false, nil
 	}
-	err = s.client.ask(ctx, request{method: http.MethodGet, path: c.Mount + "/keys/" + c.Key, namespace: c.Namespace + "/" + nowhere, token: s.token.secret, safe: true}, nil)
+	err = s.client.ask(ctx, request{method: http.MethodGet, path: c.Mount + "/keys/" + c.Key, namespace: c.Namespace + "/" + nowhere, token: s.held.secret, safe: true}, nil)
 	switch {
 	case err == nil:
 		return true, fmt.Errorf("%w: this Vault heeds no namespaces, as the Community Edition: leave the namespace %s away", kmsplugin.ErrKeyDisabled, c.Namespace)
-	case errors.Is(err, kmsplugin.ErrDenied), errors.Is(err, kmsplugin.ErrUnknownKey), is[noMount](err):
+	case errors.Is(err, kmsplugin.ErrDenied), errors.Is(err, kmsplugin.ErrUnknownKey), hasStatus(err, http.StatusNotFound):
 		return false, nil
 	}
 	return false, err
@@ -221,7 +219,7 @@ type decryption struct {
 func (s *session) ask(ctx context.Context, method, verb string, body, out any) error {
 	c := s.transit.config
 	err := s.client.ask(ctx, request{
-		method: method, path: c.Mount + "/" + verb + "/" + c.Key, namespace: c.Namespace, token: s.token.secret, body: body, safe: true,
+		method: method, path: c.Mount + "/" + verb + "/" + c.Key, namespace: c.Namespace, token: s.held.secret, body: body, safe: true,
 		hasDEK: verb != "keys",
 	}, out)
 	if errors.Is(err, kmsplugin.ErrDenied) {
@@ -233,28 +231,19 @@ func (s *session) ask(ctx context.Context, method, verb string, body, out any) e
 // denied says whether it is the token that is no good, which Vault does not tell apart from a
 // right that is missing. If it is, this session is over.
 func (s *session) denied(ctx context.Context, err error) error {
-	if !s.isLost() && s.asking.TryLock() {
+	if !s.held.isLost() && s.asking.TryLock() {
 		defer s.asking.Unlock()
-		switch _, lookup := s.transit.config.lookUp(ctx, s.client, s.token.secret); {
+		switch _, lookup := s.transit.config.lookUp(ctx, s.client, s.held.secret); {
 		case lookup == nil:
 			return fmt.Errorf("%w; the token is good, so it is the policy: compare it with what \"atrest-kms-plugin vault policy\" prints", err)
 		case errors.Is(lookup, kmsplugin.ErrDenied):
-			s.losing.Do(func() { close(s.lost) })
+			s.held.lose()
 		}
 	}
-	if s.isLost() {
+	if s.held.isLost() {
 		return fmt.Errorf("%w; the token is no good any more, and the plugin logs in anew", err)
 	}
 	return err
-}
-
-func (s *session) isLost() bool {
-	select {
-	case <-s.lost:
-		return true
-	default:
-		return false
-	}
 }
 
 func (s *session) explain(err error) error {
@@ -266,10 +255,11 @@ func (s *session) explain(err error) error {
 func (s *session) Renew(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	err := keeping{
-		clock: s.transit.config.Clock, lease: s.token.lease, own: s.token.own, lost: s.lost, renew: s.renew,
+		clock: s.transit.config.Clock, lease: s.held.leased(), own: s.held.own, lost: s.held.lost, renew: s.renew,
 		warn: func(text string, left time.Duration, err error) { logger.Error(err, text, "left", left) },
 	}.run(ctx)
 	if ctx.Err() == nil {
+		s.held.end()
 		logger.Info("another token is needed", "because", err.Error())
 	}
 	return err
@@ -283,7 +273,7 @@ func (s *session) renew(ctx context.Context) (lease, error) {
 	defer cancel()
 	var answer authAnswer
 	err := s.client.ask(ctx, request{
-		method: http.MethodPost, path: "auth/token/renew-self", namespace: s.transit.config.AuthNamespace, token: s.token.secret, body: struct{}{}, safe: true,
+		method: http.MethodPost, path: "auth/token/renew-self", namespace: s.transit.config.AuthNamespace, token: s.held.secret, body: struct{}{}, safe: true,
 	}, &answer)
 	if err == nil && answer.Auth == nil {
 		err = fmt.Errorf("%w: an answer without a lease: is this Vault?", kmsplugin.ErrUnavailable)
@@ -294,16 +284,17 @@ func (s *session) renew(ctx context.Context) (lease, error) {
 	return answer.lease(), nil
 }
 
-// Close ends a token that a login made for this session. That of a file is somebody else's.
+// Close ends a token that a login made, unless another session has it too. That of a file is
+// somebody else's.
 func (s *session) Close(ctx context.Context) error {
 	defer s.client.close()
-	if s.isLost() || !s.token.revocable {
+	if !s.held.leave() || s.held.isLost() || !s.held.revocable {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := s.client.ask(ctx, request{
-		method: http.MethodPost, path: "auth/token/revoke-self", namespace: s.transit.config.AuthNamespace, token: s.token.secret, body: struct{}{}, safe: true,
+		method: http.MethodPost, path: "auth/token/revoke-self", namespace: s.transit.config.AuthNamespace, token: s.held.secret, body: struct{}{}, safe: true,
 	}, nil)
 	if err != nil {
 		return fmt.Errorf("the token of the login that is over lasts until its time ends: %w", err)

@@ -48,7 +48,7 @@ func TestKeysOfOtherNamesMountsAndVersionsHaveOtherKeyIDs(t *testing.T) {
 	p.CreateKey("other", "")
 	p.Write("sys/mounts/team/transit", map[string]any{"type": "transit"})
 	p.Write("team/transit/keys/k", map[string]any{})
-	p.Policy("plugin", `path "+/keys/*" { capabilities = ["read"] } path "team/transit/keys/*" { capabilities = ["read"] }`)
+	p.Policy("plugin", `path "transit/*" { capabilities = ["read", "update"] } path "team/transit/*" { capabilities = ["read", "update"] }`)
 	seen := map[string]bool{}
 	for _, key := range [][2]string{{"transit", "k"}, {"transit", "other"}, {"team/transit", "k"}} {
 		p.config.Mount, p.config.Key = key[0], key[1]
