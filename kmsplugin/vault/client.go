@@ -38,6 +38,8 @@ type request struct {
 	refused error
 	// hide are secrets in the body, which Vault may repeat in an error.
 	hide []*secret
+	// hasDEK is whether there is a DEK in the body or in the answer.
+	hasDEK bool
 }
 
 // newClient reads the files of TLS. Its connections are HTTP/1.1: one that hangs ends with its
@@ -103,7 +105,7 @@ func (c *client) ask(ctx context.Context, r request, out any) error {
 	}
 	defer clear(body)
 	err = c.try(ctx, r, body, out)
-	if _, again := errors.AsType[unanswered](err); again && r.safe && ctx.Err() == nil {
+	if f, ok := errors.AsType[failure](err); ok && f.again && r.safe && ctx.Err() == nil {
 		err = c.try(ctx, r, body, out)
 	}
 	if err != nil {

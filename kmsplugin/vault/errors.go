@@ -8,18 +8,30 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/textproto"
 	"net/url"
 	"strings"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
-// unanswered is an error after which the question may be asked again: another node may answer,
-// or the same one on another connection.
-type unanswered struct{ error }
+// A failure is a question without an answer, or with another one than 2xx.
+type failure struct {
+	error
+	status int // of Vault; 0 if it did not answer, or something else did
+	// again is whether the question may be asked again: another node may answer, or the same
+	// one on another connection.
+	again bool
+}
 
-func (u unanswered) Unwrap() error { return u.error }
+func (f failure) Unwrap() error { return f.error }
+
+func hasStatus(err error, status int) bool {
+	f, ok := errors.AsType[failure](err)
+	return ok && f.status == status
+}
 
 // maxText bounds what is repeated of an error of Vault, in bytes.
 const maxText = 300
@@ -30,6 +42,9 @@ func unreached(ctx context.Context, err error) error {
 		err = inURL.Err // the method and the path are told by the caller
 	}
 	remedy := "does it run, and does the network let this host reach it?"
+	if repeats(err) {
+		err, remedy = errors.New("an answer that is not HTTP's"), "is something else at this address?"
+	}
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: no answer in time: %w", kmsplugin.ErrUnavailable, context.Cause(ctx))
@@ -44,7 +59,13 @@ func unreached(ctx context.Context, err error) error {
 	case strings.Contains(err.Error(), "remote error: tls"):
 		remedy = "it does not take this plugin's certificate, or wants one: give its files"
 	}
-	return unanswered{fmt.Errorf("%w: %w: %s", kmsplugin.ErrUnavailable, err, remedy)}
+	return failure{fmt.Errorf("%w: %w: %s", kmsplugin.ErrUnavailable, err, remedy), 0, true}
+}
+
+// repeats reports whether an error of net/http has a part of the answer, which may hold a DEK.
+func repeats(err error) bool {
+	return is[textproto.ProtocolError](err) || is[*textproto.Error](err) ||
+		strings.Contains(err.Error(), "\"") && !is[*net.OpError](err) && !is[*tls.CertificateVerificationError](err)
 }
 
 func is[E error](err error) bool {
@@ -55,15 +76,14 @@ func is[E error](err error) bool {
 // refusal is what an answer other than 2xx means.
 func refusal(r request, answer *http.Response, content []byte) error {
 	text, ofVault := told(r, content)
-	shown := fmt.Sprint(answer.StatusCode)
-	if text != "" {
-		shown += " " + text
-	}
+	shown := strings.TrimSpace(fmt.Sprint(answer.StatusCode, " ", r.shown(text)))
 	class, remedy := kmsplugin.ErrUnavailable, "is this Vault, with nothing between that answers for it?"
 	again := false
 	switch code := answer.StatusCode; {
 	case code == http.StatusBadRequest && ofVault:
 		remedy, again, class = ofBadRequest(r, text)
+	case code == http.StatusForbidden && ofVault && r.token == nil:
+		class, remedy = kmsplugin.ErrDenied, "Vault does not let this in"
 	case code == http.StatusForbidden && ofVault:
 		class, remedy = kmsplugin.ErrDenied, "the policy of the token lacks this right, or the token has ended"
 	case code == http.StatusNotFound && text == "" && ofVault && r.method == http.MethodGet:
@@ -73,39 +93,65 @@ func refusal(r request, answer *http.Response, content []byte) error {
 	case code == http.StatusTooManyRequests:
 		class, remedy = kmsplugin.ErrThrottled, "a quota of Vault is used up: raise it, or find who else uses it"
 	case code/100 == 3:
-		remedy = "it is a standby that sends callers elsewhere: give the address of the active node, or of a load balancer that finds it" + location(answer)
+		remedy = "it is a standby that sends callers elsewhere: give the address of the active node, or of a load balancer that finds it" + r.location(answer)
 	case code == http.StatusServiceUnavailable && strings.Contains(text, "sealed"):
 		remedy = "it is sealed: unseal it"
 	case code == 472, code == 473, code == http.StatusPreconditionFailed, code >= 500:
 		remedy, again = "this node cannot answer now: see its log", true
 	}
-	err := fmt.Errorf("%w: %s: %s", class, shown, remedy)
-	if again {
-		return unanswered{err}
+	failed := failure{error: fmt.Errorf("%w: %s: %s", class, shown, remedy), again: again}
+	if ofVault {
+		failed.status = answer.StatusCode
 	}
-	return err
+	return failed
 }
 
-// ofBadRequest are the answers 400 of Transit and of the logins, by what their text contains.
+// badRequests are answers 400 of Transit, by what their text contains.
+var badRequests = []struct {
+	text, remedy string
+	class        error
+	again        bool
+}{
+	{"encryption key not found", "the key was deleted: what was wrapped with it is lost unless a backup of the key is restored", kmsplugin.ErrUnknownKey, false},
+	{"less than the minimum encryption key version", "min_encryption_version does not allow this version: lower it, or wrap with a newer one", kmsplugin.ErrKeyDisabled, false},
+	{"disallowed by policy (too old)", "min_decryption_version was raised past this version: lower it again", kmsplugin.ErrKeyDisabled, false},
+	{"no such key version", "min_decryption_version was raised past this version: lower it again, or wrap with a newer one", kmsplugin.ErrKeyDisabled, false},
+	{"higher than the latest key version", "this node does not have the version yet: it is a standby that lags", kmsplugin.ErrUnavailable, true},
+	{"version is too new", "this node does not have the version yet: it is a standby that lags", kmsplugin.ErrUnavailable, true},
+	{"message authentication failed", "it was damaged, or wrapped by something else", kmsplugin.ErrInvalid, false},
+	{"invalid ciphertext", "it was damaged, or wrapped by something else", kmsplugin.ErrInvalid, false},
+}
+
+// ofBadRequest are the answers 400 of Transit and of the logins.
 func ofBadRequest(r request, text string) (remedy string, again bool, class error) {
-	for _, known := range []struct {
-		text, remedy string
-		class        error
-		again        bool
-	}{
-		{"encryption key not found", "the key was deleted: what was wrapped with it is lost unless a backup of the key is restored", kmsplugin.ErrUnknownKey, false},
-		{"less than the minimum encryption key version", "min_encryption_version does not allow this version: lower it, or wrap with a newer one", kmsplugin.ErrKeyDisabled, false},
-		{"disallowed by policy (too old)", "min_decryption_version was raised past this version: lower it again", kmsplugin.ErrKeyDisabled, false},
-		{"higher than the latest key version", "this node does not have the version yet: it is a standby that lags", kmsplugin.ErrUnavailable, true},
-		{"version is too new", "this node does not have the version yet: it is a standby that lags", kmsplugin.ErrUnavailable, true},
-		{"message authentication failed", "it was damaged, or wrapped by something else", kmsplugin.ErrInvalid, false},
-		{"invalid ciphertext", "it was damaged, or wrapped by something else", kmsplugin.ErrInvalid, false},
-	} {
+	for _, known := range badRequests {
 		if strings.Contains(text, known.text) {
 			return known.remedy, known.again, known.class
 		}
 	}
 	return "Vault does not take the request", false, cmp.Or(r.refused, kmsplugin.ErrUnavailable)
+}
+
+// others are what Vault says that is not about a key.
+var others = []string{"permission denied", "Vault is sealed", "no active Vault instance found", "quota exceeded", "no handler for route"}
+
+// shown is what of a text of Vault is repeated. Where there is a DEK that is what is known here
+// alone: Vault, or what stands before it, may say again what it was sent, spelled in some other way.
+func (r request) shown(text string) string {
+	if !r.hasDEK || text == "" {
+		return text
+	}
+	for _, known := range badRequests {
+		if strings.Contains(text, known.text) {
+			return known.text
+		}
+	}
+	for _, known := range others {
+		if strings.Contains(text, known) {
+			return known
+		}
+	}
+	return "(what it says is not repeated, as it may have the DEK)"
 }
 
 // told is what Vault says is wrong, without the secrets that it was sent, and whether it was
@@ -129,8 +175,8 @@ func told(r request, content []byte) (text string, ofVault bool) {
 	return strings.Join(strings.Fields(text), " "), true
 }
 
-func location(answer *http.Response) string {
-	if u, err := answer.Location(); err == nil {
+func (r request) location(answer *http.Response) string {
+	if u, err := answer.Location(); err == nil && !r.hasDEK {
 		return fmt.Sprintf(" (it names %.128s)", u.Host)
 	}
 	return ""

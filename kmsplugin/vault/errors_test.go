@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -92,8 +93,9 @@ func TestAnswersOfANodeThatCannotHaveAClass(t *testing.T) {
 		"a version too new":  {400, `{"errors":["invalid ciphertext: version is too new"]}`, kmsplugin.ErrUnavailable, "lags", 2},
 		"a version to come":  {400, `{"errors":["requested version for encryption is higher than the latest key version"]}`, kmsplugin.ErrUnavailable, "lags", 2},
 		"a key that is gone": {400, `{"errors":["encryption key not found"]}`, kmsplugin.ErrUnknownKey, "backup of the key", 1},
-		"anything else":      {400, `{"errors":["the moon is full"]}`, kmsplugin.ErrUnavailable, "the moon is full", 1},
-		"lines and controls": {400, `{"errors":["one\n\u001b[31mtwo"]}`, kmsplugin.ErrUnavailable, "400 one", 1},
+		"anything else":      {400, `{"errors":["the moon is full"]}`, kmsplugin.ErrUnavailable, "400 ", 1},
+		"lines and controls": {400, `{"errors":["one\n\u001b[31mtwo"]}`, kmsplugin.ErrUnavailable, "400 ", 1},
+		"a version below":    {400, `{"errors":["no such key version"]}`, kmsplugin.ErrKeyDisabled, "min_decryption_version", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer faults.Clear()
@@ -115,6 +117,79 @@ func TestAnswersOfANodeThatCannotHaveAClass(t *testing.T) {
 		})
 	}
 	requireWorks(t, s)
+}
+
+func TestWhatVaultSaysIsRepeatedWhereThereIsNoDEK(t *testing.T) {
+	p := newPlace(t)
+	s := open(t, p.transit(t))
+	v := writer(t, s)
+	p.Faults().Answer("transit/", 400, `{"errors":["the moon is full\n\u001b[31mtoday"]}`)
+	errs := everyCall(t, s, v, wrapped)
+	require.ErrorContains(t, errs["keys"], "400 the moon is full")
+	for _, verb := range []string{"encrypt", "decrypt"} {
+		require.NotContains(t, errs[verb].Error(), "moon")
+		require.ErrorContains(t, errs[verb], "not repeated")
+	}
+}
+
+// wrapped looks like something that version 1 wrapped.
+var wrapped = []byte("vault:v1:" + strings.Repeat("A", 80))
+
+// repeats is a Vault, or what stands before it, that answers with what it was sent.
+func repeats(t *testing.T, answer func(w http.ResponseWriter, body []byte)) kmsplugin.Session {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Method == http.MethodGet {
+			fmt.Fprint(w, `{"data":{"ttl":0}}`)
+			return
+		}
+		answer(w, body)
+	}))
+	t.Cleanup(server.Close)
+	transit, err := vault.New(vault.Config{Address: server.URL, InsecureHTTP: true, Mount: "transit", Key: "k", Auth: vault.Auth{TokenFile: write(t, "hvs.token")}})
+	require.NoError(t, err)
+	return open(t, transit)
+}
+
+func TestADEKThatIsRepeatedIsInNoError(t *testing.T) {
+	encoded := base64.StdEncoding.EncodeToString(dek)
+	for name, answer := range map[string]func(w http.ResponseWriter, body []byte){
+		"by Vault": func(w http.ResponseWriter, body []byte) {
+			w.WriteHeader(400)
+			_ = json.NewEncoder(w).Encode(map[string]any{"errors": []string{"invalid ciphertext: " + string(body)}})
+		},
+		"by a firewall": func(w http.ResponseWriter, body []byte) {
+			w.WriteHeader(400)
+			_ = json.NewEncoder(w).Encode(map[string]any{"errors": []string{"blocked: " + url.QueryEscape(string(body)) + string(body)}})
+		},
+		"in an address": func(w http.ResponseWriter, body []byte) {
+			w.Header().Set("Location", "https://"+encoded+"/")
+			w.WriteHeader(307)
+		},
+		"in what is not HTTP": func(w http.ResponseWriter, body []byte) {
+			connection, _, err := w.(http.Hijacker).Hijack()
+			require.NoError(t, err)
+			connection.Write(append(body, "\r\n\r\n"...))
+			connection.Close()
+		},
+		"in a header": func(w http.ResponseWriter, body []byte) {
+			connection, _, err := w.(http.Hijacker).Hijack()
+			require.NoError(t, err)
+			fmt.Fprintf(connection, "HTTP/1.1 200 OK\r\n%s\r\n\r\n", encoded)
+			connection.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := repeats(t, answer)
+			v := kmsplugin.Version{Kind: "vault-transit", Label: "1"}
+			_, _, err := s.Wrap(t.Context(), v, dek, nil)
+			require.Error(t, err)
+			require.NotContains(t, err.Error(), encoded[:12])
+			require.NotContains(t, err.Error(), url.QueryEscape(encoded)[:12])
+			require.Error(t, unwrap(t, s, v, wrapped))
+		})
+	}
 }
 
 func TestACutConnectionIsTriedOnceMore(t *testing.T) {
@@ -170,7 +245,9 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	v := writer(t, s)
 	ciphertext := wrap(t, s, v)
 	faults.Redirect("transit/", other.URL)
-	requireAll(t, everyCall(t, s, v, ciphertext), kmsplugin.ErrUnavailable, "it names "+strings.TrimPrefix(other.URL, "http://"))
+	errs := everyCall(t, s, v, ciphertext)
+	requireAll(t, errs, kmsplugin.ErrUnavailable, "sends callers elsewhere")
+	require.ErrorContains(t, errs["keys"], "it names "+strings.TrimPrefix(other.URL, "http://"))
 	require.Zero(t, asked, "the token goes nowhere else")
 }
 
@@ -268,27 +345,76 @@ func TestAVaultThatHeedsNoNamespacesIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "leave the namespace team away")
 }
 
-func TestAVaultThatDoesNotBindADEKIsRefused(t *testing.T) {
-	p := newPlace(t)
-	p.Faults()
+// before puts something before Vault.
+func (p *place) before(t *testing.T, handle func(w http.ResponseWriter, r *http.Request, next http.Handler)) {
+	t.Helper()
 	target, err := url.Parse(p.Address)
 	require.NoError(t, err)
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool(t, p.CA)}}
-	old := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var body map[string]any
-		if json.NewDecoder(r.Body).Decode(&body) == nil {
-			delete(body, "associated_data")
-		}
-		text, _ := json.Marshal(body)
-		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
-		proxy.ServeHTTP(w, r)
-	}))
-	t.Cleanup(old.Close)
-	p.config.Address, p.config.InsecureHTTP, p.config.TLS = old.URL, true, vault.TLS{}
-	_, err = open(t, p.transit(t)).Versions(t.Context())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handle(w, r, proxy) }))
+	t.Cleanup(server.Close)
+	p.config.Address, p.config.InsecureHTTP, p.config.TLS = server.URL, true, vault.TLS{}
+}
+
+// unbound leaves associated_data away.
+func unbound(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	var body map[string]any
+	if json.NewDecoder(r.Body).Decode(&body) == nil {
+		delete(body, "associated_data")
+	}
+	text, _ := json.Marshal(body)
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	next.ServeHTTP(w, r)
+}
+
+func TestAVaultThatDoesNotBindADEKIsRefused(t *testing.T) {
+	p := newPlace(t)
+	p.Faults()
+	p.before(t, unbound)
+	_, err := open(t, p.transit(t)).Versions(t.Context())
 	require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled)
 	require.ErrorContains(t, err, "use Vault 1.13 or later")
+}
+
+// A Vault that is away for the one question that would tell is no better.
+func TestNothingIsWrappedUntilItWasSeenThatVaultDoesWhatItIsAsked(t *testing.T) {
+	for name, test := range map[string]struct {
+		namespace, refusal string
+		asks               func(r *http.Request) bool
+		answer             func(w http.ResponseWriter, r *http.Request, next http.Handler)
+	}{
+		"bind": {"", "use Vault 1.13", func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/encrypt/") }, unbound},
+		"heed a namespace": {"team", "leave the namespace team away", func(r *http.Request) bool {
+			return strings.Contains(r.Header.Get("X-Vault-Namespace"), "atrest-looks")
+		}, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			r.Header.Del("X-Vault-Namespace")
+			next.ServeHTTP(w, r)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			away := true
+			p.before(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				if away && test.asks(r) {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					fmt.Fprint(w, `{"errors":["Vault is sealed"]}`)
+					return
+				}
+				test.answer(w, r, next)
+			})
+			p.config.Namespace = test.namespace
+			s := open(t, p.transit(t))
+			found, err := s.Versions(t.Context())
+			require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+			require.ErrorContains(t, err, "until it was seen")
+			require.Len(t, found.All, 1, "what was wrapped before unwraps")
+			away = false
+			_, err = s.Versions(t.Context())
+			require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled)
+			require.ErrorContains(t, err, test.refusal)
+		})
+	}
 }
 
 func pool(t *testing.T, file string) *x509.CertPool {

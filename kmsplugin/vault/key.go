@@ -22,6 +22,8 @@ type key struct {
 	latest, minDecrypt, minEncrypt int
 	// made is when each version was, in seconds; what was trimmed or archived is missing.
 	made map[int]int64
+	// leaves is whether who has the right may take it out of Vault.
+	leaves bool
 }
 
 // keyAnswer is that of a read of a key.
@@ -32,6 +34,8 @@ type keyAnswer struct {
 		Latest     int                        `json:"latest_version"`
 		MinDecrypt int                        `json:"min_decryption_version"`
 		MinEncrypt int                        `json:"min_encryption_version"`
+		Exportable bool                       `json:"exportable"`
+		Backup     bool                       `json:"allow_plaintext_backup"`
 		Keys       map[string]json.RawMessage `json:"keys"`
 	} `json:"data"`
 }
@@ -46,7 +50,7 @@ func (a keyAnswer) key() (*key, error) {
 	case !slices.Contains([]string{"aes128-gcm96", "aes256-gcm96", "chacha20-poly1305"}, d.Type):
 		return nil, fmt.Errorf("%w: the key is of type %.32q, which cannot bind a DEK to its key_id: take aes256-gcm96, aes128-gcm96 or chacha20-poly1305: %s", kmsplugin.ErrKeyDisabled, d.Type, remedy)
 	}
-	k := &key{latest: d.Latest, minDecrypt: d.MinDecrypt, minEncrypt: d.MinEncrypt, made: map[int]int64{}}
+	k := &key{latest: d.Latest, minDecrypt: d.MinDecrypt, minEncrypt: d.MinEncrypt, made: map[int]int64{}, leaves: d.Exportable || d.Backup}
 	for label, raw := range d.Keys {
 		n, err := strconv.Atoi(label)
 		seconds, numeric := strconv.ParseInt(string(raw), 10, 64)

@@ -26,8 +26,8 @@ type file struct{ what, path string }
 type token struct {
 	*secret
 	lease
-	// own is whether the login made it for this session alone. revocable is whether the
-	// session ends it then; one of the type "batch" ends by its time alone.
+	// own is whether the login made it for this plugin alone. revocable is whether the
+	// plugin ends it then; one of the type "batch" ends by its time alone.
 	own, revocable bool
 }
 
@@ -96,7 +96,7 @@ func (c Config) appRole(a AppRole) login {
 	if a.RoleIDFile != "" {
 		files = append(files, file{"role-id", a.RoleIDFile})
 	}
-	wrapped := &unwrapped{}
+	wrapped, wrong := &unwrapped{}, &refused{}
 	return login{files: files, begin: func(ctx context.Context, asks *client) (token, error) {
 		secretID, err := readSecret(files[0].what, files[0].path)
 		if err == nil && a.Wrapped {
@@ -111,7 +111,10 @@ func (c Config) appRole(a AppRole) login {
 				return token{}, err
 			}
 		}
-		return c.post(ctx, asks, a.Mount, map[string]string{"role_id": roleID.text, "secret_id": secretID.text}, secretID)
+		of := sha256.Sum256([]byte(roleID.text + " " + secretID.text))
+		return wrong.login(c.Clock, of, func() (token, error) {
+			return c.post(ctx, asks, a.Mount, map[string]string{"role_id": roleID.text, "secret_id": secretID.text}, secretID)
+		})
 	}}
 }
 

@@ -19,6 +19,17 @@ type memory struct {
 	used []kmsplugin.Version
 	// verified is whether Vault was seen to do what it is asked.
 	verified bool
+	// told is whether it was told that the key may leave Vault.
+	told bool
+}
+
+// toldOnce is true once.
+func (m *memory) toldOnce() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was := m.told
+	m.told = true
+	return !was
 }
 
 // accept takes a state of the key, unless it is older than what was seen.
@@ -30,16 +41,6 @@ func (m *memory) accept(k *key) (before *key, ok bool) {
 	}
 	before, m.newest = m.newest, k
 	return before, true
-}
-
-// made is when version n was, as far as that is known.
-func (m *memory) made(n int) int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.newest == nil {
-		return 0
-	}
-	return m.newest.made[n]
 }
 
 // wrappedUnder remembers that something was.

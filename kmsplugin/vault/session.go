@@ -15,15 +15,13 @@ import (
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
-// A session is a login. It has a token, and is printed by no verb.
+// A session has a token, and is printed by no verb.
 type session struct {
 	redact.As
 	transit *Transit
 	client  *client
-	token   token
-	lost    chan struct{} // closed when the token is no good
-	losing  sync.Once
-	asking  sync.Mutex // whether it is
+	held    *held
+	asking  sync.Mutex // whether the token is good
 }
 
 // Versions reads the key.
@@ -33,10 +31,15 @@ func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
 		return kmsplugin.Versions{}, err
 	}
 	s.warn(ctx, k)
-	if err := s.verify(ctx, k); err != nil {
+	found := s.transit.config.versions(k)
+	refused, err := s.verify(ctx, k)
+	switch {
+	case refused:
 		return kmsplugin.Versions{}, s.explain(err)
+	case err != nil:
+		return found, fmt.Errorf("nothing is wrapped until it was seen that Vault binds a DEK to its key_id, and heeds the namespace: %w", err)
 	}
-	return s.transit.config.versions(k), nil
+	return found, nil
 }
 
 // newest reads the key. A state that is older than what was seen before, as a standby that lags
@@ -77,36 +80,40 @@ func (s *session) warn(ctx context.Context, k *key) {
 			"version", v.Label, "keyID", v.KeyID(), "minDecryptionVersion", k.minDecrypt,
 			"undo", fmt.Sprintf("vault write %s/keys/%s/config min_decryption_version=%s", c.Mount, c.Key, v.Label))
 	}
+	if k.leaves && s.transit.known.toldOnce() {
+		klog.FromContext(ctx).Error(nil, "the key may leave Vault, as it is exportable or has plaintext backups: who has it reads what was ever wrapped, without Vault; Vault does not undo that: make another key, without those, and rotate to it",
+			"key", c.Mount+"/keys/"+c.Key)
+	}
 }
 
 // verify refuses a Vault that takes what it is asked and does not do it. What was seen once is
-// not tried again, and what cannot be tried now is tried at the next look.
-func (s *session) verify(ctx context.Context, k *key) error {
+// not tried again. An error without a refusal is why it could not be seen.
+func (s *session) verify(ctx context.Context, k *key) (refused bool, err error) {
 	m := &s.transit.known
 	if m.isVerified(false) {
-		return nil
+		return false, nil
 	}
-	binds, err := s.binds(ctx, k)
-	if err != nil {
-		return err
+	if refused, err = s.binds(ctx, k); err == nil {
+		refused, err = s.separates(ctx)
 	}
-	separates, err := s.separates(ctx)
-	m.isVerified(binds && separates && err == nil)
-	return err
+	m.isVerified(err == nil)
+	return refused, err
 }
 
 // binds refuses a Vault that leaves associated_data away, as those before 1.13 do: a DEK would
 // unwrap under any key_id.
-func (s *session) binds(ctx context.Context, k *key) (seen bool, err error) {
+func (s *session) binds(ctx context.Context, k *key) (refused bool, err error) {
 	ciphertext, _, err := s.encrypt(ctx, k.latest, []byte("no DEK, to see whether it is bound"), []byte("one key_id"))
 	if err != nil {
+		return false, err
+	}
+	switch _, err = s.decrypt(ctx, ciphertext, []byte("another key_id")); {
+	case err == nil:
+		return true, fmt.Errorf("%w: Vault does not bind a DEK to its key_id: it leaves associated_data away: use Vault 1.13 or later, or OpenBao", kmsplugin.ErrKeyDisabled)
+	case errors.Is(err, kmsplugin.ErrInvalid):
 		return false, nil
 	}
-	_, err = s.decrypt(ctx, ciphertext, []byte("another key_id"))
-	if err == nil {
-		return false, fmt.Errorf("%w: Vault does not bind a DEK to its key_id: it leaves associated_data away: use Vault 1.13 or later, or OpenBao", kmsplugin.ErrKeyDisabled)
-	}
-	return errors.Is(err, kmsplugin.ErrInvalid), nil
+	return false, err
 }
 
 // nowhere is the name of a namespace that nobody has.
@@ -115,19 +122,24 @@ const nowhere = "atrest-looks-whether-namespaces-are-heeded"
 // separates refuses a Vault that heeds no namespaces, as that of the Community Edition does: the
 // key would be one of the root, whatever the config says. It has the key in a namespace
 // that there is not.
-func (s *session) separates(ctx context.Context) (seen bool, err error) {
+func (s *session) separates(ctx context.Context) (refused bool, err error) {
 	c := s.transit.config
 	if c.Namespace == "" {
-		return true, nil
+		return false, nil
 	}
-	err = s.client.ask(ctx, request{method: http.MethodGet, path: c.Mount + "/keys/" + c.Key, namespace: c.Namespace + "/" + nowhere, token: s.token.secret, safe: true}, nil)
-	if err == nil {
-		return false, fmt.Errorf("%w: this Vault heeds no namespaces, as the Community Edition: leave the namespace %s away", kmsplugin.ErrKeyDisabled, c.Namespace)
+	err = s.client.ask(ctx, request{method: http.MethodGet, path: c.Mount + "/keys/" + c.Key, namespace: c.Namespace + "/" + nowhere, token: s.held.secret, safe: true}, nil)
+	switch {
+	case err == nil:
+		return true, fmt.Errorf("%w: this Vault heeds no namespaces, as the Community Edition: leave the namespace %s away", kmsplugin.ErrKeyDisabled, c.Namespace)
+	case errors.Is(err, kmsplugin.ErrDenied), errors.Is(err, kmsplugin.ErrUnknownKey), hasStatus(err, http.StatusNotFound):
+		return false, nil
 	}
-	return !errors.Is(err, kmsplugin.ErrThrottled), nil
+	return false, err
 }
 
-// Wrap has exactly this version wrap, and takes from the answer which did.
+// Wrap has exactly this version wrap, and takes from the answer which did. A number is not enough
+// for that: a key that was deleted and made again, or restored from a backup, has other versions
+// of the same numbers. So the key is read again, after it has wrapped.
 func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte) ([]byte, kmsplugin.Version, error) {
 	var none kmsplugin.Version
 	n, err := strconv.Atoi(v.Label)
@@ -135,11 +147,15 @@ func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte
 		return nil, none, fmt.Errorf("vault: %w: %s is no version of a Transit key", kmsplugin.ErrUnknownKey, v)
 	}
 	ciphertext, used, err := s.encrypt(ctx, n, dek, aad)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, none, err
-	case used != n:
-		return nil, s.transit.config.version(used, s.transit.known.made(used)), nil
+	}
+	k, err := s.read(ctx)
+	if err != nil {
+		return nil, none, err
+	}
+	if by := s.transit.config.version(used, k.made[used]); by.KeyID() != v.KeyID() {
+		return nil, by, nil
 	}
 	s.transit.known.wrappedUnder(v)
 	return ciphertext, v, nil
@@ -203,7 +219,8 @@ type decryption struct {
 func (s *session) ask(ctx context.Context, method, verb string, body, out any) error {
 	c := s.transit.config
 	err := s.client.ask(ctx, request{
-		method: method, path: c.Mount + "/" + verb + "/" + c.Key, namespace: c.Namespace, token: s.token.secret, body: body, safe: true,
+		method: method, path: c.Mount + "/" + verb + "/" + c.Key, namespace: c.Namespace, token: s.held.secret, body: body, safe: true,
+		hasDEK: verb != "keys",
 	}, out)
 	if errors.Is(err, kmsplugin.ErrDenied) {
 		return s.denied(ctx, err)
@@ -214,28 +231,19 @@ func (s *session) ask(ctx context.Context, method, verb string, body, out any) e
 // denied says whether it is the token that is no good, which Vault does not tell apart from a
 // right that is missing. If it is, this session is over.
 func (s *session) denied(ctx context.Context, err error) error {
-	if !s.isLost() && s.asking.TryLock() {
+	if !s.held.isLost() && s.asking.TryLock() {
 		defer s.asking.Unlock()
-		switch _, lookup := s.transit.config.lookUp(ctx, s.client, s.token.secret); {
+		switch _, lookup := s.transit.config.lookUp(ctx, s.client, s.held.secret); {
 		case lookup == nil:
 			return fmt.Errorf("%w; the token is good, so it is the policy: compare it with what \"atrest-kms-plugin vault policy\" prints", err)
 		case errors.Is(lookup, kmsplugin.ErrDenied):
-			s.losing.Do(func() { close(s.lost) })
+			s.held.lose()
 		}
 	}
-	if s.isLost() {
+	if s.held.isLost() {
 		return fmt.Errorf("%w; the token is no good any more, and the plugin logs in anew", err)
 	}
 	return err
-}
-
-func (s *session) isLost() bool {
-	select {
-	case <-s.lost:
-		return true
-	default:
-		return false
-	}
 }
 
 func (s *session) explain(err error) error {
@@ -247,10 +255,11 @@ func (s *session) explain(err error) error {
 func (s *session) Renew(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	err := keeping{
-		clock: s.transit.config.Clock, lease: s.token.lease, own: s.token.own, lost: s.lost, renew: s.renew,
+		clock: s.transit.config.Clock, lease: s.held.leased(), own: s.held.own, lost: s.held.lost, renew: s.renew,
 		warn: func(text string, left time.Duration, err error) { logger.Error(err, text, "left", left) },
 	}.run(ctx)
 	if ctx.Err() == nil {
+		s.held.end()
 		logger.Info("another token is needed", "because", err.Error())
 	}
 	return err
@@ -264,7 +273,7 @@ func (s *session) renew(ctx context.Context) (lease, error) {
 	defer cancel()
 	var answer authAnswer
 	err := s.client.ask(ctx, request{
-		method: http.MethodPost, path: "auth/token/renew-self", namespace: s.transit.config.AuthNamespace, token: s.token.secret, body: struct{}{}, safe: true,
+		method: http.MethodPost, path: "auth/token/renew-self", namespace: s.transit.config.AuthNamespace, token: s.held.secret, body: struct{}{}, safe: true,
 	}, &answer)
 	if err == nil && answer.Auth == nil {
 		err = fmt.Errorf("%w: an answer without a lease: is this Vault?", kmsplugin.ErrUnavailable)
@@ -275,16 +284,17 @@ func (s *session) renew(ctx context.Context) (lease, error) {
 	return answer.lease(), nil
 }
 
-// Close ends a token that a login made for this session. That of a file is somebody else's.
+// Close ends a token that a login made, unless another session has it too. That of a file is
+// somebody else's.
 func (s *session) Close(ctx context.Context) error {
 	defer s.client.close()
-	if s.isLost() || !s.token.revocable {
+	if !s.held.leave() || s.held.isLost() || !s.held.revocable {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := s.client.ask(ctx, request{
-		method: http.MethodPost, path: "auth/token/revoke-self", namespace: s.transit.config.AuthNamespace, token: s.token.secret, body: struct{}{}, safe: true,
+		method: http.MethodPost, path: "auth/token/revoke-self", namespace: s.transit.config.AuthNamespace, token: s.held.secret, body: struct{}{}, safe: true,
 	}, nil)
 	if err != nil {
 		return fmt.Errorf("the token of the login that is over lasts until its time ends: %w", err)

@@ -2,6 +2,7 @@ package vault
 
 import (
 	"context"
+	"sync"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
@@ -13,6 +14,9 @@ type Transit struct {
 	config Config
 	login  login
 	known  memory
+
+	holding sync.Mutex
+	held    *held // the newest
 }
 
 // New makes the back end of a key, or says what is wrong with its config or its files. It does
@@ -49,16 +53,17 @@ func (t *Transit) Config() kmsplugin.Config {
 	return c
 }
 
-// Open logs in, with files as they are now.
+// Open logs in, with files as they are now. If those of the login are as they were, the token is
+// the one that there is.
 func (t *Transit) Open(ctx context.Context) (kmsplugin.Session, error) {
 	client, err := newClient(t.config)
 	if err != nil {
 		return nil, err
 	}
-	token, err := t.login.begin(ctx, client)
+	h, err := t.hold(ctx, client)
 	if err != nil {
 		client.close()
 		return nil, err
 	}
-	return &session{As: "a session of Vault", transit: t, client: client, token: token, lost: make(chan struct{})}, nil
+	return &session{As: "a session of Vault", transit: t, client: client, held: h}, nil
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/vault"
@@ -46,7 +48,7 @@ func TestKeysOfOtherNamesMountsAndVersionsHaveOtherKeyIDs(t *testing.T) {
 	p.CreateKey("other", "")
 	p.Write("sys/mounts/team/transit", map[string]any{"type": "transit"})
 	p.Write("team/transit/keys/k", map[string]any{})
-	p.Policy("plugin", `path "+/keys/*" { capabilities = ["read"] } path "team/transit/keys/*" { capabilities = ["read"] }`)
+	p.Policy("plugin", `path "transit/*" { capabilities = ["read", "update"] } path "team/transit/*" { capabilities = ["read", "update"] }`)
 	seen := map[string]bool{}
 	for _, key := range [][2]string{{"transit", "k"}, {"transit", "other"}, {"team/transit", "k"}} {
 		p.config.Mount, p.config.Key = key[0], key[1]
@@ -232,4 +234,23 @@ func TestOneVersionCanBePinned(t *testing.T) {
 	p.Rotate("k")
 	p.config.KeyVersion = "1"
 	require.Equal(t, "1", p.transit(t).Config().Pin)
+}
+
+func TestAKeyThatMayLeaveVaultIsToldOnce(t *testing.T) {
+	for _, field := range []string{"", "exportable", "allow_plaintext_backup"} {
+		p := newPlace(t)
+		if field != "" {
+			p.CreateKey("taken", "", field, true)
+			p.config.Key = "taken"
+			p.config.Auth.TokenFile = write(t, p.RootToken)
+		}
+		var log bytes.Buffer
+		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+		s := open(t, p.transit(t))
+		for range 2 {
+			_, err := s.Versions(ctx)
+			require.NoError(t, err)
+		}
+		require.Equal(t, min(len(field), 1), strings.Count(log.String(), "may leave Vault"))
+	}
 }

@@ -154,6 +154,11 @@ func ofVersions() []step {
 		config("a minimum of what was trimmed", object{"min_decryption_version": 1}),
 		get("a look at a trimmed key", "transit/keys/k"),
 		config("nothing changes", object{}),
+		post("a key with a minimum to decrypt alone", "transit/keys/alone", object{}),
+		post("which is rotated", "transit/keys/alone/rotate", nil),
+		post("and has it", "transit/keys/alone/config", object{"min_decryption_version": 2}),
+		post("encrypt below the minimum to decrypt", "transit/encrypt/alone", object{"plaintext": encoded("dek"), "key_version": 1}),
+		post("key material that may be taken out, and a backup", "transit/keys/taken", object{"exportable": true, "allow_plaintext_backup": true}),
 	}
 }
 

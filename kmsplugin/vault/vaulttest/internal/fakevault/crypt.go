@@ -36,6 +36,8 @@ func (k *key) encrypt(b body) answer {
 		return invalid("requested version for encryption is higher than the latest key version")
 	case number < k.encrypts:
 		return invalid("requested version for encryption is less than the minimum encryption key version")
+	case number < k.decrypts:
+		return invalid("no such key version")
 	case k.derived && b.text("context") == "":
 		return invalid("missing 'context' for key derivation; the key was created using a derived key, which means additional, per-request information must be included in order to perform operations with the key")
 	}
