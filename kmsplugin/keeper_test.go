@@ -527,6 +527,7 @@ func TestOtherCredentialsOpenAnotherSession(t *testing.T) {
 func TestASessionThatIsOverIsReplaced(t *testing.T) {
 	s := newShelf("1")
 	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		poll(1)
 		s.set(func() { close(s.over) })
 		synctest.Wait()
 		require.Equal(t, 2, s.opened)
