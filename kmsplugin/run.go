@@ -130,18 +130,18 @@ func (s *state) with(trouble error) *state {
 }
 
 func (r *runner) ask(ctx context.Context, o *opened) (Versions, error) {
-	return call(ctx, r.Keeper, o, "versions", func(ctx context.Context, s Session) (Versions, error) { return s.Versions(ctx) })
+	return call(ctx, r.Keeper, r.ahead, o, "versions", func(ctx context.Context, s Session) (Versions, error) { return s.Versions(ctx) })
 }
 
 // probe wraps and unwraps something under a version. It need not be secret, and is not zeros,
 // which a back end that does nothing would return.
 func (r *runner) probe(ctx context.Context, v Version) error {
 	dek := []byte("as long as a DEK, used for none.")
-	sealed, err := r.wrap(ctx, r.open, v, dek)
+	sealed, err := r.wrap(ctx, r.ahead, r.open, v, dek)
 	if err != nil {
 		return fmt.Errorf("a test DEK cannot be wrapped: %w", err)
 	}
-	got, err := r.unwrap(ctx, r.open, v, sealed)
+	got, err := r.unwrap(ctx, r.ahead, r.open, v, sealed)
 	switch {
 	case err != nil:
 		return fmt.Errorf("a test DEK that was wrapped cannot be unwrapped: %w", err)
