@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -199,6 +200,18 @@ func TestABackEndIsOpenedAtMostOnceASecond(t *testing.T) {
 	}
 }
 
+// lockedLog may be written by many.
+type lockedLog struct {
+	mu sync.Mutex
+	strings.Builder
+}
+
+func (l *lockedLog) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Builder.Write(text)
+}
+
 func TestAPanicOfRenewIsTheEndOfItsSessionAlone(t *testing.T) {
 	panics := true
 	d := &door{renew: func(ctx context.Context) error {
@@ -209,7 +222,7 @@ func TestAPanicOfRenewIsTheEndOfItsSessionAlone(t *testing.T) {
 		<-ctx.Done()
 		return nil
 	}}
-	var log strings.Builder
+	var log lockedLog
 	synctest.Test(t, func(t *testing.T) {
 		d.shelf = newShelf("1")
 		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
@@ -243,6 +256,6 @@ func TestAPanicOfASessionThatCameTooLateIsItsOwn(t *testing.T) {
 		_, err := open(t.Context(), l, Config{}.withDefaults())
 		require.Equal(t, codes.Unavailable, CodeOf(err))
 		time.Sleep(time.Hour)
-		require.Equal(t, 1, l.closed)
+		l.set(func() { require.Equal(t, 1, l.closed) })
 	})
 }
