@@ -5,8 +5,9 @@ import "context"
 // A Backend is where KEKs are: a KMS, an HSM, a file. A [Keeper] makes a [Service] of it.
 type Backend interface {
 	// Open logs in and loads what there is. It is called again when a file of
-	// [Config.Credentials] changes, and when a session has ended; until it has succeeded
-	// once apiservers are told that the plugin starts.
+	// [Config.Credentials] changes, and when a session has ended, at most once a second, while
+	// the last session is still called; until it has succeeded once apiservers are told that
+	// the plugin starts. A session that does not tell its versions yet is kept, and asked again.
 	Open(ctx context.Context) (Session, error)
 }
 
@@ -17,7 +18,8 @@ type Backend interface {
 //
 // A Session that has a method Renew(context.Context) error has it called once, on a
 // goroutine of its own: it keeps the session alive, as by renewing a token, until ctx
-// ends, and returns earlier when that is over. Then another one is opened.
+// ends, and returns earlier when that is over, or will be soon. Then another one is opened,
+// and this one is called until that is there.
 //
 // One that has a method Destroy(context.Context, Version) error destroys a version for ever,
 // for [Keeper.Destroy]. That the version is missing from then on is no error of Versions.

@@ -43,7 +43,7 @@ func (k *Keeper) destroy(ctx context.Context, keyID string) error {
 	case s.writes:
 		return fmt.Errorf("%w: %s is the one that the back end wraps with, and will be announced: have another one wrap first", ErrInvalid, v)
 	}
-	_, err := call(ctx, k, s.open, "destroy", func(ctx context.Context, session Session) (any, error) {
+	_, err := call(ctx, k, k.ahead, s.open, "destroy", func(ctx context.Context, session Session) (any, error) {
 		destroyer, ok := session.(interface {
 			Destroy(context.Context, Version) error
 		})

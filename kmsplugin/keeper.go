@@ -19,6 +19,7 @@ type Keeper struct {
 	backend Backend
 	config  Config
 	turns   chan struct{} // one for each call of the session that may run
+	ahead   chan struct{} // turns that are given to a look before anybody else
 	asks    chan ask
 	orders  chan func() // what the goroutine does between two looks
 	state   atomic.Pointer[state]
@@ -52,7 +53,7 @@ func NewKeeper(backend Backend, config Config) (*Keeper, error) {
 		return nil, errors.New("kmsplugin: no back end to keep")
 	}
 	k := &Keeper{
-		backend: backend, config: config, turns: make(chan struct{}, config.Concurrency),
+		backend: backend, config: config, turns: make(chan struct{}, config.Concurrency), ahead: make(chan struct{}),
 		asks: make(chan ask), orders: make(chan func()), first: make(chan struct{}),
 	}
 	k.state.Store(&state{trouble: errStarting})
@@ -75,7 +76,7 @@ func (k *Keeper) Encrypt(ctx context.Context, _ string, plaintext []byte) (Seale
 		if s.trouble != nil {
 			return Sealed{}, s.trouble
 		}
-		sealed, err := k.wrap(ctx, s.open, *s.announcing.version, plaintext)
+		sealed, err := k.wrap(ctx, nil, s.open, *s.announcing.version, plaintext)
 		if errors.Is(err, errClosed) && ctx.Err() == nil && k.state.Load() != s {
 			continue // another session took over
 		}
@@ -88,14 +89,14 @@ func (k *Keeper) Encrypt(ctx context.Context, _ string, plaintext []byte) (Seale
 }
 
 // wrap wraps under a version, and takes nothing else for it.
-func (k *Keeper) wrap(ctx context.Context, o *opened, v Version, plaintext []byte) (Sealed, error) {
+func (k *Keeper) wrap(ctx context.Context, ahead <-chan struct{}, o *opened, v Version, plaintext []byte) (Sealed, error) {
 	type wrapped struct {
 		ciphertext []byte
 		used       Version
 	}
 	keyID := v.KeyID()
 	dek := bytes.Clone(plaintext) // the session may have it for longer than the caller waits
-	w, err := call(ctx, k, o, "wrap", func(ctx context.Context, s Session) (w wrapped, err error) {
+	w, err := call(ctx, k, ahead, o, "wrap", func(ctx context.Context, s Session) (w wrapped, err error) {
 		defer clear(dek)
 		w.ciphertext, w.used, err = s.Wrap(ctx, v, dek, []byte(keyID))
 		return w, err
@@ -132,7 +133,7 @@ func (k *Keeper) Decrypt(ctx context.Context, _ string, sealed Sealed) ([]byte, 
 		case !known:
 			return nil, fmt.Errorf("%w %.64q: none of the %d versions: if it was trimmed or deleted, bring it back; if another plugin wrapped this, serve that one under the provider's name", ErrUnknownKey, sealed.KeyID, len(s.byKeyID))
 		}
-		plaintext, err := k.unwrap(ctx, s.open, v, sealed)
+		plaintext, err := k.unwrap(ctx, nil, s.open, v, sealed)
 		if errors.Is(err, errClosed) && ctx.Err() == nil && k.state.Load() != s {
 			continue
 		}
@@ -144,8 +145,8 @@ func (k *Keeper) Decrypt(ctx context.Context, _ string, sealed Sealed) ([]byte, 
 }
 
 // unwrap unwraps with a version.
-func (k *Keeper) unwrap(ctx context.Context, o *opened, v Version, sealed Sealed) ([]byte, error) {
-	return call(ctx, k, o, "unwrap", func(ctx context.Context, s Session) ([]byte, error) {
+func (k *Keeper) unwrap(ctx context.Context, ahead <-chan struct{}, o *opened, v Version, sealed Sealed) ([]byte, error) {
+	return call(ctx, k, ahead, o, "unwrap", func(ctx context.Context, s Session) ([]byte, error) {
 		dek, err := s.Unwrap(ctx, v, sealed.Ciphertext, []byte(sealed.KeyID))
 		if ctx.Err() != nil { // nobody waits for it any more
 			clear(dek)
@@ -156,24 +157,35 @@ func (k *Keeper) unwrap(ctx context.Context, o *opened, v Version, sealed Sealed
 }
 
 // call calls a session when it is its turn. The caller has an answer when ctx ends, and the
-// turn is over when the session has returned.
-func call[T any](ctx context.Context, k *Keeper, o *opened, operation string, f func(context.Context, Session) (T, error)) (value T, err error) {
+// turn is over when the session has returned. Those who come with [Keeper.ahead], and not nil,
+// go before all that wait: many calls are no trouble of the back end.
+func call[T any](ctx context.Context, k *Keeper, ahead <-chan struct{}, o *opened, operation string, f func(context.Context, Session) (T, error)) (value T, err error) {
 	var none T
 	ctx, cancel := k.config.within(ctx, k.config.CallTimeout)
 	defer cancel()
 	select {
 	case k.turns <- struct{}{}:
+	case <-ahead:
 	case <-ctx.Done():
 		return none, fmt.Errorf("%w: all %d calls that may run at once do: %w", ErrThrottled, k.config.Concurrency, context.Cause(ctx))
 	}
 	began := k.began()
 	defer func() { k.called(operation, began, err) }()
 	return answered(ctx, func(ctx context.Context) (value T, err error) {
-		defer func() { <-k.turns }()
+		defer k.turnOver()
 		inUse := o.use(func(s Session) error {
 			value, err = f(ctx, s)
 			return nil
 		})
 		return value, errors.Join(inUse, err)
 	}, nil)
+}
+
+// turnOver lets the next one call.
+func (k *Keeper) turnOver() {
+	select {
+	case k.ahead <- struct{}{}:
+	default:
+		<-k.turns
+	}
 }

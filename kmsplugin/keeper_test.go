@@ -527,6 +527,7 @@ func TestOtherCredentialsOpenAnotherSession(t *testing.T) {
 func TestASessionThatIsOverIsReplaced(t *testing.T) {
 	s := newShelf("1")
 	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		poll(1)
 		s.set(func() { close(s.over) })
 		synctest.Wait()
 		require.Equal(t, 2, s.opened)
@@ -622,4 +623,52 @@ func TestConfigsThatMakeNoSense(t *testing.T) {
 	}
 	_, err := NewKeeper(nil, Config{})
 	require.ErrorContains(t, err, "no back end")
+}
+
+// busy is a shelf that takes some time to unwrap.
+type busy struct{ *shelf }
+
+func (b busy) Open(ctx context.Context) (Session, error) {
+	_, err := b.shelf.Open(ctx)
+	return b, err
+}
+
+func (b busy) Unwrap(ctx context.Context, v Version, ciphertext, aad []byte) ([]byte, error) {
+	if err := b.begin(); err != nil {
+		return nil, err
+	}
+	time.Sleep(45 * time.Millisecond)
+	b.set(func() { b.running-- })
+	return b.shelf.Unwrap(ctx, v, ciphertext, aad)
+}
+
+func TestManyCallsAreNoTrouble(t *testing.T) {
+	for _, at := range []struct{ turns, callers int }{{1, 64}, {4, 400}} {
+		s := newShelf("1")
+		synctest.Test(t, func(t *testing.T) {
+			k, err := NewKeeper(busy{s}, Config{Concurrency: at.turns, Poll: time.Second})
+			require.NoError(t, err)
+			stop := k.Start(t.Context())
+			sealed, err := k.Encrypt(t.Context(), "", []byte("dek"))
+			require.NoError(t, err)
+			ctx, end := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			for range at.callers {
+				all.Go(func() {
+					for ctx.Err() == nil {
+						_, _ = k.Decrypt(t.Context(), "", sealed)
+					}
+				})
+			}
+			for range 10 {
+				time.Sleep(time.Second)
+				require.Equal(t, sealed.KeyID, keyIDOf(t, k))
+			}
+			end()
+			all.Wait()
+			require.NoError(t, stop())
+			require.Greater(t, s.looks, 6)
+			require.LessOrEqual(t, s.most, at.turns, "and no more at once than may be")
+		})
+	}
 }

@@ -118,7 +118,7 @@ func TestAnObserverIsToldWhyASessionWasOpened(t *testing.T) {
 	s, w := newShelf("1"), &witness{}
 	kept(t, s, Config{Observer: w.observer(), Credentials: []string{file}}, func(t *testing.T, k *Keeper) {
 		require.NoError(t, os.WriteFile(file, []byte("another"), 0o600))
-		poll(1)
+		poll(2)
 		s.set(func() { close(s.over) })
 		synctest.Wait()
 		require.Equal(t, []Reason{AtStart, AfterCredentials, AfterEnd}, w.opened)

@@ -29,8 +29,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 	k.state.Store(k.state.Load().with(fmt.Errorf("%w: the plugin stops", ErrUnavailable)))
 	r.answer()
-	r.drop(context.WithoutCancel(ctx), r.open)
-	r.closing.Wait()
+	r.end(context.WithoutCancel(ctx))
 	return nil
 }
 
@@ -56,7 +55,10 @@ func (k *Keeper) Start(ctx context.Context) (stop func() error) {
 type runner struct {
 	*Keeper
 	open    *opened
-	seen    string    // what the credentials were when it was opened
+	coming  *coming   // another one, until it is there
+	ready   *opened   // the same then, until it tells its versions
+	failed  error     // why the last one could not be opened, or nil
+	tried   time.Time // when that began
 	looked  time.Time // when it was looked last
 	retry   time.Duration
 	started sync.Once
@@ -82,7 +84,7 @@ func (r *runner) turn(ctx context.Context) {
 	r.state.Store(after)
 	r.drop(ctx, replaced)
 	r.report(before, after)
-	if after.trouble == nil {
+	if after.trouble == nil && !r.open.isOver() {
 		r.retry = firstRetry
 	}
 }
@@ -91,7 +93,9 @@ func (r *runner) turn(ctx context.Context) {
 func (r *runner) next(ctx context.Context, before *state) (after *state, replaced *opened) {
 	found, replaced, trouble := r.versions(ctx)
 	if trouble != nil && len(found.All) == 0 {
-		return before.with(trouble), replaced
+		after = before.with(trouble)
+		after.open = r.open
+		return after, replaced
 	}
 	byKeyID, err := found.byKeyID()
 	if err != nil {
@@ -125,72 +129,19 @@ func (s *state) with(trouble error) *state {
 	return &after
 }
 
-// versions asks for the versions, of another session if this one is over or was opened with
-// other credentials. One that does not tell its versions takes no other's place.
-func (r *runner) versions(ctx context.Context) (found Versions, replaced *opened, err error) {
-	seen := fingerprint(r.config.Credentials)
-	why := r.reason(seen)
-	if why == "" {
-		r.log.credentials.over(r.log, "the credentials are again those that the back end was opened with")
-		found, err = r.ask(ctx, r.open)
-		return found, nil, err
-	}
-	began := r.began()
-	next, err := open(ctx, r.backend, r.config)
-	r.called("open", began, err)
-	if err == nil {
-		if found, err = r.ask(ctx, next); err == nil || r.open == nil && len(found.All) > 0 {
-			replaced, r.open, r.seen = r.open, next, seen
-			r.opened(why)
-			return found, replaced, err
-		}
-		r.drop(ctx, next)
-	}
-	if why != AfterCredentials {
-		return Versions{}, nil, err
-	}
-	r.log.credentials.lasts(r.log, err, "the credentials changed, and the back end cannot be opened with them: it is used as it was opened before")
-	found, err = r.ask(ctx, r.open)
-	return found, nil, err
-}
-
-// reason is why a session has to be opened, or empty.
-func (r *runner) reason(seen string) Reason {
-	switch {
-	case r.open == nil:
-		return AtStart
-	case r.open.isOver():
-		return AfterEnd
-	case seen != r.seen:
-		return AfterCredentials
-	}
-	return ""
-}
-
-// opened tells of a session that is called from now on.
-func (r *runner) opened(why Reason) {
-	if why != AtStart {
-		r.log.credentials = spell{}
-		r.log.logger.Info("the back end was opened anew", "why", string(why))
-	}
-	if f := r.config.Observer.Opened; f != nil {
-		f(why)
-	}
-}
-
 func (r *runner) ask(ctx context.Context, o *opened) (Versions, error) {
-	return call(ctx, r.Keeper, o, "versions", func(ctx context.Context, s Session) (Versions, error) { return s.Versions(ctx) })
+	return call(ctx, r.Keeper, r.ahead, o, "versions", func(ctx context.Context, s Session) (Versions, error) { return s.Versions(ctx) })
 }
 
 // probe wraps and unwraps something under a version. It need not be secret, and is not zeros,
 // which a back end that does nothing would return.
 func (r *runner) probe(ctx context.Context, v Version) error {
 	dek := []byte("as long as a DEK, used for none.")
-	sealed, err := r.wrap(ctx, r.open, v, dek)
+	sealed, err := r.wrap(ctx, r.ahead, r.open, v, dek)
 	if err != nil {
 		return fmt.Errorf("a test DEK cannot be wrapped: %w", err)
 	}
-	got, err := r.unwrap(ctx, r.open, v, sealed)
+	got, err := r.unwrap(ctx, r.ahead, r.open, v, sealed)
 	switch {
 	case err != nil:
 		return fmt.Errorf("a test DEK that was wrapped cannot be unwrapped: %w", err)
@@ -205,12 +156,15 @@ func (r *runner) probe(ctx context.Context, v Version) error {
 // often as somebody names key_ids that there are not.
 func (r *runner) wait(ctx context.Context) {
 	every := r.config.Poll
-	var over <-chan struct{}
-	if r.state.Load().trouble != nil {
+	var over, came <-chan struct{}
+	if r.state.Load().trouble != nil || r.open.isOver() {
 		every = min(r.retry, every)
 		r.retry = 2 * every
-	} else if r.open != nil {
+	} else {
 		over = r.open.ended
+	}
+	if r.coming != nil {
+		came = r.coming.done
 	}
 	timer := r.config.Clock.NewTimer(every)
 	defer timer.Stop()
@@ -219,6 +173,7 @@ func (r *runner) wait(ctx context.Context) {
 		case <-ctx.Done():
 		case <-timer.C():
 		case <-over:
+		case <-came:
 		case order := <-r.orders:
 			order()
 		case asked := <-r.asks:
@@ -266,15 +221,6 @@ func (r *runner) drop(ctx context.Context, o *opened) {
 			klog.FromContext(ctx).Error(bounded(err), "a session could not be closed")
 		}
 	})
-}
-
-func (o *opened) isOver() bool {
-	select {
-	case <-o.ended:
-		return true
-	default:
-		return false
-	}
 }
 
 // fingerprint is what changes when one of the files does.

@@ -10,6 +10,7 @@ import (
 // opened is a session with what is needed to close it when nobody calls it any more.
 type opened struct {
 	session Session
+	seen    string // what the credentials were
 	// ended is closed when the session says that it is over.
 	ended chan struct{}
 	stop  context.CancelFunc
@@ -26,7 +27,11 @@ var errClosed = fmt.Errorf("%w: the session is closed", ErrUnavailable)
 func open(ctx context.Context, b Backend, c Config) (*opened, error) {
 	opening, cancel := c.within(ctx, c.OpenTimeout)
 	defer cancel()
-	session, err := answered(opening, b.Open, func(late Session) { _ = late.Close(ctx) })
+	session, err := answered(opening, b.Open, func(late Session) {
+		closing, cancel := c.within(context.WithoutCancel(ctx), c.CallTimeout)
+		defer cancel()
+		_, _ = guarded(closing, func(ctx context.Context) (any, error) { return nil, late.Close(ctx) })
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +41,8 @@ func open(ctx context.Context, b Backend, c Config) (*opened, error) {
 	if renewer, ok := session.(interface{ Renew(context.Context) error }); ok {
 		go func() {
 			defer close(o.ended)
-			_ = renewer.Renew(renewing) // whatever the reason: another one is opened
+			// Whatever the reason: another one is opened.
+			_, _ = guarded(renewing, func(ctx context.Context) (any, error) { return nil, renewer.Renew(ctx) })
 		}()
 	}
 	return o, nil

@@ -10,13 +10,12 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
 const (
-	// maxConnections bounds the clients that are connected at once; others wait.
+	// maxConnections bounds the clients that are connected at once; one more takes the
+	// place of the oldest.
 	maxConnections = 32
 	maxHeader      = 8 << 10 // bytes
 	// readTimeout is how long a client may take to ask, and idleTimeout how long it may stay
@@ -73,7 +72,7 @@ func (p *Port) Serve(ctx context.Context, handler http.Handler) error {
 		Handler: handler, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	listener := netutil.LimitListener(p.listener, maxConnections)
+	listener := &newest{Listener: p.listener, most: maxConnections}
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(closed)

@@ -135,3 +135,47 @@ func TestAPortThatIsNotServedIsClosed(t *testing.T) {
 	_, err = net.Dial("tcp", port.Address())
 	require.Error(t, err)
 }
+
+func TestWhoConnectsAndStaysKeepsNobodyOut(t *testing.T) {
+	for what, asks := range map[string]string{"asked once": "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", "half a question": "G", "nothing": ""} {
+		port, end := serve(t, "127.0.0.1:0", fixed{})
+		for range maxConnections {
+			conn, err := net.Dial("tcp", port.Address())
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = conn.Write([]byte(asks))
+			require.NoError(t, err)
+		}
+		for range 3 {
+			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: readTimeout / 2}
+			code, _ := get(t, client, "http://"+port.Address()+"/livez")
+			require.Equal(t, 200, code, what)
+		}
+		require.NoError(t, end())
+	}
+}
+
+func TestThereAreNoMoreConnectionsThanMayBe(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	n := &newest{Listener: listener, most: 2}
+	defer n.Close()
+	var clients, accepted []net.Conn
+	for range 4 {
+		client, err := net.Dial("tcp", listener.Addr().String())
+		require.NoError(t, err)
+		defer client.Close()
+		conn, err := n.Accept()
+		require.NoError(t, err)
+		clients, accepted = append(clients, client), append(accepted, conn)
+		require.LessOrEqual(t, len(n.open), 2)
+	}
+	for _, client := range clients[:2] {
+		_, err := client.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF, "the oldest are closed")
+	}
+	for _, conn := range accepted {
+		_ = conn.Close()
+	}
+	require.Empty(t, n.open)
+}

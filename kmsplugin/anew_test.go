@@ -1,0 +1,261 @@
+package kmsplugin
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+)
+
+// door is a shelf whose sessions a test tells apart.
+type door struct {
+	*shelf
+	tried   int
+	refuses bool
+	hangs   chan struct{}               // what Open waits for
+	mute    int                         // the session that does not tell its versions, by number
+	renew   func(context.Context) error // instead of the shelf's
+}
+
+type visitor struct {
+	*door
+	number int
+}
+
+func (d *door) Open(ctx context.Context) (Session, error) {
+	d.mu.Lock()
+	d.tried++
+	number, refuses, hangs := d.tried, d.refuses, d.hangs
+	d.mu.Unlock()
+	if hangs != nil {
+		select {
+		case <-hangs:
+		case <-ctx.Done():
+		}
+	}
+	if refuses {
+		return nil, fmt.Errorf("%w: wrong password", ErrDenied)
+	}
+	_, err := d.shelf.Open(ctx)
+	return &visitor{d, number}, err
+}
+
+func (v *visitor) Versions(ctx context.Context) (Versions, error) {
+	v.mu.Lock()
+	mute := v.mute == v.number
+	v.mu.Unlock()
+	if mute {
+		return Versions{}, fmt.Errorf("%w: may not list", ErrDenied)
+	}
+	return v.shelf.Versions(ctx)
+}
+
+func (v *visitor) Renew(ctx context.Context) error {
+	if v.renew != nil {
+		return v.renew(ctx)
+	}
+	return v.shelf.Renew(ctx)
+}
+
+// keptDoor runs a test with a Keeper of a door, and a file of credentials to write to.
+func keptDoor(t *testing.T, d *door, test func(t *testing.T, k *Keeper, file string)) {
+	t.Helper()
+	d.shelf = newShelf("1")
+	file := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(file, []byte("one"), 0o600))
+	synctest.Test(t, func(t *testing.T) {
+		k, err := NewKeeper(d, Config{Credentials: []string{file}})
+		require.NoError(t, err)
+		stop := k.Start(t.Context())
+		synctest.Wait()
+		test(t, k, file)
+		require.NoError(t, stop())
+		require.Equal(t, d.opened, d.closed, "every session that was opened is closed")
+	})
+}
+
+func TestASessionThatDoesNotTellItsVersionsYetIsKept(t *testing.T) {
+	d := &door{mute: 1}
+	keptDoor(t, d, func(t *testing.T, k *Keeper, file string) {
+		poll(3)
+		_, err := k.Status(t.Context())
+		require.ErrorContains(t, err, "may not list")
+		require.Equal(t, 1, d.tried, "what it logged in with may be used up")
+		d.set(func() { d.mute = 0 })
+		poll(1)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+
+		d.set(func() { d.mute = 2 })
+		require.NoError(t, os.WriteFile(file, []byte("another"), 0o600))
+		poll(3)
+		require.Equal(t, 2, d.tried)
+		require.Zero(t, d.closed)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k), "the one that there was goes on")
+		d.set(func() { d.mute = 0 })
+		poll(1)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+		require.Equal(t, 2, d.tried)
+		require.Equal(t, 1, d.closed)
+	})
+}
+
+func TestASessionThatIsKeptInVainIsClosed(t *testing.T) {
+	d := &door{}
+	keptDoor(t, d, func(t *testing.T, k *Keeper, file string) {
+		d.set(func() { d.mute = 2 })
+		require.NoError(t, os.WriteFile(file, []byte("another"), 0o600))
+		poll(1)
+		require.NoError(t, os.WriteFile(file, []byte("a third one"), 0o600))
+		poll(1)
+		require.Equal(t, 3, d.tried)
+		require.Equal(t, 2, d.closed, "the second, and the first when the third had come")
+		d.set(func() { d.mute = 4 })
+		require.NoError(t, os.WriteFile(file, []byte("a fourth one that is kept at the end"), 0o600))
+		poll(1)
+		require.Equal(t, 4, d.tried)
+	})
+}
+
+func TestASessionThatIsOverIsUsedUntilItFails(t *testing.T) {
+	d := &door{}
+	keptDoor(t, d, func(t *testing.T, k *Keeper, _ string) {
+		poll(1)
+		d.set(func() { d.refuses = true; close(d.over) })
+		poll(6)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+		_, err := k.Encrypt(t.Context(), "", []byte("dek"))
+		require.NoError(t, err, "what it has is good until its end")
+		require.LessOrEqual(t, d.tried, 10)
+		d.set(func() { d.mute = 1 })
+		poll(1)
+		_, err = k.Status(t.Context())
+		require.ErrorContains(t, err, "cannot be opened anew: denied: wrong password; and as it was opened before: denied: may not list")
+		d.set(func() { d.refuses = false })
+		poll(1)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+	})
+}
+
+func TestOfTwoSessionsThatFailTheOneThatIsOverGoes(t *testing.T) {
+	d := &door{}
+	keptDoor(t, d, func(t *testing.T, k *Keeper, _ string) {
+		sealed, err := k.Encrypt(t.Context(), "", []byte("dek"))
+		require.NoError(t, err)
+		poll(1)
+		d.set(func() { d.err, d.readable = ErrUnavailable, true; close(d.over) })
+		d.set(func() { d.mute = 2 })
+		poll(2)
+		_, err = k.Status(t.Context())
+		require.ErrorContains(t, err, "may not list")
+		require.Equal(t, 1, d.closed)
+		_, err = k.Decrypt(t.Context(), "", sealed)
+		require.NoError(t, err, "the other one reads")
+		d.set(func() { d.err = nil })
+	})
+}
+
+func TestWhatIsWrongIsToldWhileAnOpenHangs(t *testing.T) {
+	d := &door{}
+	keptDoor(t, d, func(t *testing.T, k *Keeper, file string) {
+		d.set(func() { d.hangs = make(chan struct{}) })
+		require.NoError(t, os.WriteFile(file, []byte("another"), 0o600))
+		poll(1)
+		require.Equal(t, 2, d.tried)
+		require.NoError(t, k.Check(t.Context()))
+		d.set(func() { d.err = fmt.Errorf("%w: sealed", ErrUnavailable) })
+		poll(1)
+		_, err := k.Status(t.Context())
+		require.ErrorContains(t, err, "sealed")
+		d.set(func() { d.err = nil; close(d.hangs) })
+		poll(1)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+		require.Equal(t, 1, d.closed)
+	})
+}
+
+func TestABackEndIsOpenedAtMostOnceASecond(t *testing.T) {
+	for what, d := range map[string]*door{
+		"a Renew that ends at once": {renew: func(context.Context) error { return nil }},
+		"an Open that is refused":   {refuses: true},
+	} {
+		keptDoor(t, d, func(t *testing.T, k *Keeper, file string) {
+			for n := range 20 {
+				require.NoError(t, os.WriteFile(file, make([]byte, n), 0o600))
+				_ = k.Check(t.Context())
+				time.Sleep(time.Second / 2)
+			}
+			require.LessOrEqual(t, d.tried, 21, what)
+			require.Greater(t, d.tried, 1, what)
+		})
+	}
+}
+
+// lockedLog may be written by many.
+type lockedLog struct {
+	mu sync.Mutex
+	strings.Builder
+}
+
+func (l *lockedLog) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Builder.Write(text)
+}
+
+func TestAPanicOfRenewIsTheEndOfItsSessionAlone(t *testing.T) {
+	panics := true
+	d := &door{renew: func(ctx context.Context) error {
+		if panics {
+			panics = false
+			panic("key material")
+		}
+		<-ctx.Done()
+		return nil
+	}}
+	var log lockedLog
+	synctest.Test(t, func(t *testing.T) {
+		d.shelf = newShelf("1")
+		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+		k, err := NewKeeper(d, Config{})
+		require.NoError(t, err)
+		stop := k.Start(ctx)
+		poll(1)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+		require.Equal(t, 2, d.tried)
+		require.NoError(t, stop())
+	})
+	require.Contains(t, log.String(), "the back end panicked")
+	require.NotContains(t, log.String(), "key material")
+}
+
+// late is a back end whose Open heeds no deadline, and whose Close panics.
+type late struct{ *shelf }
+
+func (l late) Open(context.Context) (Session, error) { time.Sleep(time.Minute); return l, nil }
+func (l late) Close(ctx context.Context) error {
+	l.set(func() { l.closed++ })
+	if ctx.Err() == nil {
+		panic("key material")
+	}
+	return nil
+}
+
+func TestAPanicOfASessionThatCameTooLateIsItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := late{newShelf("1")}
+		_, err := open(t.Context(), l, Config{}.withDefaults())
+		require.Equal(t, codes.Unavailable, CodeOf(err))
+		time.Sleep(time.Hour)
+		l.set(func() { require.Equal(t, 1, l.closed) })
+	})
+}
