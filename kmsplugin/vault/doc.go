@@ -11,4 +11,8 @@
 // half could wrap a DEK, and CBC does not notice a change.
 //
 // The package makes no key and rotates none: who may use a key need not be able to.
+//
+// Of a server that answers more often than it is asked, net/http prints the first bytes with
+// the log package of the standard library, and a DEK may be among them. The command
+// atrest-kms-plugin prints the place alone; a program of its own does so with log.SetOutput.
 package vault
