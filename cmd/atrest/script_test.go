@@ -41,7 +41,7 @@ import (
 // TestMain has more scripts run at once than there are processors, as most of them wait most
 // of the time; -parallel says otherwise.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		log.Fatal(err)
 	}
 	testscript.Main(m, map[string]func(){"atrest": main, "until": until, "kms": kms})
