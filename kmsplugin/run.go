@@ -178,6 +178,7 @@ func (r *runner) wait(ctx context.Context) {
 			order()
 		case asked := <-r.asks:
 			r.take(asked)
+			r.retry = soon // if it is trouble still, somebody waits for its end
 			if early := soon - r.config.Clock.Since(r.looked); early > 0 {
 				if early < every {
 					timer.Reset(early)
