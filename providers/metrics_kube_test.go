@@ -130,9 +130,11 @@ func TestMetricsAreThoseOfKubeAPIServer(t *testing.T) {
 	require.Greater(t, len(all[0]), 12)
 	theirs, ours := all[0], all[1]
 	for name := range theirs {
-		if strings.Contains(name, "/Status ") || strings.Contains(name, "/Decrypt ") {
+		// A DEK is unwrapped before it is written with, what failed is looked into, and a DEK that
+		// is refused when that is done is replaced.
+		if strings.Contains(name, "apiserver_envelope_encryption_kms_operations_latency_seconds") {
 			require.GreaterOrEqual(t, ours[name], theirs[name], name)
-			ours[name] = theirs[name] // a DEK is unwrapped before it is written with, and what failed is looked into
+			ours[name] = theirs[name]
 		}
 	}
 	require.Equal(t, theirs, ours)
