@@ -42,7 +42,7 @@ import (
 
 // served are the resources of the apiservers in the scripts, by group and version.
 var served = map[string][]string{
-	"v1":             {"secrets", "configmaps", "serviceaccounts"},
+	"v1":             {"secrets", "configmaps", "serviceaccounts", "services", "endpoints"},
 	"example.com/v1": {"widgets"},
 }
 
@@ -55,32 +55,33 @@ type apiserver struct {
 	file   string // path of its configuration
 	prefix string // in etcd
 
-	mu          sync.Mutex
-	inUse       *providers.Transformers
-	stamp       string           // of what inUse was made from
-	holds       bool             // it does not follow
-	polls       bool             // it keeps what it built, and asks its plugins of that
-	asks        bool             // it follows when it is had to ask its plugins, and only then
-	forbids     string           // a method or a resource
-	refuses     string           // the name of an object that cannot be updated, or NAMESPACE/
-	updates     string           // an etcd key that somebody else writes before the next patch
-	cluster     string           // the UID of its namespace kube-system
-	main        bool             // it knows nothing of the etcd of "etcd override"
-	lame        bool             // an aggregated API of it is away
-	discards    bool             // it deletes what it cannot read
-	apart       *etcdtest.Server // has the Secrets of this one alone
-	unconverted string           // a resource whose objects no webhook converts any more
-	builds      string           // the hash of a file that waits for its plugins
-	fixed       bool             // it does not follow: who makes FILE.start has it start anew
-	unready     bool             // /readyz says so
-	stock       bool             // it is a kube-apiserver that is not of this project
-	migrator    string           // what becomes of StorageVersionMigrations; "" if they are not served
-	migration   map[string]map[string]any
-	patches     int
-	stops       int           // the patch that waits, and all that come after it
-	goOn        chan struct{} // closed when they may
-	held        bool          // one does
-	behind      *apiserver    // an aggregated apiserver that serves example.com
+	mu           sync.Mutex
+	inUse        *providers.Transformers
+	stamp        string           // of what inUse was made from
+	holds        bool             // it does not follow
+	polls        bool             // it keeps what it built, and asks its plugins of that
+	asks         bool             // it follows when it is had to ask its plugins, and only then
+	forbids      string           // a method or a resource
+	refuses      string           // the name of an object that cannot be updated, or NAMESPACE/
+	updates      string           // an etcd key that somebody else writes before the next patch
+	cluster      string           // the UID of its namespace kube-system
+	main         bool             // it knows nothing of the etcd of "etcd override"
+	undiscovered bool             // its discovery does not have example.com (yet)
+	lame         bool             // an aggregated API of it is away
+	discards     bool             // it deletes what it cannot read
+	apart        *etcdtest.Server // has the Secrets of this one alone
+	unconverted  string           // a resource whose objects no webhook converts any more
+	builds       string           // the hash of a file that waits for its plugins
+	fixed        bool             // it does not follow: who makes FILE.start has it start anew
+	unready      bool             // /readyz says so
+	stock        bool             // it is a kube-apiserver that is not of this project
+	migrator     string           // what becomes of StorageVersionMigrations; "" if they are not served
+	migration    map[string]map[string]any
+	patches      int
+	stops        int           // the patch that waits, and all that come after it
+	goOn         chan struct{} // closed when they may
+	held         bool          // one does
+	behind       *apiserver    // an aggregated apiserver that serves example.com
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|RESOURCE|refuses OBJECT|NAMESPACE/|builds HASH|updates
@@ -106,20 +107,26 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		return
 	}
 	change, ok := map[string]func(){
-		"holds":       func() { a.holds = true },
-		"follows":     func() { a.holds = false },
-		"polls":       func() { a.holds, a.polls = true, true },
-		"restarts":    func() { a.holds, a.polls, a.stamp = false, false, "" },
-		"asks":        func() { a.asks = true },
-		"forbids":     func() { a.forbids = rest[0] },
-		"refuses":     func() { a.refuses = rest[0] },
-		"updates":     func() { a.updates = rest[0] },
-		"migrator":    func() { a.migrator = rest[0] },
-		"counts":      func() { a.patches = 0 },
-		"stops":       func() { a.stops, a.goOn, a.held = numberIn(ts, rest[0]), make(chan struct{}), false },
-		"goes":        a.goes,
-		"drops":       func() { a.goOn = nil },
-		"main":        func() { a.main = true },
+		"holds":    func() { a.holds = true },
+		"follows":  func() { a.holds = false },
+		"polls":    func() { a.holds, a.polls = true, true },
+		"restarts": func() { a.holds, a.polls, a.stamp = false, false, "" },
+		"asks":     func() { a.asks = true },
+		"forbids":  func() { a.forbids = rest[0] },
+		"refuses":  func() { a.refuses = rest[0] },
+		"updates":  func() { a.updates = rest[0] },
+		"migrator": func() { a.migrator = rest[0] },
+		"counts":   func() { a.patches = 0 },
+		"stops":    func() { a.stops, a.goOn, a.held = numberIn(ts, rest[0]), make(chan struct{}), false },
+		"goes":     a.goes,
+		"drops":    func() { a.goOn = nil },
+		"main":     func() { a.main = true },
+		"kinds": func() {
+			for i := range 120 {
+				served["example.com/v1"] = append(served["example.com/v1"], fmt.Sprintf("kind%03d", i))
+			}
+		},
+		"undiscovers": func() { a.undiscovered = true },
 		"aggregates":  func() { a.behind = w.apis[rest[0]] },
 		"of":          func() { a.cluster = rest[0] },
 		"lame":        func() { a.lame = true },
@@ -299,6 +306,9 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/readyz":
 	case path[0] == "apis" && len(path) > 1 && path[1] == "storagemigration.k8s.io":
 		a.migrations(w, r, path[2:])
+	case r.URL.Path == "/apis/apiregistration.k8s.io/v1/apiservices" && a.unreadAt("/registry/apiregistration.k8s.io/apiservices/"),
+		r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases" && a.unreadAt("/registry/leases/kube-system/"):
+		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: no matching prefix found")
 	case r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases":
 		answer(w, http.StatusOK, a.w.leases())
 	case r.URL.Path == "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices":
@@ -410,6 +420,9 @@ func (a *apiserver) groups() (list metav1.APIGroupList) {
 		list.Groups = append(list.Groups, metav1.APIGroup{Name: lameGroup, Versions: []metav1.GroupVersionForDiscovery{version}})
 	}
 	for version := range a.serves() {
+		if a.undiscovered && version == "example.com/v1" {
+			continue
+		}
 		if group, v, ok := strings.Cut(version, "/"); ok {
 			list.Groups = append(list.Groups, metav1.APIGroup{Name: group, Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: version, Version: v}}})
 		}
@@ -659,4 +672,14 @@ func TestMerge(t *testing.T) {
 	require.True(t, merge(object, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"b": "c"}}}))
 	require.Equal(t, map[string]any{"metadata": map[string]any{"name": "a", "annotations": map[string]any{"b": "c"}}}, object)
 	require.False(t, merge(object, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"b": "c"}}}))
+}
+
+// unreadAt reports whether it cannot decrypt something below a prefix, as a list does not then.
+func (a *apiserver) unreadAt(prefix string) bool {
+	for _, kv := range a.read(&pb.RangeRequest{Key: []byte(prefix), RangeEnd: []byte(prefix[:len(prefix)-1] + "0")}) {
+		if _, _, err := a.open(kv); err != nil {
+			return true
+		}
+	}
+	return false
 }

@@ -46,6 +46,12 @@ func (a *apiserver) place(group, resource string) string {
 			return place
 		}
 	}
+	if group == "" && resource == "services" {
+		return a.prefix + "/services/specs/"
+	}
+	if group == "" && resource == "endpoints" {
+		return a.prefix + "/services/endpoints/"
+	}
 	if group != "" {
 		group += "/"
 	}
@@ -58,6 +64,16 @@ func resourceOf(key string) schema.GroupResource {
 		if strings.HasPrefix(key, place) {
 			return r
 		}
+	}
+	switch {
+	case strings.HasPrefix(key, "/registry/services/specs/"):
+		return schema.GroupResource{Resource: "services"}
+	case strings.HasPrefix(key, "/registry/services/endpoints/"):
+		return schema.GroupResource{Resource: "endpoints"}
+	case strings.HasPrefix(key, "/registry/apiregistration.k8s.io/apiservices/"):
+		return schema.GroupResource{Group: "apiregistration.k8s.io", Resource: "apiservices"}
+	case strings.HasPrefix(key, "/registry/leases/"):
+		return schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 	}
 	parts := strings.Split(key, "/")
 	resource := schema.GroupResource{Resource: parts[len(parts)-3]}
