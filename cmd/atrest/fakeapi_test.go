@@ -85,7 +85,7 @@ type apiserver struct {
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|RESOURCE|refuses OBJECT|NAMESPACE/|builds HASH|updates
-// KEY|migrator works|ignores|fails|lies|counts|stops N|goes|drops|main|apart|writes KEY|of CLUSTER|lame|discards|unconverted RESOURCE|stock|fixed|unfixed|unready|ready|listed|unlisted|serves|awaits N: an apiserver, to
+// KEY|migrator works|ignores|fails|lies|counts|stops N|goes|drops|main|apart|writes KEY|of CLUSTER|lame|discards|unconverted RESOURCE|stock|undiscovers|fixed|unfixed|unready|ready|listed|unlisted|serves|awaits N: an apiserver, to
 // which the context NAME of $KUBECONFIG leads. The first one is that of the current context.
 // Its address is in $URL_NAME, without http:// in $AT_NAME, and one that "serves" is an endpoint of the Service kubernetes.
 // "awaits" returns when N objects were patched since "counts". After "stops N" the patches behind the Nth wait for "goes",
@@ -121,11 +121,6 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"goes":     a.goes,
 		"drops":    func() { a.goOn = nil },
 		"main":     func() { a.main = true },
-		"kinds": func() {
-			for i := range 120 {
-				served["example.com/v1"] = append(served["example.com/v1"], fmt.Sprintf("kind%03d", i))
-			}
-		},
 		"undiscovers": func() { a.undiscovered = true },
 		"aggregates":  func() { a.behind = w.apis[rest[0]] },
 		"of":          func() { a.cluster = rest[0] },
@@ -414,6 +409,16 @@ func (a *apiserver) aggregated() map[string]any {
 	return map[string]any{"items": items}
 }
 
+// unreadAt reports whether it cannot decrypt something below a prefix, as a list does not then.
+func (a *apiserver) unreadAt(prefix string) bool {
+	for _, kv := range a.read(&pb.RangeRequest{Key: []byte(prefix), RangeEnd: []byte(prefix[:len(prefix)-1] + "0")}) {
+		if _, _, err := a.open(kv); err != nil {
+			return true
+		}
+	}
+	return false
+}
+
 func (a *apiserver) groups() (list metav1.APIGroupList) {
 	if a.lame {
 		version := metav1.GroupVersionForDiscovery{GroupVersion: lameGroup + "/v1beta1", Version: "v1beta1"}
@@ -672,14 +677,4 @@ func TestMerge(t *testing.T) {
 	require.True(t, merge(object, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"b": "c"}}}))
 	require.Equal(t, map[string]any{"metadata": map[string]any{"name": "a", "annotations": map[string]any{"b": "c"}}}, object)
 	require.False(t, merge(object, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"b": "c"}}}))
-}
-
-// unreadAt reports whether it cannot decrypt something below a prefix, as a list does not then.
-func (a *apiserver) unreadAt(prefix string) bool {
-	for _, kv := range a.read(&pb.RangeRequest{Key: []byte(prefix), RangeEnd: []byte(prefix[:len(prefix)-1] + "0")}) {
-		if _, _, err := a.open(kv); err != nil {
-			return true
-		}
-	}
-	return false
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc/codes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -46,7 +47,7 @@ func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, n
 			return &ReadError{Apiserver: m.name, Object: w, Owners: is.OwnerReferences}
 		case unknown != nil:
 			continue
-		case !IsUnreadable(err):
+		case !IsUnreadable(err) || tellsOfAnOutage(err):
 			unknown = fmt.Errorf("whether apiserver %s reads %s is not known: %w", m.name, w, w.remedy("get", err))
 			continue
 		}
@@ -58,8 +59,9 @@ func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, n
 }
 
 // IsUnreadable reports whether an answer is that of an apiserver to which the storage gave
-// something that it cannot decrypt: it has a reason then, which kube-apiserver does not
-// give for what etcd answers it. One of this project answers so to no outage.
+// something that it cannot decrypt now: it has a reason then, which kube-apiserver does not
+// give for what etcd answers it. One of this project answers so to no outage; kube-apiserver
+// does, and hands on what its plugin answered.
 func IsUnreadable(err error) bool {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) || apierrors.IsUnexpectedServerError(err) { // somebody else's
@@ -68,6 +70,19 @@ func IsUnreadable(err error) bool {
 	s := answer.Status()
 	return s.Code == http.StatusInternalServerError && (s.Reason == metav1.StatusReasonInternalError || s.Reason == metav1.StatusReasonStoreReadError) &&
 		!strings.Contains(s.Message, "conversion webhook")
+}
+
+// ofAPlugin begins what kube-apiserver hands on of a plugin: the name of a gRPC code follows.
+const ofAPlugin = "rpc error: code = "
+
+// tellsOfAnOutage reports whether a plugin answered an apiserver anything but that it has no
+// such key, or did not wrap that: it may unwrap it at another time.
+func tellsOfAnOutage(err error) bool {
+	answers := strings.Split(err.Error(), ofAPlugin)[1:]
+	return strings.Contains(err.Error(), context.DeadlineExceeded.Error()) || slices.ContainsFunc(answers, func(answer string) bool {
+		code, _, _ := strings.Cut(answer, " ")
+		return code != codes.NotFound.String() && code != codes.InvalidArgument.String()
+	})
 }
 
 // isOfNoStart reports whether a check fails for another reason than that an apiserver

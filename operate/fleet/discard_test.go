@@ -58,6 +58,10 @@ func TestWhatFailsForAnotherReasonIsNotUnreadable(t *testing.T) {
 		"etcd is away":            {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError"}`, reply{500, "[-]informer-sync failed\n[-]etcd failed"}, "etcd failed"},
 		"it says no more":         {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError"}`, reply{503, ""}, "503 Service Unavailable"},
 		"its webhook is away":     {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"conversion webhook for example.com/v1 failed"}`, reply{200, "ok"}, "conversion webhook"},
+		"its plugin says so":      {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"failed to decrypt DEK, error: rpc error: code = NotFound desc = no key 7"}`, reply{200, "ok"}, ""},
+		"its plugin is away":      {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"failed to decrypt DEK, error: rpc error: code = Unavailable desc = code = NotFound"}`, reply{200, "ok"}, "code = Unavailable"},
+		"one of two is away":      {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"rpc error: code = InvalidArgument desc = no, rpc error: code = Unknown desc = no"}`, reply{200, "ok"}, "code = Unknown"},
+		"its plugin is slow":      {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"failed to decrypt DEK, error: context deadline exceeded"}`, reply{200, "ok"}, "deadline"},
 		"a proxy says so":         {`bad luck`, reply{200, "ok"}, "bad luck"},
 		"etcd changes its leader": {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"message":"etcdserver: leader changed"}`, reply{200, "ok"}, "leader changed"},
 	} {

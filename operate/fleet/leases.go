@@ -55,6 +55,9 @@ func (f *Fleet) leases(ctx context.Context) ([]lease, error) {
 	}
 	_, err := f.list(ctx, leaseRequest(), &all)
 	if err != nil {
+		if IsUnreadable(err) {
+			err = fmt.Errorf("%w: its holder makes a Lease again: delete the one that cannot be read from etcd (etcdctl del KEY)", err)
+		}
 		return nil, fmt.Errorf("the Leases of the apiservers cannot be read: %w",
 			forbidden(err, "the user needs the verb list for leases (coordination.k8s.io) in namespace "+leaseNamespace))
 	}

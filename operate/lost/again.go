@@ -31,7 +31,7 @@ func (a again) is(o Object) bool {
 
 // never are the resources of which nothing is to be taken for made again, whoever owns
 // it: what belongs to it goes with it.
-var never = []string{"customresourcedefinitions.apiextensions.k8s.io", "namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "serviceaccounts"}
+var never = []string{"customresourcedefinitions.apiextensions.k8s.io", "namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "serviceaccounts", "volumesnapshots.snapshot.storage.k8s.io"}
 
 // The types of Secrets of which something is to be said.
 const (

@@ -159,7 +159,8 @@ func (r *Remover) Unreadable(ctx context.Context, o Object) error {
 	if err == nil {
 		err = r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name)
 	}
-	if err == nil && r.others(o) {
+	var reads *fleet.ReadError
+	if r.others(o) && !errors.As(err, &reads) {
 		err = errOthers
 	}
 	if err != nil {

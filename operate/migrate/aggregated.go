@@ -60,6 +60,9 @@ func (c *Cluster) Dependents(ctx context.Context, without []string, each func(by
 			by[schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}] = at.Namespace + "/" + at.Name
 		}
 	}
+	if err := c.discovers(ctx, by); err != nil {
+		return err
+	}
 	served, problem := c.with(ctx, collectable)
 	var failed *discovery.ErrGroupDiscoveryFailed
 	if errors.As(problem, &failed) {
@@ -76,6 +79,21 @@ func (c *Cluster) Dependents(ctx context.Context, without []string, each func(by
 			if err := c.dependents(ctx, r, func(o Object, owners []metav1.OwnerReference) { each(with, r.GroupResource(), o, owners) }); err != nil {
 				return fmt.Errorf("what the aggregated apiserver %s has of %s cannot be listed: %w: the user needs the verb list for it; %s", with, r.GroupResource(), err, excuse(with))
 			}
+		}
+	}
+	return nil
+}
+
+// discovers is an error if the discovery does not list a group of an aggregated apiserver, as
+// of one that is new or away.
+func (c *Cluster) discovers(ctx context.Context, by map[schema.GroupVersion]string) error {
+	var all metav1.APIGroupList
+	if err := c.briefly(ctx, kubeapi.Request{Method: http.MethodGet, Path: []string{"apis"}}, &all); err != nil {
+		return fmt.Errorf("list of API groups: %w", err)
+	}
+	for version, service := range by {
+		if !slices.ContainsFunc(all.Groups, func(g metav1.APIGroup) bool { return g.Name == version.Group }) {
+			return fmt.Errorf("what the aggregated apiserver %s serves is not known, as the discovery lacks %s: %s", service, version.Group, excuse(service))
 		}
 	}
 	return nil
@@ -154,7 +172,14 @@ func (c *Cluster) services(ctx context.Context) ([]service, error) {
 	}
 	err := c.api.Ask(ctx, kubeapi.Request{Method: http.MethodGet, Path: []string{"apis", "apiregistration.k8s.io", "v1", "apiservices"}}, &all)
 	if err != nil && !apierrors.IsNotFound(err) { // there are none
-		return nil, fmt.Errorf("which APIs are of aggregated apiservers is not known: %w: the user needs the verb list for apiservices (apiregistration.k8s.io)", err)
+		next := "see that the apiserver is up"
+		switch {
+		case apierrors.IsForbidden(err):
+			next = "the user needs the verb list for apiservices (apiregistration.k8s.io)"
+		case apierrors.IsInternalError(err):
+			next = "if an APIService itself cannot be read, keep what etcd has of it (etcdctl get KEY --print-value-only), delete it there (etcdctl del KEY), and make it again"
+		}
+		return nil, fmt.Errorf("which APIs are of aggregated apiservers is not known: %w: %s", err, next)
 	}
 	return all.Items, nil
 }

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	testingclock "k8s.io/utils/clock/testing"
 
-	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/operate/audit"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
@@ -96,28 +95,49 @@ func TestALookAtOneThatNeverAnsweredNamesNoOthers(t *testing.T) {
 	require.Equal(t, "Unknown: cp-1 cannot be seen.", overview.Of(s).Summary)
 }
 
-// nothing is an apiserver that serves nothing.
-type nothing struct{ proof.API }
-
-func (nothing) Version(context.Context, schema.GroupResource) (schema.GroupVersionResource, error) {
-	return schema.GroupVersionResource{}, errors.New("it serves nothing")
+// hanging is an apiserver that does not answer, and counts how often it is asked.
+type hanging struct {
+	proof.API
+	asked *int
 }
 
-// Many resources may lag; not all of them are asked for.
-func TestALookReadsSoManyObjects(t *testing.T) {
-	s := look(ours)
-	report := &audit.Report{Objects: 150}
+func (h hanging) Version(context.Context, schema.GroupResource) (schema.GroupVersionResource, error) {
+	*h.asked++
+	return schema.GroupVersionResource{}, errors.New("no answer within 10s")
+}
+
+// Of a wildcard there may be many resources. Each is read, but by an apiserver that does not
+// answer, which would be waited for each time.
+func TestALookReadsAnObjectOfEachResource(t *testing.T) {
+	v1 := "k8s:enc:kms:v1:old:\x00\x10" + strings.Repeat("x", 60)
+	report, etcd := &audit.Report{Objects: 150}, store{}
 	for n := range 150 {
-		form := audit.Form{Kind: config.KMSv2, Name: "vault", KeyIDHash: keyB}
+		key := fmt.Sprintf("/registry/example.com/r%d/shop/one", n)
+		etcd[key] = v1
 		report.Resources = append(report.Resources, audit.Resource{Name: fmt.Sprintf("r%d.example.com", n),
-			Forms: []audit.Count{{Form: form, Objects: 1, Keys: []string{fmt.Sprintf("/registry/example.com/r%d/one", n)}}}})
+			Forms: []audit.Count{{Form: audit.Inspect([]byte(v1), nil).Form, Objects: 1, Keys: []string{key}}}})
 	}
-	s.Read(t.Context(), &proof.Prover{API: nothing{}, Layout: audit.NewLayout("", nil)})
+	s := look(stock)
+	change(&s, "cp-1", provider("old", func(p *rotation.Provider) { p.KeyID = "" }))
+	s.Read(t.Context(), &proof.Prover{})
+	require.Nil(t, s.Etcd)
 	s.Etcd = &overview.Etcd{Report: report}
-	s.Read(t.Context(), &proof.Prover{API: nothing{}, Layout: audit.NewLayout("", nil)})
-	require.Len(t, s.Etcd.Reads, 100)
-	require.Equal(t, overview.Read{Key: "/registry/example.com/r0/one", Resource: "r0.example.com", Form: report.Resources[0].Forms[0].Form,
-		Verdict: overview.Unknown, Why: "it serves nothing"}, s.Etcd.Reads[0])
+	s.Read(t.Context(), &proof.Prover{API: reader{}, Fleet: readers{}, Etcd: etcd, Layout: audit.NewLayout("", nil)})
+	require.Len(t, s.Etcd.Reads, 150)
+	for _, r := range s.Etcd.Reads {
+		require.Equal(t, overview.Well, r.Verdict, r)
+	}
+
+	asked := 0
+	s.Etcd = &overview.Etcd{Report: report}
+	s.Read(t.Context(), &proof.Prover{API: hanging{asked: &asked}, Layout: audit.NewLayout("", nil)})
+	require.Equal(t, 1, asked)
+	require.Len(t, s.Etcd.Reads, 150)
+	require.Equal(t, "no answer within 10s", s.Etcd.Reads[0].Why)
+	for _, r := range s.Etcd.Reads[1:] {
+		require.Equal(t, overview.Unknown, r.Verdict, r)
+		require.Equal(t, "not asked, as another was not answered for: no answer within 10s", r.Why)
+	}
 }
 
 // reader is an apiserver that reads all that is in etcd.

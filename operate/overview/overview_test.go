@@ -314,7 +314,9 @@ func TestWhatEtcdHoldsIsJudged(t *testing.T) {
 		verdict overview.Verdict
 		says    string
 	}{
-		"as it should be":          {ours, count(1, kms("vault", keyA)), overview.Well, ""},
+		"as it should be":          {ours, read(kms("vault", keyA), overview.Well, ""), overview.Well, ""},
+		"as it should be, unread":  {ours, read(kms("vault", keyA), overview.NotWell, "no key"), overview.NotWell, "2 objects of secrets are stored with vault, and cannot be read: no key"},
+		"as it should be, unasked": {ours, count(1, kms("vault", keyA)), overview.Unknown, "1 object of secrets is stored with vault, and whether they can be read is not known: no apiserver tells it: "},
 		"not reached":              {ours, &overview.Etcd{Problem: "etcd is away"}, overview.Unknown, "what etcd holds is not known: etcd is away"},
 		"not looked at":            {ours, &overview.Etcd{}, overview.Unknown, "what etcd holds is not known: nobody looked"},
 		"nothing at all":           {ours, &overview.Etcd{Report: &audit.Report{Prefix: "/r/"}}, overview.Unknown, "what etcd holds is not known: nothing at all is stored below /r/"},

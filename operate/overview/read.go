@@ -17,20 +17,31 @@ import (
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
-// mostRead is how many objects are read in a look, which is enough for a wildcard.
-const mostRead = 100
-
 // Read has all apiservers read an object of each resource and form that is stored under
-// KMS and of which they do not tell that they read it.
+// KMS: that a plugin names a key_id does not show that it unwraps anything. Where one does
+// not answer no more is asked.
 func (s *Seen) Read(ctx context.Context, p *proof.Prover) {
 	if s.Etcd == nil {
 		return
 	}
 	j := judge{seen: *s, usable: map[string]rotation.Instance{}}
 	j.all()
-	for _, u := range j.untold[:min(len(j.untold), mostRead)] {
-		s.Etcd.Reads = append(s.Etcd.Reads, u.read(ctx, p))
+	var silent error
+	for _, u := range j.untold {
+		if silent != nil {
+			u.Why = "not asked, as another was not answered for: " + silent.Error()
+		} else if err := u.read(ctx, p); !isAnswer(err) {
+			silent = err
+		}
+		s.Etcd.Reads = append(s.Etcd.Reads, u.Read)
 	}
+}
+
+// isAnswer reports whether an error of reading is that of an apiserver, or none, or about
+// the object alone.
+func isAnswer(err error) bool {
+	var answer apierrors.APIStatus
+	return err == nil || errors.As(err, &answer) || errors.Is(err, fleet.ErrAnotherVersion) || errors.Is(err, migrate.ErrNoResource)
 }
 
 // untold is what is to be read, by the first object of keys that stays as it was counted.
@@ -42,23 +53,21 @@ type untold struct {
 // mostTries are how many objects are tried.
 const mostTries = 3
 
-func (u untold) read(ctx context.Context, p *proof.Prover) Read {
-	var err error
+func (u *untold) read(ctx context.Context, p *proof.Prover) (err error) {
 	for _, u.Key = range u.keys[:min(len(u.keys), mostTries)] {
 		if err = p.Reads(ctx, u.Key, u.Form); !errors.Is(err, fleet.ErrAnotherVersion) && !apierrors.IsNotFound(err) {
 			break
 		}
 	}
 	u.Unserved = errors.Is(err, migrate.ErrNoResource)
-	switch {
-	case err == nil:
+	if err == nil {
 		u.Verdict = Well
-		return u.Read
-	case fleet.IsUnreadable(err):
+		return nil
+	}
+	if u.Why = err.Error(); fleet.IsUnreadable(err) {
 		u.Verdict = NotWell
 	}
-	u.Why = err.Error()
-	return u.Read
+	return err
 }
 
 // read is what came of having something read that the apiservers do not tell of.
@@ -76,21 +85,17 @@ func (j *judge) read(resource string, c audit.Count) Read {
 	return r
 }
 
-// tellReads reports whether all apiservers tell that they read what is stored of a resource
-// under KMS: the provider is in the entry that names it, and some plugin names the key_id
-// now. What a wildcard is for may be another entry's, of keys in the file, but what no API
-// serves, which only a wildcard encrypts and nobody can be asked for.
+// tellReads reports whether apiservers tell that they read what no API serves, which only a
+// wildcard encrypts and nobody can be asked for: the provider is in its entry, and some
+// plugin names the key_id now.
 func (j *judge) tellReads(resource string, form audit.Form) bool {
-	named, names := false, []string{resource}
-	served := audit.HasAPI(schema.ParseGroupResource(resource))
-	if !served {
-		names = wildcards(resource)
+	if audit.HasAPI(schema.ParseGroupResource(resource)) {
+		return false
 	}
+	named := false
 	for _, i := range j.usable {
-		if i.Complete || served {
-			if !i.Complete || !slices.Contains(writers(i, names), form.Name) {
-				return false
-			}
+		if i.Complete && !slices.Contains(writers(i, wildcards(resource)), form.Name) {
+			return false
 		}
 		named = named || i.Providers[form.Name].KeyID == form.KeyIDHash // both are empty of KMS v1
 	}
