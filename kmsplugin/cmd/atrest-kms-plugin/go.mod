@@ -25,6 +25,7 @@ require (
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
 	github.com/fxamacker/cbor/v2 v2.9.0 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
+	github.com/google/uuid v1.6.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/miekg/pkcs11 v1.1.2 // indirect
@@ -58,4 +59,5 @@ require (
 replace github.com/kube-atrest/atrest => ../../..
 
 replace github.com/kube-atrest/atrest/kmsplugin/pkcs11 => ../../pkcs11
+
 replace github.com/kube-atrest/atrest/kmsplugin/tpm => ../../tpm

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,10 +43,18 @@ func newSoftHSM(t *testing.T) softHSM {
 	require.NoError(t, os.WriteFile(conf, []byte("directories.tokendir = "+tokens+"\nlog.level = ERROR\n"), 0o600))
 	t.Setenv("SOFTHSM2_CONF", conf)
 	require.NoError(t, os.WriteFile(h.pinFile, []byte("123456\n"), 0o600))
-	out, err := exec.Command("softhsm2-util", "--init-token", "--free", "--label", "atrest", "--so-pin", "87654321", "--pin", "123456").CombinedOutput()
-	require.NoError(t, err, string(out))
+	require.NoError(t, h.initToken())
 	h.flags = []string{"--module", h.module, "--token", "atrest", "--pin-file", h.pinFile, "--key", "kek"}
 	return h
+}
+
+// initToken makes a token, which has no key.
+func (h softHSM) initToken() error {
+	out, err := exec.Command("softhsm2-util", "--init-token", "--free", "--label", "atrest", "--so-pin", "87654321", "--pin", "123456").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
 }
 
 // run runs a command of the group as a process: a module reads its configuration once in each.

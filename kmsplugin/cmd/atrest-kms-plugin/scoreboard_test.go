@@ -1,4 +1,6 @@
-package conformance_test
+//go:build cgo
+
+package main
 
 import (
 	"context"
@@ -22,20 +24,21 @@ import (
 
 var update = flag.Bool("update", false, "write the scoreboard to docs/plugins.md")
 
-const page = "../../docs/plugins.md"
+const page = "../../../docs/plugins.md"
 
 // The scoreboard in the docs is what a run of all entrants, each a process of its own,
-// comes to.
+// comes to. Where a device for one of them is not installed it is skipped.
 func TestScoreboard(t *testing.T) {
-	reports := make([]*conformance.Report, len(entrants))
+	reports, all := make([]*conformance.Report, len(entrants)), make([]*entered, len(entrants))
+	for i, e := range entrants {
+		all[i] = &entered{folder: plugintest.Folder(t)}
+		all[i].kms = e.prepare(t, all[i].folder)
+	}
 	t.Run("run", func(t *testing.T) {
-		for i, e := range entrants {
-			t.Run(e.name, func(t *testing.T) {
+		for i, p := range all {
+			t.Run(entrants[i].name, func(t *testing.T) {
 				t.Parallel()
-				p := &process{t: t, entrant: e, folder: plugintest.Folder(t)}
-				if e.prepare != nil {
-					e.prepare(t, p.folder)
-				}
+				p.t = t
 				require.NoError(t, p.start(t.Context()))
 				t.Cleanup(p.end)
 				report, err := conformance.Run(t.Context(), p.target(), conformance.Options{Interval: 5 * time.Second})
@@ -62,7 +65,7 @@ func TestScoreboard(t *testing.T) {
 		require.NoError(t, os.WriteFile(page, []byte(before+"<!-- scoreboard -->\n"+is+"<!-- end of scoreboard -->"+after), 0o644))
 		return
 	}
-	require.Equal(t, was, is, "write it anew: go test ./kmsplugin/conformance -run TestScoreboard -update")
+	require.Equal(t, was, is, "write it anew: go test ./kmsplugin/cmd/atrest-kms-plugin -run TestScoreboard -update")
 }
 
 func scoreboard(reports []*conformance.Report) string {
@@ -90,9 +93,9 @@ func scoreboard(reports []*conformance.Report) string {
 	return text.String() + "\n"
 }
 
-// process is an entrant that runs.
-type process struct {
-	entrant
+// entered is an entrant that runs.
+type entered struct {
+	kms
 	t      *testing.T
 	folder string
 
@@ -101,48 +104,43 @@ type process struct {
 	ended   chan struct{}
 }
 
-func (p *process) endpoint() string { return "unix://" + filepath.Join(p.folder, "kms.sock") }
+func (p *entered) endpoint() string { return "unix://" + socketIn(p.folder) }
 
-func (p *process) target() conformance.Target {
-	files := func(change func(string) error) func(context.Context) error {
+func (p *entered) target() conformance.Target {
+	told := func(change func() error) func(context.Context) error {
 		if change == nil {
 			return nil
 		}
-		return func(context.Context) error { return change(p.folder) }
+		return func(context.Context) error { return change() }
 	}
 	target := conformance.Target{
-		Endpoint: p.endpoint(), Rotate: files(p.rotate), Break: files(p.breakIt), Mend: files(p.mend),
+		Endpoint: p.endpoint(), Rotate: told(p.rotate), Break: told(p.breakIt), Mend: told(p.mend),
 		Restart: p.restart, Second: p.second, Terminate: p.signal(syscall.SIGTERM), Kill: p.signal(syscall.SIGKILL),
 		Log: func() ([]byte, error) { return os.ReadFile(filepath.Join(p.folder, "log")) },
 	}
 	if p.recreate != nil {
 		target.Recreate = func(ctx context.Context) error {
 			p.end()
-			return errors.Join(p.entrant.recreate(p.folder), p.start(ctx))
+			return errors.Join(p.kms.recreate(), p.start(ctx))
 		}
 	}
 	return target
 }
 
 // program is the process of an entrant, to be started.
-func (p *process) program(ctx context.Context) (*exec.Cmd, error) {
+func (p *entered) program() (*exec.Cmd, error) {
 	log, err := os.OpenFile(filepath.Join(p.folder, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	command := exec.CommandContext(ctx, self, "-test.run=^TestServeAnEntrant$")
-	command.Env = append(os.Environ(), entrantName+"="+p.name, entrantFolder+"="+p.folder)
+	command := p.serve()
 	command.Stdout, command.Stderr = log, log
 	return command, nil
 }
 
 // start returns when the plugin listens, or has ended.
-func (p *process) start(context.Context) error {
-	command, err := p.program(context.Background())
+func (p *entered) start(context.Context) error {
+	command, err := p.program()
 	if err != nil {
 		return err
 	}
@@ -167,7 +165,7 @@ func (p *process) start(context.Context) error {
 }
 
 // end has the process end, and waits for that.
-func (p *process) end() {
+func (p *entered) end() {
 	_ = p.signal(syscall.SIGTERM)(context.Background())
 	select {
 	case <-p.ended:
@@ -178,12 +176,12 @@ func (p *process) end() {
 	}
 }
 
-func (p *process) restart(ctx context.Context) error {
+func (p *entered) restart(ctx context.Context) error {
 	p.end()
 	return p.start(ctx)
 }
 
-func (p *process) signal(signal os.Signal) func(context.Context) error {
+func (p *entered) signal(signal os.Signal) func(context.Context) error {
 	return func(context.Context) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -192,13 +190,14 @@ func (p *process) signal(signal os.Signal) func(context.Context) error {
 }
 
 // second starts another on the same socket, which ends with ctx.
-func (p *process) second(ctx context.Context) error {
-	command, err := p.program(ctx)
+func (p *entered) second(ctx context.Context) error {
+	command, err := p.program()
+	if err == nil {
+		err = command.Start()
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", conformance.ErrNotRun, err)
 	}
-	if err := command.Start(); err != nil {
-		return fmt.Errorf("%w: %w", conformance.ErrNotRun, err)
-	}
+	defer context.AfterFunc(ctx, func() { _ = command.Process.Kill() })()
 	return command.Wait()
 }
