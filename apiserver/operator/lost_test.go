@@ -115,7 +115,10 @@ func TestWhatIsLostIsDeleted(t *testing.T) {
 		require.Error(t, err, "nor can it be deleted as others are")
 	}
 
-	said, _ := g.remove(1, g.admin(), "--confirm", "elsewhere")
+	said, _ := g.remove(1, g.admin(), "--confirm", "shop")
+	require.Contains(t, said, "left secrets shop/db: apiserver second has secrets shop/db in memory, and no longer reads it from etcd")
+	g.forget()
+	said, _ = g.remove(1, g.admin(), "--confirm", "elsewhere")
 	require.Contains(t, said, "left 3 objects in namespace shop: not confirmed")
 
 	// A plugin that is merely away: under it is a Secret that is not lost.
@@ -142,6 +145,45 @@ func TestWhatIsLostIsDeleted(t *testing.T) {
 	require.Len(t, list.Items, 1)
 	require.Equal(t, "healthy", list.Items[0].Name)
 	g.comesBack(kept)
+}
+
+// What the watch cache of an apiserver has is not lost: it is stored again from there.
+func TestWhatIsInMemoryIsSaved(t *testing.T) {
+	t.Parallel()
+	g := startBereft(t)
+	_, err := g.second.Kube.CoreV1().Secrets("shop").Get(t.Context(), "db", metav1.GetOptions{})
+	require.True(t, apierrors.IsInternalError(err), "%v", err)
+	g.atrest(0, "migrate", "--without-etcd", "--resource", "secrets,configmaps", "--kubeconfig", g.admin())
+	for key := range g.records {
+		require.True(t, strings.HasPrefix(g.stored(key), "k8s:enc:kms:v2:keyfile:"), "%.40q", g.stored(key))
+	}
+	for _, server := range []*harness.Server{g.first, g.second} {
+		db, err := server.Kube.CoreV1().Secrets("shop").Get(t.Context(), "db", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, "db", string(db.Data["is"]))
+	}
+	said, _ := g.remove(0, g.admin(), "--confirm", "shop")
+	require.Contains(t, said, "Nothing is lost.")
+}
+
+// forget has both apiservers meet what they cannot read in a watch, and lose what they had of
+// it in memory, as by a restart.
+func (g *bereft) forget() {
+	g.t.Helper()
+	g.putBack()
+	cached := metav1.GetOptions{ResourceVersion: "0"}
+	for _, server := range []*harness.Server{g.first, g.second} {
+		for _, name := range []string{"db", "web"} {
+			require.Eventually(g.t, func() bool {
+				_, err := server.Kube.CoreV1().Secrets("shop").Get(g.t.Context(), name, cached)
+				return apierrors.IsInternalError(err)
+			}, 2*time.Minute, 100*time.Millisecond)
+		}
+		require.Eventually(g.t, func() bool {
+			_, err := server.Kube.CoreV1().ConfigMaps("shop").Get(g.t.Context(), "page", cached)
+			return apierrors.IsInternalError(err)
+		}, 2*time.Minute, 100*time.Millisecond)
+	}
 }
 
 // comesBack has the key be found, and puts what was kept into etcd.

@@ -67,19 +67,20 @@ is to be typed, or to be among those of --confirm. Nothing is deleted
 and an object is left that
   - was written since it was listed, or that opens now: just before, it is read again
     from etcd, and each plugin is asked again
-  - an apiserver can read, or of which one of them does not say that it cannot
-    decrypt it, ready but for what a start waits for
+  - an apiserver can read, or has in memory, or of which one of them does not say that
+    it cannot decrypt it, ready but for what a start waits for
   - no API serves, or that others go with: a namespace, a CustomResourceDefinition, a
-    PersistentVolume or a PersistentVolumeClaim, a Node, a ServiceAccount, and whatever
-    owns something that opens or that another apiserver reads, by group, namespace and
+    PersistentVolume or a PersistentVolumeClaim, a Node, a ServiceAccount, a snapshot of
+    a volume, a custom resource that is not named by --custom, and whatever owns something that opens or that another apiserver reads, by group, namespace and
     name of its ownerReferences, or may own what is there and has none that can be read
 Before each is deleted it is written to the new file --keep as etcd has it, and with its
 key found it is restored from there: docs/atrest.md shows how. What comes to be owned by
 a lost object after the list is deleted by the garbage collector, and is not in --keep.
 
-An apiserver that runs may still read what no file opens, by what it has in memory: do
-not restart one before --remove has told who reads what. Each is asked for all that is
-lost before anything is deleted, and what one reads is to be read out of it first.
+An apiserver that runs may still have in memory what no file opens: do not restart one
+before --remove has told who has what. Each is asked for all that is lost before anything
+is deleted, and what one has is stored again by atrest migrate --without-etcd, through
+it, under the key that is written with now.
 
 It is deleted by DeleteOptions with ignoreStoreReadErrorWithClusterBreakingPotential,
 so that no finalizer is waited for, and no admission webhook asked. That takes one

@@ -26,6 +26,7 @@ type removeFlags struct {
 	remove   bool
 	keep     string
 	confirm  []string
+	custom   []string
 	separate bool
 	cluster  clusterFlags
 	fleet    fleetFlags
@@ -41,13 +42,14 @@ func (f *removeFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.remove, "remove", false, "have the apiservers delete what is lost, after a confirmation for each namespace")
 	flags.StringVar(&f.keep, "keep", "", "new file for what is deleted, as etcd had it (required with --remove)")
 	flags.StringSliceVar(&f.confirm, "confirm", nil, "namespaces in which --remove deletes without asking, by commas; - for what is in none. In no other is anything deleted")
+	flags.StringSliceVar(&f.custom, "custom", nil, "custom resources, as widgets.example.com, of which --remove may delete objects: an operator may delete what belongs to one")
 	flags.BoolVar(&f.separate, "separate-configs", false, "each apiserver has a configuration of its own, as for a socket of its own: --remove does not compare them with --config")
 	f.cluster.add(flags)
 	f.fleet.addAsked(flags)
 }
 
 // ofRemove are the flags that say nothing without --remove.
-var ofRemove = []string{"keep", "confirm", "separate-configs", "kubeconfig", "context", "tls-server-name", "apiservers", "without-apiservers", "separate-apiservers", "metrics-timeout"}
+var ofRemove = []string{"keep", "confirm", "custom", "separate-configs", "kubeconfig", "context", "tls-server-name", "apiservers", "without-apiservers", "separate-apiservers", "metrics-timeout"}
 
 func (l *lostCommand) checkRemove() error {
 	f := &l.remove
@@ -133,7 +135,7 @@ func (l *lostCommand) begin(ctx context.Context, c *config.Configuration, apiser
 		return nil, err
 	}
 	r.remover = &lost.Remover{Apiservers: apiservers, Version: cluster.Version, Resources: cluster.Own, APIs: apis, Dependents: cluster.Dependents, Etcd: from, Look: look, Config: c,
-		Without: l.remove.fleet.without, SeparateConfigs: l.remove.separate, Keep: r.keep}
+		Without: l.remove.fleet.without, SeparateConfigs: l.remove.separate, Custom: l.remove.custom, Keep: r.keep}
 	if err := r.remover.May(ctx, a); err != nil {
 		return nil, fmt.Errorf("nothing was deleted: %w", err)
 	}

@@ -59,9 +59,9 @@ No apiserver tells of keys in its file, of what it only reads, nor what a wildca
 leaves to another entry, and a kube-apiserver not even what it encrypts. So this is
 unknown, and atrest check FILE --etcd tells it: whether what is under such a key is
 well; whether Secrets are to be plain, or what is plain beside encrypted objects, if
-no KMS provider is told to write them. Whether what is under KMS can be read, but not
-told to be written so now, as under an earlier key_id, is tried: each apiserver reads
-one object of such a resource and key, of 100 in all. What one cannot read is not well.
+no KMS provider is told to write them. Whether what is under KMS can be read is tried:
+each apiserver reads one object of each resource and key, which shows that it reads it
+now, and not that it could after a restart. What one cannot read is not well.
 What one reads under a key_id that no plugin names now is unknown until it is migrated:
 it may be in memory, and atrest check FILE --etcd asks the plugin. What one may not,
 without the verb get, is unknown, or not well if all tell that the provider is for

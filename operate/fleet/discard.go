@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -25,26 +26,30 @@ type ReadError struct {
 	Apiserver string
 	Object    Written
 	Owners    []metav1.OwnerReference
+	// InMemory reports whether it has no more than what it read before.
+	InMemory bool
 }
 
 // Error names the apiserver and the object, and says what to do.
 func (e *ReadError) Error() string {
+	if e.InMemory {
+		return fmt.Sprintf("apiserver %s has %s in memory, and no longer reads it from etcd: have it stored again through that one, with atrest migrate --without-etcd, and do not restart that one before", e.Apiserver, e.Object)
+	}
 	return fmt.Sprintf("apiserver %s reads %s: read it out of that one or have it rewritten, and do not restart that one before", e.Apiserver, e.Object)
 }
 
-// Unreadable is an error unless every apiserver answers that it cannot read an object,
-// which it is to look for in etcd and not in its memory, and is ready but for what a start
-// waits for. An object that is gone, and an answer that says nothing of the object, are
+// Unreadable is an error unless every apiserver answers that it cannot read an object, which
+// it is to look for in etcd and then in its memory, and is ready but for what a start waits
+// for. An object that is gone, and an answer that says nothing of the object, are
 // errors too. It is a [*ReadError] if one can. The namespace is empty for an object of the
 // whole cluster.
 func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, namespace, name string) (unknown error) {
 	w := Written{Resource: r.GroupResource(), Namespace: namespace, Name: name}
 	for _, m := range f.members {
-		var is metav1.PartialObjectMetadata
-		err := m.send(ctx, kubeapi.Request{Method: http.MethodGet, Path: w.path(r), Accept: metadata}, &is)
+		is, inMemory, err := m.finds(ctx, w.path(r))
 		switch {
 		case err == nil:
-			return &ReadError{Apiserver: m.name, Object: w, Owners: is.OwnerReferences}
+			return &ReadError{Apiserver: m.name, Object: w, Owners: is.OwnerReferences, InMemory: inMemory}
 		case unknown != nil:
 			continue
 		case !IsUnreadable(err) || tellsOfAnOutage(err):
@@ -56,6 +61,23 @@ func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, n
 		}
 	}
 	return unknown
+}
+
+// finds reads an object: from etcd, and if it cannot be decrypted from what the apiserver has
+// in memory, which is what a list shows and a patch begins with.
+func (m *member) finds(ctx context.Context, path []string) (is metav1.PartialObjectMetadata, inMemory bool, err error) {
+	request := kubeapi.Request{Method: http.MethodGet, Path: path, Accept: metadata}
+	if err = m.send(ctx, request, &is); !IsUnreadable(err) {
+		return is, false, err
+	}
+	request.Query = url.Values{"resourceVersion": {"0"}}
+	switch cached := m.send(ctx, request, &is); {
+	case cached == nil:
+		return is, true, nil
+	case !IsUnreadable(cached) && !apierrors.IsNotFound(cached):
+		return is, false, cached
+	}
+	return is, false, err
 }
 
 // IsUnreadable reports whether an answer is that of an apiserver to which the storage gave

@@ -87,6 +87,45 @@ func TestWhatFailsForAnotherReasonIsNotUnreadable(t *testing.T) {
 	}
 }
 
+// What an apiserver has in memory a patch stores again, though it reads it from etcd no more.
+func TestWhatIsInMemoryIsNotUnreadable(t *testing.T) {
+	cached, code := `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"db","ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"1"}]}}`, http.StatusOK
+	s := newServer(t, nil)
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Path == "/readyz":
+		case r.URL.Query().Get("resourceVersion") == "0":
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte(cached))
+		default:
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"no matching key"}`))
+		}
+	})
+	f, _ := newFleet(t, s)
+	var reads *fleet.ReadError
+	require.ErrorAs(t, f.Unreadable(t.Context(), secretsV1, "shop", "db"), &reads)
+	require.Equal(t, "p", reads.Owners[0].Name)
+	require.EqualError(t, reads, "apiserver a has secrets shop/db in memory, and no longer reads it from etcd: have it stored again through that one, with atrest migrate --without-etcd, and do not restart that one before")
+	for _, c := range []struct {
+		code int
+		is   string
+		want string
+	}{
+		{http.StatusNotFound, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,"reason":"NotFound"}`, ""},
+		{http.StatusInternalServerError, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"no matching key"}`, ""},
+		{http.StatusTooManyRequests, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":429,"reason":"TooManyRequests","message":"storage is initializing"}`, "storage is initializing"},
+	} {
+		code, cached = c.code, c.is
+		if err := f.Unreadable(t.Context(), secretsV1, "shop", "db"); c.want == "" {
+			require.NoError(t, err, c.code)
+		} else {
+			require.ErrorContains(t, err, c.want)
+		}
+	}
+}
+
 // An apiserver that takes no notice of the option is sent no deletion that it could do.
 func TestOnlyOneThatKnowsTheOptionDeletes(t *testing.T) {
 	servers := map[string]*server{"a": newServer(t, nil), "b": newServer(t, nil)}

@@ -31,7 +31,8 @@ func (a again) is(o Object) bool {
 
 // never are the resources of which nothing is to be taken for made again, whoever owns
 // it: what belongs to it goes with it.
-var never = []string{"customresourcedefinitions.apiextensions.k8s.io", "namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "serviceaccounts", "volumesnapshots.snapshot.storage.k8s.io"}
+var never = []string{"customresourcedefinitions.apiextensions.k8s.io", "namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "serviceaccounts",
+	"volumegroupsnapshots.groupsnapshot.storage.k8s.io", "volumesnapshots.snapshot.storage.k8s.io"}
 
 // The types of Secrets of which something is to be said.
 const (
@@ -48,6 +49,7 @@ var (
 // What is said of those that somebody has to restore.
 const (
 	hintNever     = "what belongs to it is deleted with it: restore it, and do not delete it before"
+	hintCustom    = "what made it may delete what belongs to it, also without owner references: restore it, or see what that does and name it with --custom %s"
 	hintToken     = "the token of a service account: make the Secret again without data, with its type and its annotation kubernetes.io/service-account.name, and a new token is put in"
 	hintTokenName = "by the name perhaps the token of a service account, which nothing makes again since Kubernetes 1.24"
 	hintBootstrap = "a bootstrap token, which nothing makes again: kubeadm token create makes another"
@@ -105,6 +107,13 @@ var made = map[string][]string{
 	"/Node":                  {"leases.coordination.k8s.io", "csinodes.storage.k8s.io"},
 }
 
+// isCustom reports whether a resource may be of a CustomResourceDefinition: its group is not
+// Kubernetes' own.
+func isCustom(resource string) bool {
+	group := schema.ParseGroupResource(resource).Group
+	return strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io")
+}
+
 // makes reports whether the controller of an owner makes objects of a resource again. Of
 // a group that is not Kubernetes' own it is taken to make all that it owns.
 func (o Owner) makes(resource string) bool {
@@ -112,7 +121,7 @@ func (o Owner) makes(resource string) bool {
 	if version, err := schema.ParseGroupVersion(o.APIVersion); err == nil {
 		group = version.Group
 	}
-	if strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") {
+	if isCustom("any." + group) {
 		return true
 	}
 	return slices.Contains(made[group+"/"+o.Kind], resource)

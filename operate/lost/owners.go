@@ -13,8 +13,25 @@ import (
 	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
-// ownerAt names an owner by what an etcd key tells of it, too: neither its kind nor its UID.
-func ownerAt(group, namespace, name string) string { return group + "/" + namespace + "/" + name }
+// ownerAt names an owner by what an etcd key tells of it, too, which is not its UID.
+func ownerAt(r schema.GroupResource, namespace, name string) string {
+	return r.String() + "/" + namespace + "/" + name
+}
+
+// anyOf is for all resources of a group: of which one a kind is nobody tells here, but of the
+// kinds of the core group, all of which have a regular plural.
+func anyOf(group string) schema.GroupResource { return schema.GroupResource{Group: group} }
+
+func resourcesOf(group, kind string) []schema.GroupResource {
+	if group != "" {
+		return []schema.GroupResource{anyOf(group)}
+	}
+	var all []schema.GroupResource
+	for _, plural := range plurals(kind) {
+		all = append(all, schema.GroupResource{Resource: plural})
+	}
+	return all
+}
 
 // anyAt is for all owners of a namespace, or of none: any of them may own what opens and
 // cannot be read.
@@ -25,7 +42,8 @@ type owners map[string]string
 
 // of is why an object is left that may be an owner; empty if it may go.
 func (os owners) of(o Object) string {
-	return cmp.Or(os[ownerAt(schema.ParseGroupResource(o.Resource).Group, o.Namespace, o.Name)], os[serviceOf(o)], os[anyAt(o.Namespace)])
+	r := schema.ParseGroupResource(o.Resource)
+	return cmp.Or(os[ownerAt(r, o.Namespace, o.Name)], os[ownerAt(anyOf(r.Group), o.Namespace, o.Name)], os[serviceOf(o)], os[anyAt(o.Namespace)])
 }
 
 // serviceOf is for the Service of Endpoints, and for itself: with it Endpoints of its name
@@ -74,7 +92,9 @@ func (os owners) left(o Object, err error) {
 func (os owners) add(o Object, references []metav1.OwnerReference, why string) {
 	for _, owner := range references {
 		version, _ := schema.ParseGroupVersion(owner.APIVersion)
-		os.note(o, func(namespace string) string { return ownerAt(version.Group, namespace, owner.Name) }, why)
+		for _, r := range resourcesOf(version.Group, owner.Kind) {
+			os.note(o, func(namespace string) string { return ownerAt(r, namespace, owner.Name) }, why)
+		}
 	}
 }
 

@@ -56,6 +56,8 @@ type Remover struct {
 	// their configurations not compared with Config.
 	Without         []string
 	SeparateConfigs bool
+	// Custom are the custom resources of which objects may be deleted.
+	Custom []string
 	// Keep puts a record away before its object is deleted; nothing more is deleted after
 	// an error of it.
 	Keep func(Record) error
@@ -126,6 +128,8 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 		return "", err
 	case r.Look.owners.of(o) != "":
 		return "", errors.New(r.Look.owners.of(o))
+	case isCustom(o.Resource) && !slices.Contains(r.Custom, o.Resource):
+		return "", fmt.Errorf(hintCustom, o.Resource)
 	}
 	entry, err := r.again(ctx, resource, o)
 	if err != nil {

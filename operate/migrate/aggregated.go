@@ -92,8 +92,11 @@ func (c *Cluster) discovers(ctx context.Context, by map[schema.GroupVersion]stri
 		return fmt.Errorf("list of API groups: %w", err)
 	}
 	for version, service := range by {
-		if !slices.ContainsFunc(all.Groups, func(g metav1.APIGroup) bool { return g.Name == version.Group }) {
-			return fmt.Errorf("what the aggregated apiserver %s serves is not known, as the discovery lacks %s: %s", service, version.Group, excuse(service))
+		served := slices.ContainsFunc(all.Groups, func(g metav1.APIGroup) bool {
+			return slices.ContainsFunc(g.Versions, func(v metav1.GroupVersionForDiscovery) bool { return v.GroupVersion == version.String() })
+		})
+		if !served {
+			return fmt.Errorf("what the aggregated apiserver %s serves is not known, as the discovery lacks %s: %s", service, version, excuse(service))
 		}
 	}
 	return nil

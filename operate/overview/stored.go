@@ -36,6 +36,9 @@ func (j *judge) stored() {
 		}
 	}
 	j.absent(e.Report)
+	if slices.ContainsFunc(e.Reads, func(r Read) bool { return r.Verdict == Well }) {
+		j.notes = append(j.notes, inMemory)
+	}
 	if slices.ContainsFunc(slices.Collect(maps.Values(j.usable)), func(i rotation.Instance) bool { return !i.Complete }) {
 		j.notes = append(j.notes, "which resources are to be encrypted a kube-apiserver does not tell, so whether others are stored as they are to be is not judged: "+ofEntries)
 	}
@@ -43,6 +46,7 @@ func (j *judge) stored() {
 
 const (
 	secrets   = "secrets"
+	inMemory  = "what is stored with KMS is read now, if only with keys that apiservers have in memory: atrest check FILE --etcd has the plugins unwrap them"
 	ofEntries = "see atrest check FILE --etcd, with FILE as an apiserver has it"
 )
 

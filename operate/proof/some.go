@@ -131,7 +131,7 @@ func (p *Prover) readByAll(ctx context.Context, r schema.GroupVersionResource, s
 	}
 	now, err := p.API.Revision(ctx, r, migrate.Object{Namespace: s.Namespace, Name: s.Name})
 	if err == nil && now != s.Version {
-		return errOvertaken
+		return fmt.Errorf("%w: %w", errOvertaken, fleet.ErrAnotherVersion)
 	}
 	return err
 }
