@@ -27,6 +27,7 @@ type shelf struct {
 	oldest   int
 	err      error         // of everything
 	hangs    chan struct{} // what a call waits for, whatever its ctx
+	slow     time.Duration // of each call
 	mislabel bool
 	panics   bool
 	readable bool // whatever the error
@@ -95,8 +96,9 @@ func (s *shelf) begin() error {
 func (s *shelf) call() error {
 	err := s.begin()
 	s.mu.Lock()
-	hangs := s.hangs
+	hangs, slow := s.hangs, s.slow
 	s.mu.Unlock()
+	time.Sleep(slow)
 	if hangs != nil {
 		<-hangs
 	}
@@ -671,4 +673,43 @@ func TestManyCallsAreNoTrouble(t *testing.T) {
 			require.LessOrEqual(t, s.most, at.turns, "and no more at once than may be")
 		})
 	}
+}
+
+// A key_id that is not known takes a look and an unwrap, for which an apiserver waits as for one.
+func TestALookAndAnUnwrapHaveTheTimeOfOneCall(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{Poll: time.Hour}, func(t *testing.T, k *Keeper) {
+		sealed := Sealed{KeyID: version("2").KeyID(), Ciphertext: []byte("2|" + version("2").KeyID() + "|0102")}
+		took := func() (time.Duration, error) {
+			time.Sleep(time.Minute)
+			start := time.Now()
+			_, err := k.Decrypt(t.Context(), "", sealed)
+			return time.Since(start), err
+		}
+		s.set(func() { s.slow = 2 * time.Second; s.all = append(s.all, version("2")) })
+		d, err := took()
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.Equal(t, 2500*time.Millisecond, d, "2 s for the look, and what is left for the unwrap")
+
+		s.set(func() { s.slow = 0 })
+		d, err = took()
+		require.NoError(t, err)
+		require.Zero(t, d)
+	})
+}
+
+// Whether there is such a key is not known then.
+func TestALookThatTakesTooLongSaysNothingOfAKey(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{Poll: time.Hour}, func(t *testing.T, k *Keeper) {
+		time.Sleep(time.Minute)
+		s.set(func() { s.slow = 2 * time.Second })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := k.Decrypt(ctx, "", Sealed{KeyID: version("2").KeyID(), Ciphertext: []byte("x")})
+		require.NotErrorIs(t, err, ErrUnknownKey)
+		require.Equal(t, codes.DeadlineExceeded, CodeOf(err))
+		require.ErrorContains(t, err, "were not looked at in time")
+		time.Sleep(time.Minute)
+	})
 }

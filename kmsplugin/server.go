@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// maxRequest bounds a request in bytes: all limits of a Decrypt request
-	// together, and as much again for protobuf's own bytes.
-	maxRequest = 2 * (MaxCiphertext + MaxKeyID + MaxAnnotations + MaxUID)
+	// maxRequest bounds a request in bytes: all limits of a Decrypt request together, with
+	// protobuf's own bytes. Those of an annotation are 6, and its name has at least 3: what
+	// is within [MaxAnnotations] may be three times as long on its way.
+	maxRequest = 2*(MaxCiphertext+MaxKeyID+MaxUID) + 3*MaxAnnotations
 	// maxHeaders bounds a request's headers in bytes, maxCalls the calls
 	// running at once on one connection.
 	maxHeaders = 16 * 1024

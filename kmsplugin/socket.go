@@ -45,6 +45,9 @@ func bind(ctx context.Context, path string, group *int) (*socket, error) {
 	if errors.Is(err, filelock.ErrHeld) {
 		return nil, fmt.Errorf("%w: another server holds %s.lock: stop it or choose another path", ErrSocketInUse, path)
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, notAllowed(path, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -55,6 +58,17 @@ func bind(ctx context.Context, path string, group *int) (*socket, error) {
 	return &socket{
 		UnixListener: listener, path: path, file: file, lock: lock, open: map[*conn]struct{}{},
 	}, nil
+}
+
+// notAllowed says why the lock of a socket cannot be had.
+func notAllowed(path string, err error) error {
+	lock, self := path+".lock", os.Geteuid()
+	if info, lost := os.Lstat(lock); lost == nil {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != self {
+			return fmt.Errorf("%w: %s belongs to uid %d, whose server has the socket or was killed while it had: stop that one or, if there is none, rm %s; or choose another path", err, lock, stat.Uid, lock)
+		}
+	}
+	return fmt.Errorf("%w: a socket and its lock are made in folder %s: let uid %d write there, or choose another path", err, filepath.Dir(path), self)
 }
 
 func checkFolder(folder string) error {

@@ -180,6 +180,42 @@ func TestTheFolderMustExist(t *testing.T) {
 	require.ErrorContains(t, err, "is not a folder")
 }
 
+// Who may write to the folder may put a socket in the place of this one, which an apiserver
+// would give its DEKs to.
+func TestOthersMayNotWriteToTheFolder(t *testing.T) {
+	for mode, refused := range map[os.FileMode]bool{
+		0o700: false, 0o755: false, 0o770: true, 0o707: true, 0o777: true, 0o777 | os.ModeSticky: false, 0o770 | os.ModeSticky: false,
+	} {
+		endpoint := plugintest.Endpoint(t)
+		folder := filepath.Dir(pathOf(endpoint))
+		require.NoError(t, os.Chmod(folder, mode))
+		server, err := kmsplugin.Listen(t.Context(), endpoint, well)
+		if !refused {
+			require.NoError(t, err, mode)
+			ended, end := context.WithCancel(t.Context())
+			end()
+			require.NoError(t, server.Serve(ended))
+			continue
+		}
+		require.ErrorContains(t, err, "chmod go-w "+folder, mode)
+		require.NoFileExists(t, pathOf(endpoint))
+		require.NoFileExists(t, pathOf(endpoint)+".lock")
+	}
+}
+
+func TestTheFolderIsOfRootOrOfThisUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a folder away")
+	}
+	endpoint := plugintest.Endpoint(t)
+	folder := filepath.Dir(pathOf(endpoint))
+	require.NoError(t, os.Chown(folder, 12345, -1))
+	_, err := kmsplugin.Listen(t.Context(), endpoint, well)
+	require.ErrorContains(t, err, "folder "+folder+" belongs to uid 12345")
+	require.ErrorContains(t, err, "use a folder of uid 0 or of root")
+	require.NoFileExists(t, pathOf(endpoint))
+}
+
 // Without the lock nothing would keep two servers from one path.
 func TestNoSocketIsBoundWithoutItsLock(t *testing.T) {
 	endpoint := plugintest.Endpoint(t)

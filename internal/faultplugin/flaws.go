@@ -6,6 +6,9 @@ type Flaw string
 // The flaws, and beside each where it was seen, if it was.
 const (
 	OldVersion       Flaw = "Status answers with version v1"
+	OnlyV1           Flaw = "it serves no v2"
+	NoKeyID          Flaw = "the key_id is empty"
+	BrokenKeyID      Flaw = "the key_id is not UTF-8"
 	LongKeyID        Flaw = "the key_id has 1025 bytes"
 	ShowsAddress     Flaw = "the key_id holds the address of the KMS, in base64" // vault-kube-kms
 	FlappingKeyID    Flaw = "every 20th Status in a row names another key_id"
@@ -14,6 +17,7 @@ const (
 	LongCiphertext   Flaw = "a ciphertext has more than 1024 bytes"
 	ReusesNonce      Flaw = "all is encrypted with the same stream of key bits"
 	BadAnnotation    Flaw = "the name of an annotation is no domain name"
+	LongAnnotations  Flaw = "the annotations have more than 32 KiB"
 	OtherLabel       Flaw = "Encrypt answers under another key_id than Status"
 	LabelsFromBefore Flaw = "Encrypt labels with the key_id that Status named last"                         // kleidi
 	LabelsFromAfter  Flaw = "Encrypt asks for the key_id in a second call"                                  // vault-kubernetes-kms
@@ -34,9 +38,13 @@ const (
 	SilentTrouble    Flaw = "Status says ok whatever there is"                                              // the mock of k8s.io/kms
 	TroubleAsText    Flaw = "Status tells of trouble by the text of healthz alone"                          // kubernetes#138950
 	UnknownTrouble   Flaw = "the errors of trouble have no code"                                            //
+	OtherTrouble     Flaw = "a KMS that is away is told of as a key that is not there"                      //
 	Hangs            Flaw = "while there is trouble calls keep their places when their deadline has passed" //
 	StaysBroken      Flaw = "trouble ends with a restart alone"                                             // vault-kube-kms
 	OpenToAll        Flaw = "everybody may connect"                                                         //
+	OpenFolder       Flaw = "everybody may put another socket into its folder"                              //
+	OthersSocket     Flaw = "the socket is another user's"                                                  //
+	AbstractSocket   Flaw = "the socket is an abstract one"                                                 //
 	TakesTheSocket   Flaw = "a second one takes the socket of the first"                                    //
 	KeepsStaleSocket Flaw = "a socket file that is there keeps it from starting"                            // k8s.io/kms/pkg/service
 	CutsCalls        Flaw = "SIGTERM ends the calls that are under way"                                     //
@@ -45,6 +53,9 @@ const (
 	// BindsLabel is no flaw: the key_id is authenticated, and nothing in a ciphertext
 	// says which key made it.
 	BindsLabel Flaw = "the key_id is bound"
+	// HidesKey is none that a check fails: nothing says which key made a ciphertext, as Decrypt
+	// tries them all, whatever the key_id.
+	HidesKey Flaw = "Decrypt tries all keys"
 	// TimeInFront and CounterInFront are none either: a ciphertext begins with the time
 	// in seconds, as Fernet's do, or with the number of the call.
 	TimeInFront    Flaw = "the time is in front"

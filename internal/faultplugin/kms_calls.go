@@ -26,6 +26,10 @@ const SlowFor = 700 * time.Millisecond
 // idOf is the key_id of a key.
 func (p *KMS) idOf(k *kek) string {
 	switch {
+	case p.flaws[NoKeyID]:
+		return ""
+	case p.flaws[BrokenKeyID]:
+		return toBreak + k.name
 	case p.flaws[LongKeyID]:
 		return strings.Repeat("k", 1025-len(k.name)) + k.name
 	case p.flaws[ShowsAddress]:
@@ -88,6 +92,9 @@ func (p *KMS) trouble() error {
 	case p.flaws[UnknownTrouble]:
 		return errors.New("the KMS is away")
 	}
+	if p.flaws[OtherTrouble] {
+		return status.Error(codes.NotFound, "there is no such key")
+	}
 	return status.Error(codes.Unavailable, "the KMS is away")
 }
 
@@ -148,6 +155,8 @@ func (p *KMS) spoil(answer *kmsapi.EncryptResponse, plaintext []byte, told strin
 		p.mu.Unlock()
 	case p.flaws[LeaksPlaintext]:
 		answer.Annotations = map[string][]byte{"debug.kms.example.com": []byte(base64.StdEncoding.EncodeToString(plaintext))}
+	case p.flaws[LongAnnotations]:
+		answer.Annotations = map[string][]byte{"long.kms.example.com": make([]byte, 33<<10)}
 	case p.flaws[BadAnnotation]:
 		answer.Annotations = map[string][]byte{"Version": []byte("1")}
 	}
@@ -201,6 +210,8 @@ func (p *KMS) seal(k *kek, plaintext []byte) []byte {
 		return k.aead.Seal(front, nil, plaintext, append(front, k.id...))
 	case p.flaws[BindsLabel]:
 		return k.aead.Seal(nil, nil, plaintext, []byte(k.id))
+	case p.flaws[HidesKey]:
+		return k.aead.Seal(nil, nil, plaintext, nil)
 	case p.flaws[ReusesNonce]:
 		sealed = make([]byte, len(plaintext))
 		for i := range plaintext {
@@ -290,6 +301,9 @@ func (p *KMS) open(labelled *kek, r *kmsapi.DecryptRequest) ([]byte, error) {
 	if p.flaws[BindsLabel] {
 		return labelled.aead.Open(nil, nil, r.Ciphertext, []byte(r.KeyId))
 	}
+	if p.flaws[HidesKey] {
+		return p.openWithAny(r.Ciphertext)
+	}
 	var version int
 	if _, err := fmt.Sscanf(string(r.Ciphertext[:min(20, len(r.Ciphertext))]), header, &version); err != nil {
 		return nil, errors.New("it has no header")
@@ -311,6 +325,17 @@ func (p *KMS) open(labelled *kek, r *kmsapi.DecryptRequest) ([]byte, error) {
 		return k.openStream(sealed)
 	}
 	return k.aead.Open(nil, nil, sealed, nil)
+}
+
+func (p *KMS) openWithAny(sealed []byte) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, k := range p.keks {
+		if plaintext, err := k.aead.Open(nil, nil, sealed, nil); err == nil {
+			return plaintext, nil
+		}
+	}
+	return nil, errors.New("no key opens it")
 }
 
 func (k *kek) openStream(sealed []byte) ([]byte, error) {

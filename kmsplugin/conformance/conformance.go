@@ -62,6 +62,9 @@ type Target struct {
 	// Break takes the KMS, the credentials or the key away from the plugin, and Mend
 	// gives them back. Mend is called after every Break, also after one that failed.
 	Break, Mend func(context.Context) error
+	// Breaks is which of them Break takes away; then the errors have to tell of that, and
+	// of any kind of trouble if it is empty.
+	Breaks Loss
 	// Recreate deletes the key and makes another one under the same name. What was
 	// wrapped before is lost.
 	Recreate func(context.Context) error

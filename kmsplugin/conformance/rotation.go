@@ -6,6 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	kmsapi "k8s.io/kms/apis/v2"
 )
 
 func rotationChecks() []Check {
@@ -174,7 +178,36 @@ func labelsAgreeInRotation(ctx context.Context, s *session) error {
 			return fmt.Errorf("a call failed while the key was rotated: %w", r.race.err)
 		}
 	}
-	return cmp.Or(rs.err, rs.unseen())
+	if err := cmp.Or(rs.err, rs.unseen()); err != nil {
+		return err
+	}
+	return rs.blind(ctx, s)
+}
+
+// blind is why a wrong label could not have been seen, or nil: neither what a ciphertext begins
+// with tells the key that made it, nor does Decrypt mind another key_id beside it.
+func (rs *rotations) blind(ctx context.Context, s *session) error {
+	if rs.tell {
+		return nil
+	}
+	for n, r := range rs.made {
+		for _, pair := range []struct {
+			quiet *sealed
+			label string
+		}{{r.old[0], r.after}, {r.fresh[0], r.before}} {
+			if err := s.opens(ctx, pair.quiet); err != nil {
+				return fmt.Errorf("rotation %d: whether a label is wrong cannot be seen: %w", n+1, err)
+			}
+			moved := &sealed{pair.quiet.plaintext, &kmsapi.EncryptResponse{Ciphertext: pair.quiet.Ciphertext, KeyId: pair.label, Annotations: pair.quiet.Annotations}}
+			switch err := s.opens(ctx, moved); status.Code(err) {
+			case codes.OK:
+				return fmt.Errorf("rotation %d: a wrong label could not be seen: nothing in front of a ciphertext tells the key that made it, and one that was made under key_id %s opens under %s too", n+1, short(pair.quiet.KeyId), short(pair.label))
+			case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+				return fmt.Errorf("rotation %d: whether a wrong label could be seen is not known: %w", n+1, err)
+			}
+		}
+	}
+	return nil
 }
 
 // mislabelled says what of a race is not under the key_id of the key that made it.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	kmsapi "k8s.io/kms/apis/v2"
@@ -37,7 +36,7 @@ func troubleChecks() []Check {
 		run:     troubleIsAnError,
 	}, {
 		ID:      "trouble-class",
-		Says:    "The errors have a gRPC code that says of what kind the trouble is: not OK, Unknown or Internal.",
+		Says:    "The errors have a gRPC code that says of what kind the trouble is: not OK, Unknown or Internal; and that of what was taken away, where the run was told what.",
 		Source:  "gRPC's status codes; kubernetes#66844: useless errors",
 		Suffers: "whoever looks after it cannot tell a KMS that is away from a right that is lost, nor it what is worth trying again.",
 		Needs:   needs,
@@ -235,11 +234,8 @@ func troubleClass(ctx context.Context, s *session) error {
 		return errors.New("no call failed while Status told of trouble")
 	}
 	for _, err := range t.errs {
-		switch status.Code(err) {
-		case codes.Unavailable, codes.DeadlineExceeded, codes.PermissionDenied, codes.Unauthenticated,
-			codes.ResourceExhausted, codes.FailedPrecondition, codes.NotFound, codes.Aborted:
-		default:
-			return failed("%v", err)
+		if wrong := s.Breaks.told(status.Code(err)); wrong != nil {
+			return failed("%v: %v", err, wrong)
 		}
 	}
 	return nil

@@ -31,7 +31,7 @@ func serve(t *testing.T, address string, health Health) (*Port, func() error) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- port.Serve(ctx, NewMetrics().Handler(health)) }()
+	go func() { ended <- port.Serve(ctx, NewMetrics("").Handler(health)) }()
 	t.Cleanup(cancel)
 	return port, func() error { cancel(); return <-ended }
 }

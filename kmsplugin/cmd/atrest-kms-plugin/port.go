@@ -37,7 +37,8 @@ type port struct {
 	stop    context.CancelFunc
 }
 
-func (o portOptions) open(ctx context.Context) (*port, error) {
+// open binds it, for a plugin that may have a name.
+func (o portOptions) open(ctx context.Context, instance string) (*port, error) {
 	if o.address == off {
 		if o.file != "" {
 			return nil, usagef("flag --metrics-address-file: there is no address to write with --metrics-address off")
@@ -51,7 +52,7 @@ func (o portOptions) open(ctx context.Context) (*port, error) {
 	if err != nil {
 		return nil, fmt.Errorf("flag --metrics-address: %w", err)
 	}
-	p := &port{Port: opened, metrics: telemetry.NewMetrics()}
+	p := &port{Port: opened, metrics: telemetry.NewMetrics(instance)}
 	if err := o.write(p); err != nil {
 		return nil, errors.Join(err, p.close())
 	}

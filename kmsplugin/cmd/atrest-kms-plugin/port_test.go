@@ -132,3 +132,21 @@ func TestTheLogAsJSON(t *testing.T) {
 	require.Equal(t, "uid-7", said["call failed"]["uid"])
 	require.Contains(t, said["call failed"]["err"], "unknown key_id")
 }
+
+func TestAnInstanceHasItsNameInTheLogAndTheMetrics(t *testing.T) {
+	path, _ := newKeyFile(t)
+	endpoint, file := plugintest.Endpoint(t), filepath.Join(t.TempDir(), "address")
+	args := []string{"--key-file", path, "--listen", endpoint, "--metrics-address", "127.0.0.1:0", "--metrics-address-file", file, "--instance"}
+	code, log := serveUntil(t, append(args, "secrets-a"), func() {
+		address, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Contains(t, read(t, "http://"+strings.TrimSpace(string(address))+"/metrics"), `atrest_kms_plugin_healthy{plugin_instance="secrets-a"}`)
+	})
+	require.Equal(t, exitDone, code, log)
+	for line := range strings.Lines(log) {
+		require.Contains(t, line, `instance="secrets-a"`)
+	}
+	code, log = serveUntil(t, append(args, "a\nb"), func() {})
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, log, "flag --instance: a name has at most 63")
+}

@@ -118,6 +118,9 @@ func (p *entered) target() conformance.Target {
 		Restart: p.restart, Second: p.second, Terminate: p.signal(syscall.SIGTERM), Kill: p.signal(syscall.SIGKILL),
 		Log: func() ([]byte, error) { return os.ReadFile(filepath.Join(p.folder, "log")) },
 	}
+	if p.breakIt != nil {
+		target.Breaks = conformance.LossOfKMS
+	}
 	if p.recreate != nil {
 		target.Recreate = func(ctx context.Context) error {
 			p.end()
