@@ -97,10 +97,26 @@ func (r *runner) anew(ctx context.Context, why Reason, seen string) (*opened, er
 		r.begin(ctx, seen)
 	}
 	if r.coming != nil && r.open == nil {
-		<-r.coming.done
+		r.attend(r.coming)
 		r.arrive()
 	}
 	return r.ready, r.failed
+}
+
+// attend waits until one is opened. What takes longer than a call may is told of before it has
+// ended, unless it is told of already that something is wrong.
+func (r *runner) attend(c *coming) {
+	timer := r.config.Clock.NewTimer(r.config.CallTimeout)
+	defer timer.Stop()
+	select {
+	case <-c.done:
+		return
+	case <-timer.C():
+	}
+	if r.log.trouble.since.IsZero() {
+		r.log.logger.Error(nil, "nothing can be wrapped yet: the back end is opened, and has not answered", "after", r.config.CallTimeout.String(), "givenUpAfter", r.config.OpenTimeout.String())
+	}
+	<-c.done
 }
 
 // begin opens one; the next look is when that is done.
