@@ -56,7 +56,7 @@ func (s *session) newest(ctx context.Context) (*key, error) {
 		case ok:
 			return k, nil
 		case !again:
-			return nil, s.explain(fmt.Errorf("%w: the latest version is %d, and it was %d: a standby lags, or Vault was set back to before that version was made; if it was, restart the plugin to go on with what there is", kmsplugin.ErrUnavailable, k.latest, before.latest))
+			return nil, s.explain(fmt.Errorf("%w: an older state of the key than was seen: the latest version is %d, and it was %d: a standby lags, or Vault was set back; if it was, restart the plugin to go on with what there is", kmsplugin.ErrUnavailable, k.latest, before.latest))
 		}
 	}
 }
