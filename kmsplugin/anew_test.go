@@ -282,6 +282,12 @@ func (l *lockedLog) Write(text []byte) (int, error) {
 	return l.Builder.Write(text)
 }
 
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Builder.String()
+}
+
 func TestAPanicOfRenewIsTheEndOfItsSessionAlone(t *testing.T) {
 	panics := true
 	d := &door{renew: func(ctx context.Context) error {
