@@ -19,7 +19,7 @@ var exported = map[string]int{
 	"kmsplugin/tpm": 32, "kmsplugin/tpm/swtpmtest": 5,
 	"operate/audit": 74, "operate/audit/etcd": 12, "operate/audit/snapshot": 11, "operate/fleet": 43, "operate/lost": 44, "operate/migrate": 41, "operate/overview": 19,
 	"operate/preflight": 8, "operate/proof": 23, "operate/reencrypt": 22, "operate/retire": 20, "operate/rollout": 57,
-	"kmsplugin/vault": 20, "kmsplugin/vault/vaulttest": 49,
+	"kmsplugin/vault": 20, "kmsplugin/vault/vaulttest": 50,
 	"operate/rotation": 81, "operate/rotation/drive": 5, "operate/rotation/edit": 13, "operate/rotation/observe": 4,
 }
 

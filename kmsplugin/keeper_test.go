@@ -239,6 +239,84 @@ func TestANewVersionWaitsUntilAllNodesReadIt(t *testing.T) {
 	})
 }
 
+// restarted is what a plugin announces that runs for some time, one after the other.
+func restarted(t *testing.T, s *shelf, holdDown time.Duration, runs ...time.Duration) (keyIDs []string) {
+	t.Helper()
+	for _, d := range runs {
+		k, err := NewKeeper(s, Config{HoldDown: holdDown})
+		require.NoError(t, err)
+		stop := k.Start(t.Context())
+		time.Sleep(d)
+		keyIDs = append(keyIDs, keyIDOf(t, k))
+		require.NoError(t, stop())
+	}
+	return keyIDs
+}
+
+// made is a version by the clock of its maker.
+func made(label string, at time.Time) Version {
+	v := version(label)
+	v.Created = at
+	return v
+}
+
+func TestARestartIsNoRotationBackIfAClockIsAheadByMoreThanTheHoldDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf("1", "2")
+		s.all = []Version{made("1", time.Now().Add(-24*time.Hour)), made("2", time.Now().Add(time.Hour))}
+		second := version("2").KeyID()
+		require.Equal(t, []string{second, second}, restarted(t, s, 10*time.Minute, 20*time.Minute, time.Minute))
+	})
+}
+
+func TestRestartsAreNoRotationBackIfClocksDifferByLessThanTheHoldDown(t *testing.T) {
+	for _, ahead := range []time.Duration{-10 * time.Minute, -time.Second, 0, time.Second, 5 * time.Minute, 10 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newShelf("1")
+			s.all[0] = made("1", time.Now().Add(-24*time.Hour))
+			k, err := NewKeeper(s, Config{HoldDown: 10 * time.Minute})
+			require.NoError(t, err)
+			stop := k.Start(t.Context())
+			s.set(func() { s.all, s.writes = append(s.all, made("2", time.Now().Add(ahead))), 1 })
+			announced := version("1").KeyID()
+			for range 30 {
+				time.Sleep(time.Minute)
+				for _, keyID := range append([]string{keyIDOf(t, k)}, restarted(t, s, 10*time.Minute, time.Second)...) {
+					if announced != version("1").KeyID() {
+						require.Equal(t, announced, keyID, "%s ahead", ahead)
+					}
+				}
+				announced = keyIDOf(t, k)
+			}
+			require.Equal(t, version("2").KeyID(), announced)
+			require.NoError(t, stop())
+		})
+	}
+}
+
+func TestAVersionOfAClockThatIsBehindWaitsAsAnyOther(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{HoldDown: time.Minute}, func(t *testing.T, k *Keeper) {
+		s.set(func() { s.all, s.writes = append(s.all, made("2", time.Now().Add(-8*time.Hour))), 1 })
+		poll(6)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k), "that it is old is a mistake, or it was made elsewhere")
+		poll(1)
+		require.Equal(t, version("2").KeyID(), keyIDOf(t, k))
+	})
+}
+
+func TestAVersionThatIsActivatedLaterHasWaitedAlready(t *testing.T) {
+	s := newShelf("1", "2")
+	s.writes = 0
+	kept(t, s, Config{HoldDown: time.Minute}, func(t *testing.T, k *Keeper) {
+		s.set(func() { s.all = append(s.all, made("3", time.Now())) })
+		poll(10)
+		s.set(func() { s.writes = 2 })
+		poll(2)
+		require.Equal(t, version("3").KeyID(), keyIDOf(t, k))
+	})
+}
+
 func TestAVersionThatOnlyUnwrapsIsNotAnnouncedAnyMore(t *testing.T) {
 	s := newShelf("1")
 	kept(t, s, Config{HoldDown: time.Hour}, func(t *testing.T, k *Keeper) {

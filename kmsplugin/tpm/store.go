@@ -204,7 +204,8 @@ func openKey(c *chip, r *ring, k key) (kek.KEK, error) {
 
 // Stage adds a new version that unwraps and does not wrap: every node has to have it before one
 // wraps with it. A [kmsplugin.Keeper] of the same file, in any process, notices at its
-// next look. ctx as in Create.
+// next look. One with a [kmsplugin.Config.HoldDown] that starts while the version that writes is
+// too young wraps with the newest before it that is not, a staged one too. ctx as in Create.
 func (s *Store) Stage(ctx context.Context) (KeyInfo, error) { return s.extend(ctx, false) }
 
 // Rotate is Stage and Activate in one step, for a file that one node alone has. All older

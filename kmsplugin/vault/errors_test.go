@@ -345,6 +345,14 @@ func TestAVaultThatHeedsNoNamespacesIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "leave the namespace team away")
 }
 
+func TestAVaultThatHeedsNoNamespacesIsRefusedWithOneOfTheLoginAlone(t *testing.T) {
+	p := newPlace(t)
+	p.config.Namespace, p.config.AuthNamespace = "/", "team"
+	_, err := open(t, p.transit(t)).Versions(t.Context())
+	require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled)
+	require.ErrorContains(t, err, "leave the namespace team away")
+}
+
 // before puts something before Vault.
 func (p *place) before(t *testing.T, handle func(w http.ResponseWriter, r *http.Request, next http.Handler)) {
 	t.Helper()

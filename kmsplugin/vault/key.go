@@ -66,16 +66,23 @@ func (a keyAnswer) key() (*key, error) {
 }
 
 // goesBack reports whether a key is an older state of what was seen before: of a standby that
-// lags, or of a Vault that was set back. The same key has fewer versions then, and another
-// one, deleted by now, was made earlier.
+// lags, or of a Vault that was set back. The same key has fewer versions then, or one of a
+// number was made earlier, as before a restore; another one, deleted by now, was made earlier.
 func (k *key) goesBack(before *key) bool {
 	if before == nil {
 		return false
 	}
+	same := false
 	for n, at := range before.made {
-		if k.made[n] == at {
-			return k.latest < before.latest
+		switch made, has := k.made[n]; {
+		case has && made < at:
+			return true
+		case has && made == at:
+			same = true
 		}
+	}
+	if same {
+		return k.latest < before.latest
 	}
 	return k.made[k.latest] < before.made[before.latest]
 }
