@@ -74,16 +74,6 @@ func TestAWrongConfigIsAnErrorWithARemedy(t *testing.T) {
 	}
 }
 
-func TestAFileThatMayNotBeReadIsAnErrorAtTheStart(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("root may read everything")
-	}
-	token := write(t, "hvs.token")
-	require.NoError(t, os.Chmod(token, 0))
-	_, err := vault.New(vault.Config{Address: "https://vault:8200", Mount: "transit", Key: "k", Auth: vault.Auth{TokenFile: token}})
-	require.ErrorContains(t, err, "let the user of this process read it")
-}
-
 func TestEachFileOfALoginIsWatched(t *testing.T) {
 	p := newPlace(t)
 	cert, key := p.ClientCertificate("plugin")
