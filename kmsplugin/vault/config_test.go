@@ -81,4 +81,13 @@ func TestEachFileOfALoginIsWatched(t *testing.T) {
 	secretID, roleID := write(t, "s"), write(t, "r")
 	p.config.Auth = vault.Auth{AppRole: &vault.AppRole{RoleIDFile: roleID, SecretIDFile: secretID}}
 	require.ElementsMatch(t, []string{secretID, roleID, p.CA, cert, key}, p.transit(t).Config().Credentials)
+	for _, auth := range []vault.Auth{
+		{TokenFile: secretID}, {Kubernetes: &vault.Kubernetes{Role: "r", TokenFile: secretID}}, {JWT: &vault.JWT{Role: "r", TokenFile: secretID}},
+		{AppRole: &vault.AppRole{RoleID: "r", SecretIDFile: secretID, Wrapped: true}},
+	} {
+		p.config.Auth = auth
+		require.ElementsMatch(t, []string{secretID, p.CA, cert, key}, p.transit(t).Config().Credentials)
+	}
+	p.config.Auth = vault.Auth{Cert: &vault.Cert{}}
+	require.ElementsMatch(t, []string{p.CA, cert, key}, p.transit(t).Config().Credentials)
 }

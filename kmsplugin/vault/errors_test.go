@@ -280,15 +280,10 @@ func TestASecretThatVaultRepeatsIsNotShown(t *testing.T) {
 		if path == "" {
 			continue
 		}
-		text := renew()
-		if name != "token" {
-			rewrite(t, path, text)
-		}
+		renew()
+		text := read(t, path)
 		for _, status := range []int{400, 403, 500} {
 			p.Faults().Answer("", status, fmt.Sprintf(`{"errors":["invalid secret_id %s"]}`, text))
-			if name == "token" {
-				rewrite(t, path, text)
-			}
 			_, err := p.transit(t).Open(t.Context())
 			require.Error(t, err, name)
 			require.NotContains(t, err.Error(), text, name)
