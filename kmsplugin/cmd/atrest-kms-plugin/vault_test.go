@@ -159,6 +159,7 @@ func TestWhatIsWrongWithVaultForNowDoesNotEndTheCommand(t *testing.T) {
 // secret-id used up, as that of one use.
 func TestTheFirstLookCostsNoLogin(t *testing.T) {
 	v, flags := inVault(t)
+	faults := v.Faults()
 	endpoint := plugintest.Endpoint(t)
 	code, log := serveGroup(t, "vault", append(flags, "--listen", endpoint, "--poll", "20ms"), func() {
 		client := plugintest.Dial(t, endpoint)
@@ -166,11 +167,11 @@ func TestTheFirstLookCostsNoLogin(t *testing.T) {
 			_, err := client.Status(t.Context(), &kmsapi.StatusRequest{})
 			return err == nil
 		}, time.Minute, time.Millisecond)
-		require.Equal(t, 1, v.Faults().Requests("auth/approle/login"))
-		require.Zero(t, v.Faults().Requests("auth/token/revoke-self"))
+		require.Equal(t, 1, faults.Requests("auth/approle/login"))
+		require.Zero(t, faults.Requests("auth/token/revoke-self"))
 	})
 	require.Equal(t, exitDone, code, log)
-	require.Equal(t, 1, v.Faults().Requests("auth/token/revoke-self"))
+	require.Equal(t, 1, faults.Requests("auth/token/revoke-self"))
 }
 
 func TestMistakesWithVault(t *testing.T) {
