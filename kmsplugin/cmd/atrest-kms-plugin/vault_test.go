@@ -74,6 +74,59 @@ func TestVaultServeFollowsARotation(t *testing.T) {
 	require.NotContains(t, log, "hvs.")
 }
 
+// The rotation of two plugins on one key: each wraps under its own version and reads what the other
+// one wrote, whatever becomes the newest, and when the first is gone nothing is lost.
+func TestARotationOfTwoPluginsOnOneKey(t *testing.T) {
+	v, flags := inVault(t)
+	at := func(version, endpoint string) []string {
+		return append(append([]string{}, flags...), "--listen", endpoint, "--poll", "20ms", "--key-version", version)
+	}
+	wrapped := func(client kmsapi.KeyManagementServiceClient) (sealed *kmsapi.EncryptResponse) {
+		require.Eventually(t, func() (ok bool) {
+			var err error
+			sealed, err = client.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte("dek")})
+			return err == nil
+		}, time.Minute, time.Millisecond)
+		return sealed
+	}
+	requireReads := func(client kmsapi.KeyManagementServiceClient, sealed *kmsapi.EncryptResponse) {
+		read, err := client.Decrypt(t.Context(), &kmsapi.DecryptRequest{Ciphertext: sealed.Ciphertext, KeyId: sealed.KeyId, Annotations: sealed.Annotations})
+		require.NoError(t, err)
+		require.Equal(t, "dek", string(read.Plaintext))
+	}
+	first, second := plugintest.Endpoint(t), plugintest.Endpoint(t)
+	var byFirst *kmsapi.EncryptResponse
+	code, log := serveGroup(t, "vault", at("2", second), func() {
+		newer := plugintest.Dial(t, second)
+		_, err := newer.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte("dek")})
+		require.Error(t, err, "there is no version 2 yet, and no other one is wrapped with")
+		code, log := serveGroup(t, "vault", at("1", first), func() {
+			older := plugintest.Dial(t, first)
+			byFirst = wrapped(older)
+			v.Rotate("kube")
+			bySecond := wrapped(newer)
+			for range 3 { // also after it was rotated once more
+				byFirst, bySecond = wrapped(older), wrapped(newer)
+				require.Contains(t, string(byFirst.Ciphertext), "vault:v1:")
+				require.Contains(t, string(bySecond.Ciphertext), "vault:v2:")
+				require.NotEqual(t, byFirst.KeyId, bySecond.KeyId)
+				for client, own := range map[kmsapi.KeyManagementServiceClient]*kmsapi.EncryptResponse{older: byFirst, newer: bySecond} {
+					status, err := client.Status(t.Context(), &kmsapi.StatusRequest{})
+					require.NoError(t, err)
+					require.Equal(t, own.KeyId, status.KeyId)
+					requireReads(client, byFirst)
+					requireReads(client, bySecond)
+				}
+				v.Rotate("kube")
+			}
+		})
+		require.Equal(t, exitDone, code, log)
+		requireReads(newer, byFirst)
+	})
+	require.Equal(t, exitDone, code, log)
+	require.Contains(t, string(byFirst.Ciphertext), "vault:v1:")
+}
+
 func TestVaultServeStartsWithoutVault(t *testing.T) {
 	v, flags := inVault(t)
 	v.Down()
