@@ -418,3 +418,18 @@ func pool(t *testing.T, file string) *x509.CertPool {
 	require.True(t, pool.AppendCertsFromPEM([]byte(read(t, file))))
 	return pool
 }
+
+// What is no Vault may be one soon, behind a load balancer that starts: only a key that Vault tells of
+// is a mistake.
+func TestOnlyWhatVaultTellsIsAMistake(t *testing.T) {
+	p := newPlace(t)
+	faults := p.Faults()
+	faults.Answer("transit/keys/k", 200, `{"data":{"ttl":0}}`)
+	_, err := open(t, p.transit(t)).Versions(t.Context())
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.NotErrorIs(t, err, vault.ErrMistake)
+	require.ErrorContains(t, err, "is this Vault?")
+	faults.Answer("transit/keys/k", 200, `{"data":{"type":"rsa-2048"}}`)
+	_, err = open(t, p.transit(t)).Versions(t.Context())
+	require.ErrorIs(t, err, vault.ErrMistake)
+}

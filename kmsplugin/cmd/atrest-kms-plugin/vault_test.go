@@ -102,11 +102,11 @@ func TestARotationOfTwoPluginsOnOneKey(t *testing.T) {
 		require.Error(t, err, "there is no version 2 yet, and no other one is wrapped with")
 		code, log := serveGroup(t, "vault", at("1", first), func() {
 			older := plugintest.Dial(t, first)
-			byFirst = wrapped(older)
+			wrapped(older)
 			v.Rotate("kube")
-			bySecond := wrapped(newer)
 			for range 3 { // also after it was rotated once more
-				byFirst, bySecond = wrapped(older), wrapped(newer)
+				byFirst = wrapped(older)
+				bySecond := wrapped(newer)
 				require.Contains(t, string(byFirst.Ciphertext), "vault:v1:")
 				require.Contains(t, string(bySecond.Ciphertext), "vault:v2:")
 				require.NotEqual(t, byFirst.KeyId, bySecond.KeyId)
