@@ -31,6 +31,11 @@ func (c *tally) Unwrap(ctx context.Context, v Version, ciphertext, aad []byte) (
 	return c.shelf.Unwrap(ctx, v, ciphertext, aad)
 }
 
+func (c *tally) looked() (n int) {
+	c.set(func() { n = c.looks })
+	return n
+}
+
 // A poll asks for versions, which is cheap; that a DEK is wrapped and unwrapped, which a KMS may
 // charge for, is tested once in Config.Probe, and no call of an apiserver changes that.
 func TestATestDEKIsWrappedOnceInAProbe(t *testing.T) {
@@ -43,7 +48,7 @@ func TestATestDEKIsWrappedOnceInAProbe(t *testing.T) {
 		for probes := int32(1); probes < 5; probes++ {
 			require.Equal(t, probes, c.wraps.Load())
 			require.Equal(t, probes, c.unwraps.Load())
-			looks := c.looks
+			looks := c.looked()
 			for range 29 { // 4 min 50 s, and after them the fifth minute
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
@@ -51,7 +56,7 @@ func TestATestDEKIsWrappedOnceInAProbe(t *testing.T) {
 					keyIDOf(t, k)
 				}
 			}
-			require.Equal(t, looks+29, c.looks)
+			require.Equal(t, looks+29, c.looked())
 			require.Equal(t, probes, c.wraps.Load(), "not at each poll")
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
