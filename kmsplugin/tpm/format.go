@@ -42,6 +42,8 @@ type content struct {
 	Recovery []byte  `json:"recovery,omitempty"`
 	Writes   string  `json:"writes"`
 	Keys     []entry `json:"keys"`
+	// Destroyed are the ids of keys that were, in order.
+	Destroyed []string `json:"destroyed,omitempty"`
 }
 
 type entry struct {
@@ -60,7 +62,7 @@ func encode(r *ring) ([]byte, error) {
 	if len(r.Keys) > maxVersions {
 		return nil, fmt.Errorf("%w: it would have %d versions, more than %d: serve a new file under another provider name and migrate to it", ErrFull, len(r.Keys), maxVersions)
 	}
-	c := content{Primary: hex.EncodeToString(r.primary), PCRs: r.pcrs.String(), Recovery: r.recovery, Writes: r.Writes}
+	c := content{Primary: hex.EncodeToString(r.primary), PCRs: r.pcrs.String(), Recovery: r.recovery, Writes: r.Writes, Destroyed: r.Destroyed}
 	for _, k := range r.Keys {
 		c.Keys = append(c.Keys, entry{ID: k.id, Created: k.created, Public: k.sealed.public, Private: k.sealed.private, PCRValues: k.pcrValues, Recovery: k.recovery})
 	}
@@ -130,6 +132,7 @@ func (c content) ring() (*ring, error) {
 		return nil, errors.New("its keys are not in the order of their age")
 	}
 	r.Ring = keyring.New(c.Writes, keys...)
+	r.Destroyed = c.Destroyed
 	return r, r.Check()
 }
 

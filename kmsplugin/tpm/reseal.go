@@ -60,10 +60,11 @@ func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo,
 	}
 	if s.exists() {
 		return s.change(ctx, func(now *ring) (*ring, string, error) {
-			if err := all.HasAll(now.Ring); err != nil {
-				return nil, "", fmt.Errorf("%s does not go in its place: %w: take the file that has all", source.Path(), err)
+			next, err := all.inPlaceOf(now)
+			if err != nil {
+				return nil, "", fmt.Errorf("%s does not go in its place: %w", source.Path(), err)
 			}
-			next, err := s.sealedHere(ctx, all, opened)
+			next, err = s.sealedHere(ctx, next, opened)
 			return next, all.Writes, err
 		})
 	}
@@ -126,5 +127,6 @@ func (s *Store) sealAll(c *chip, all *ring, next ring, open func(key) (kek.KEK, 
 		keys = append(keys, k)
 	}
 	next.Ring = keyring.New(all.Writes, keys...)
+	next.Destroyed = all.Destroyed
 	return &next, nil
 }

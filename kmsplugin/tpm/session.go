@@ -100,6 +100,7 @@ func (o *session) look(ctx context.Context) error {
 	}
 	after := &held{ring: next, keks: maps.Clone(had.keks)}
 	err = o.store.withTPM(ctx, func(c *chip) error { return after.fill(c, had) })
+	after.drop()
 	// Without an error it is all of them.
 	after.ring = next.like(keyring.New(next.Writes, after.opened()...))
 	o.held.Store(after)
@@ -107,6 +108,16 @@ func (o *session) look(ctx context.Context) error {
 		o.seen, o.looked = seen, now
 	}
 	return err
+}
+
+// drop erases the KEKs that the file has no more, which were destroyed.
+func (h *held) drop() {
+	for id, secret := range h.keks {
+		if _, has := h.ByID[id]; !has {
+			secret.Erase()
+			delete(h.keks, id)
+		}
+	}
 }
 
 // fill unseals what is not held, and what writes in any case: that is the proof. The error is

@@ -244,7 +244,7 @@ func (s *Store) extend(ctx context.Context, writes bool) (KeyInfo, error) {
 func (s *Store) Activate(ctx context.Context, id string) (KeyInfo, error) {
 	return s.change(ctx, func(now *ring) (*ring, string, error) {
 		k, err := now.Find(id)
-		return now.like(keyring.New(k.id, now.Keys...)), k.id, err
+		return now.like(now.Writing(k.id)), k.id, err
 	})
 }
 

@@ -110,7 +110,7 @@ func (s *session) binds(ctx context.Context, k *key) (refused bool, err error) {
 	}
 	switch _, err = s.decrypt(ctx, ciphertext, []byte("another key_id")); {
 	case err == nil:
-		return true, fmt.Errorf("%w: Vault does not bind a DEK to its key_id: it leaves associated_data away: use Vault 1.13 or later, or OpenBao", kmsplugin.ErrKeyDisabled)
+		return true, fmt.Errorf("%w: %w: Vault does not bind a DEK to its key_id: it leaves associated_data away: use Vault 1.13 or later, or OpenBao", kmsplugin.ErrKeyDisabled, ErrMistake)
 	case errors.Is(err, kmsplugin.ErrInvalid):
 		return false, nil
 	}
@@ -132,7 +132,7 @@ func (s *session) separates(ctx context.Context) (refused bool, err error) {
 	err = s.client.ask(ctx, request{method: http.MethodGet, path: c.Mount + "/keys/" + c.Key, namespace: given + "/" + nowhere, token: s.held.secret, safe: true}, nil)
 	switch {
 	case err == nil:
-		return true, fmt.Errorf("%w: this Vault heeds no namespaces, as the Community Edition: leave the namespace %s away", kmsplugin.ErrKeyDisabled, given)
+		return true, fmt.Errorf("%w: %w: this Vault heeds no namespaces, as the Community Edition: leave the namespace %s away", kmsplugin.ErrKeyDisabled, ErrMistake, given)
 	case errors.Is(err, kmsplugin.ErrDenied), errors.Is(err, kmsplugin.ErrUnknownKey), hasStatus(err, http.StatusNotFound):
 		return false, nil
 	}

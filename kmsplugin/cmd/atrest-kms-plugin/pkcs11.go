@@ -138,9 +138,6 @@ func isVersionID(pin string) bool {
 	return pin == "" || regexp.MustCompile(`^[0-9]+-[0-9a-f]{8}$`).MatchString(pin)
 }
 
-// firstLookFor is how long the start waits to find out what is set up wrongly.
-const firstLookFor = 10 * time.Second
-
 // firstLook is an error if something cannot work until somebody puts it right. An outage is none:
 // it may be over soon, and a plugin that ends for a PIN that is refused is started again, which
 // tries it again, until the token locks.

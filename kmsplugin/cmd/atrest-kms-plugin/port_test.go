@@ -67,16 +67,24 @@ func TestWrongAddressesOfMetrics(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
+	folder := t.TempDir()
 	for name, test := range map[string]struct {
 		args   []string
 		code   int
 		remedy string
 	}{
-		"no host":      {[]string{"--metrics-address", ":9090"}, exitUsage, "write 127.0.0.1:PORT"},
-		"taken":        {[]string{"--metrics-address", taken.Addr().String()}, exitFailed, "or 0 for any that is free"},
-		"file for off": {[]string{"--metrics-address-file", "x"}, exitUsage, "with --metrics-address off"},
-		"no folder":    {[]string{"--metrics-address", "127.0.0.1:0", "--metrics-address-file", "/nowhere/x"}, exitUsage, "flag --metrics-address-file"},
-		"log format":   {[]string{"--log-format", "xml"}, exitUsage, "text or json"},
+		"no host":          {[]string{"--metrics-address", ":9090"}, exitUsage, "write 127.0.0.1:PORT"},
+		"no folder of it":  {[]string{"--metrics-address", "unix:///nowhere/x"}, exitUsage, "mkdir -p"},
+		"two slashes":      {[]string{"--metrics-address", "unix://x"}, exitUsage, "write three, unix:///x"},
+		"abstract":         {[]string{"--metrics-address", "unix:///@x"}, exitUsage, "abstract socket"},
+		"a high port":      {[]string{"--metrics-address", "127.0.0.1:99999"}, exitUsage, "invalid port"},
+		"not of here":      {[]string{"--metrics-address", "192.0.2.1:9090"}, exitUsage, "no interface of this host has that address"},
+		"a URL":            {[]string{"--metrics-address", "http://127.0.0.1:0"}, exitUsage, "write 127.0.0.1:PORT"},
+		"taken":            {[]string{"--metrics-address", taken.Addr().String()}, exitFailed, "or 0 for any that is free"},
+		"file for off":     {[]string{"--metrics-address-file", "x"}, exitUsage, "with --metrics-address off"},
+		"no folder":        {[]string{"--metrics-address", "127.0.0.1:0", "--metrics-address-file", "/nowhere/x"}, exitUsage, "flag --metrics-address-file"},
+		"file is a folder": {[]string{"--metrics-address", "127.0.0.1:0", "--metrics-address-file", folder}, exitUsage, "flag --metrics-address-file"},
+		"log format":       {[]string{"--log-format", "xml"}, exitUsage, "text or json"},
 	} {
 		endpoint := plugintest.Endpoint(t)
 		got := runCommand(t, append([]string{"keyfile", "serve", "--key-file", path, "--listen", endpoint}, test.args...)...)

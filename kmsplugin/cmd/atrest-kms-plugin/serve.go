@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os/user"
 	"regexp"
 	"strconv"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -42,7 +44,7 @@ func (o serveOptions) options() ([]kmsplugin.Option, error) {
 	inherited, err := kmsplugin.Inherited()
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, usageError{err}
 	case inherited != nil && o.group != "":
 		return nil, usagef("flag --group: the socket was passed on by whoever started this, and is theirs: SocketGroup in the .socket unit")
 	case inherited != nil:
@@ -61,6 +63,16 @@ func (o serveOptions) options() ([]kmsplugin.Option, error) {
 		}
 	}
 	return []kmsplugin.Option{kmsplugin.WithGroup(gid)}, nil
+}
+
+// ofListening gives an error of a flag that names where to listen its exit code: but for somebody
+// who listens there already, or an end of the command meanwhile, it has to be put right.
+func ofListening(ctx context.Context, flag string, err error) error {
+	err = fmt.Errorf("flag --%s: %w", flag, err)
+	if ctx.Err() != nil || errors.Is(err, kmsplugin.ErrSocketInUse) || errors.Is(err, syscall.EADDRINUSE) {
+		return err
+	}
+	return usageError{err}
 }
 
 // serve serves a back end until the command is told to end. ready is called once the socket is
@@ -95,7 +107,7 @@ func (o serveOptions) serve(command *cobra.Command, backend kmsplugin.Backend, r
 	}
 	server, err := kmsplugin.Listen(ctx, o.listen, keeper, append(options, kmsplugin.WithObserver(port.observer()))...)
 	if err != nil {
-		return errors.Join(err, port.close())
+		return errors.Join(ofListening(ctx, "listen", err), port.close())
 	}
 	logger = logger.WithValues("endpoint", server.Endpoint())
 	about, err := ready(ctx)

@@ -50,11 +50,13 @@ With --pcrs an update of the firmware, or of whatever the PCRs measure, closes
 the keys. Before it run "reseal --pcrs none", and after it "reseal --pcrs" with
 what was there; who forgets needs the recovery key.
 
+A key that nothing is stored under any more may be destroyed, with "destroy".
+
 More is in docs/plugins/tpm.md.`
 
 func newTPMGroup() *cobra.Command {
 	return group("tpm", "Keys in one file that the TPM of this machine opens", tpmHelp,
-		newTPMServe(), newTPMCreate(), newTPMRotate(), newTPMStage(), newTPMActivate(), newTPMReseal(), newTPMRecover(), newTPMList())
+		newTPMServe(), newTPMCreate(), newTPMRotate(), newTPMStage(), newTPMActivate(), newTPMReseal(), newTPMRecover(), newTPMList(), newTPMDestroy())
 }
 
 // addTPMFlags adds what every command that asks the TPM has.
