@@ -31,10 +31,12 @@ checks need no more. The others need commands, which sh -c runs, one at a time:
                to notice it, up to --interval.
   --break      takes the KMS, the credentials or the key away, and --mend gives them
                back. --mend is run after each --break, also when this is interrupted.
-  --recreate   deletes the key and makes another one of the same name.
+  --recreate   deletes the key and makes another one of the same name. It is run twice.
   --restart    ends the plugin, if it runs, and starts it.
   --second     starts another plugin on the same endpoint, which has to leave the
-               first one its socket; it is ended after --timeout.
+               first one its socket; it is ended after --timeout. If it ends before, it
+               has to print the path of the socket: give it ports of its own, so that it
+               does not end for those.
 
 Also, --pid is the plugin's process, which is then sent SIGTERM and SIGKILL, and comes
 back by --restart; --log is the file that the plugin logs to.
