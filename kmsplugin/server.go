@@ -88,8 +88,9 @@ type Server struct {
 // EncryptionConfiguration calls unix:///run/a%3Fb.sock is the file /run/a?b.sock.
 // kube-apiserver's own client dials any such name but one that has a %, once decoded,
 // without two hexadecimal digits behind it. The socket has mode 0600, so only its owner
-// and root may connect, unless [WithGroup] lets a group in. Its folder must exist, belong to this user or to root, and not
-// let others write, unless it is sticky. A socket file that nobody listens on, as a
+// and root may connect, unless [WithGroup] lets a group in. Its folder must exist, and
+// that and all above it belong to this user or to root and not let others write, unless
+// they are sticky. A socket file that nobody listens on, as a
 // crash leaves it, is replaced; a live one is an error that wraps [ErrSocketInUse];
 // anything else at the path is an error and stays. While the server lives, an empty
 // file path.lock keeps other servers of this kit away.

@@ -82,7 +82,34 @@ func checkFolder(folder string) error {
 	if !info.IsDir() {
 		return fmt.Errorf("%s is not a folder: choose another path for the socket", folder)
 	}
-	return checkOwners(folder, info)
+	return checkOwnersUp(folder)
+}
+
+// checkOwnersUp checks a folder and all above it, by the names that are written and by those
+// that links among them stand for: who may rename one of them has the socket's path.
+func checkOwnersUp(written string) error {
+	resolved, err := filepath.EvalSymlinks(written)
+	if err != nil {
+		return fmt.Errorf("folder of the socket: %w", err)
+	}
+	for _, folder := range append(upFrom(written), upFrom(resolved)...) {
+		info, err := os.Stat(folder)
+		if err != nil {
+			return fmt.Errorf("folder of the socket: %w", err)
+		}
+		if err := checkOwners(folder, info); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// upFrom is a folder and those above it.
+func upFrom(folder string) []string {
+	if folder == filepath.Dir(folder) {
+		return []string{folder}
+	}
+	return append([]string{folder}, upFrom(filepath.Dir(folder))...)
 }
 
 // checkOwners refuses a folder in which others may put a socket of theirs in the place of

@@ -216,6 +216,33 @@ func TestTheFolderIsOfRootOrOfThisUser(t *testing.T) {
 	require.NoFileExists(t, pathOf(endpoint))
 }
 
+// Who may rename a folder on the way to the socket may put another socket in its place.
+func TestNobodyElseMayMoveAFolderAboveTheSocket(t *testing.T) {
+	top := plugintest.Folder(t)
+	above, own := filepath.Join(top, "above"), filepath.Join(top, "above", "own")
+	require.NoError(t, os.MkdirAll(own, 0o700))
+	require.NoError(t, os.Symlink(own, filepath.Join(top, "link")))
+	for _, folder := range []string{own, filepath.Join(top, "link")} {
+		listen := func(mode fs.FileMode) error {
+			require.NoError(t, os.Chmod(above, mode))
+			server, err := kmsplugin.Listen(t.Context(), "unix://"+filepath.Join(folder, "kms.sock"), well)
+			if err == nil {
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				require.NoError(t, server.Serve(ctx))
+			}
+			return err
+		}
+		for _, open := range []fs.FileMode{0o777, 0o707, 0o770} {
+			err := listen(open)
+			require.ErrorContains(t, err, "others may write to folder "+above+" (d")
+			require.ErrorContains(t, err, "chmod go-w "+above)
+		}
+		require.NoError(t, listen(0o755))
+		require.NoError(t, listen(fs.ModeSticky|0o777), "nobody may rename what is another's there")
+	}
+}
+
 // Without the lock nothing would keep two servers from one path.
 func TestNoSocketIsBoundWithoutItsLock(t *testing.T) {
 	endpoint := plugintest.Endpoint(t)

@@ -33,10 +33,12 @@ checks need no more. The others need commands, which sh -c runs, one at a time:
                back. --mend is run after each --break, also when this is interrupted.
                With --break-is kms, credentials or key errors have to tell of that;
                without it any code that says of what kind a trouble is will do.
-  --recreate   deletes the key and makes another one of the same name.
+  --recreate   deletes the key and makes another one of the same name. It is run twice.
   --restart    ends the plugin, if it runs, and starts it.
   --second     starts another plugin on the same endpoint, which has to leave the
-               first one its socket; it is ended after --timeout.
+               first one its socket; it is ended after --timeout. If it ends before, it
+               has to print the path of the socket: give it ports of its own, so that it
+               does not end for those.
 
 Also, --pid is the plugin's process, which is then sent SIGTERM and SIGKILL, and comes
 back by --restart; --log is the file that the plugin logs to.

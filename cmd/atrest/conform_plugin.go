@@ -163,7 +163,10 @@ func (f *pluginFlags) secondPlugin() func(context.Context) error {
 		if !ran {
 			return fmt.Errorf("%w: the command of --second failed: %w%s", conformance.ErrNotRun, err, quotedLines("--second", printed))
 		}
-		return err
+		if err != nil { // what it printed tells whether it was for the socket
+			return fmt.Errorf("%w%s", err, quotedLines("--second", printed))
+		}
+		return nil
 	}
 }
 

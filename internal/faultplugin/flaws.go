@@ -16,6 +16,7 @@ const (
 	LeaksPlaintext   Flaw = "an annotation holds the plaintext in base64"
 	LongCiphertext   Flaw = "a ciphertext has more than 1024 bytes"
 	ReusesNonce      Flaw = "all is encrypted with the same stream of key bits"
+	CountsNonces     Flaw = "the nonce is the number of the call since the start" //
 	BadAnnotation    Flaw = "the name of an annotation is no domain name"
 	LongAnnotations  Flaw = "the annotations have more than 32 KiB"
 	OtherLabel       Flaw = "Encrypt answers under another key_id than Status"
@@ -26,6 +27,7 @@ const (
 	ForgetsOldKeys   Flaw = "a rotation makes what was encrypted before unreadable"                         // min_decryption_version
 	ReusesKeyID      Flaw = "the key_id is the version of the key"                                          // vault-kubernetes-kms
 	NewKeyIDAtStart  Flaw = "each start makes a new key_id"                                                 //
+	ForgetsAtStart   Flaw = "a start loads the newest key alone"                                            //
 	AnyKeyID         Flaw = "Decrypt does not look at the key_id"                                           //
 	TakesPlaintext   Flaw = "Decrypt hands back what has no header of its own"                              //
 	IgnoresTail      Flaw = "Decrypt does not look at the last byte"                                        //
@@ -40,12 +42,18 @@ const (
 	UnknownTrouble   Flaw = "the errors of trouble have no code"                                            //
 	OtherTrouble     Flaw = "a KMS that is away is told of as a key that is not there"                      //
 	Hangs            Flaw = "while there is trouble calls keep their places when their deadline has passed" //
+	TellsOnce        Flaw = "Status tells of trouble once, and says ok then"                                //
+	TextAfterError   Flaw = "Status tells of trouble once by an error, and then by the text of healthz"     // kubernetes#138950
+	WaitsInTrouble   Flaw = "while there is trouble each call waits for its deadline"                       //
+	EndsInTrouble    Flaw = "while there is trouble each call of Decrypt ends the process"                  //
 	StaysBroken      Flaw = "trouble ends with a restart alone"                                             // vault-kube-kms
 	OpenToAll        Flaw = "everybody may connect"                                                         //
 	OpenFolder       Flaw = "everybody may put another socket into its folder"                              //
 	OthersSocket     Flaw = "the socket is another user's"                                                  //
 	AbstractSocket   Flaw = "the socket is an abstract one"                                                 //
+	OpenAbove        Flaw = "everybody may put another folder in the place of the socket's"                 //
 	TakesTheSocket   Flaw = "a second one takes the socket of the first"                                    //
+	SecondEndsEarly  Flaw = "a second one ends before it looks at the socket"                               //
 	KeepsStaleSocket Flaw = "a socket file that is there keeps it from starting"                            // k8s.io/kms/pkg/service
 	CutsCalls        Flaw = "SIGTERM ends the calls that are under way"                                     //
 	LogsPlaintext    Flaw = "the log holds plaintexts"                                                      //

@@ -36,7 +36,8 @@ type KMS struct {
 	server   *grpc.Server
 	listener *listener
 
-	sealed atomic.Uint64 // calls
+	sealed  atomic.Uint64 // calls
+	alarmed atomic.Uint64 // calls of Status while there was trouble
 
 	mu      sync.Mutex
 	keks    map[int]*kek
@@ -73,6 +74,12 @@ func StartKMS(t testing.TB, flaws ...Flaw) *KMS {
 	}
 	if p.flaws[AbstractSocket] {
 		p.path = "@" + p.path
+	}
+	if p.flaws[OpenAbove] {
+		p.path = filepath.Join(folder, "own", "kms.sock")
+		require.NoError(t, os.Mkdir(filepath.Dir(p.path), 0o700))
+		require.NoError(t, os.Chmod(filepath.Dir(p.path), 0o755))
+		require.NoError(t, os.Chmod(folder, 0o777))
 	}
 	p.makeKEK()
 	require.NoError(t, p.start())
@@ -172,10 +179,7 @@ func (p *KMS) start() error {
 	p.mu.Lock()
 	p.starts++
 	p.tired, p.slots = false, make(chan struct{}, places)
-	for _, k := range p.keks {
-		k.id = p.idOf(k)
-		p.known[k.id] = k
-	}
+	p.load()
 	p.mu.Unlock()
 	p.server, p.listener = grpc.NewServer(grpc.ForceServerCodecV2(breaking{encoding.GetCodecV2(proto.Name)})), &listener{Listener: under}
 	if !p.flaws[OnlyV1] {
@@ -198,6 +202,22 @@ func (p *KMS) access() error {
 		return errors.Join(os.Chmod(p.path, 0o600), os.Chown(p.path, 12345, -1))
 	}
 	return os.Chmod(p.path, 0o600)
+}
+
+// load has what a start knows; p.mu is held.
+func (p *KMS) load() {
+	if p.flaws[CountsNonces] {
+		p.sealed.Store(0)
+	}
+	if p.flaws[ForgetsAtStart] {
+		clear(p.known)
+	}
+	for _, k := range p.keks {
+		if !p.flaws[ForgetsAtStart] || k == p.current {
+			k.id = p.idOf(k)
+			p.known[k.id] = k
+		}
+	}
 }
 
 // Restart ends the plugin in good order, if it runs, and starts it.
@@ -246,12 +266,15 @@ func (p *KMS) Terminate(context.Context) error {
 
 // Second starts another plugin on the same socket, which has to give way.
 func (p *KMS) Second(ctx context.Context) error {
+	if p.flaws[SecondEndsEarly] {
+		return errors.New("metrics: listen tcp 127.0.0.1:9090: bind: address already in use")
+	}
 	if !p.flaws[TakesTheSocket] {
 		conn, err := net.Dial("unix", p.path)
 		if err != nil {
 			return err
 		}
-		return errors.Join(errors.New("somebody serves there"), conn.Close())
+		return errors.Join(fmt.Errorf("somebody serves at %s", p.path), conn.Close())
 	}
 	if err := os.Remove(p.path); err != nil {
 		return err

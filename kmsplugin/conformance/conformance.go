@@ -74,7 +74,8 @@ type Target struct {
 	// end, as SIGTERM does, and need not wait. Restart has to bring it back.
 	Kill, Terminate func(context.Context) error
 	// Second starts another plugin on the same endpoint. It returns when that has ended,
-	// and ends it when ctx does. An error that wraps [ErrNotRun] says that it never began.
+	// and ends it when ctx does. An error says how it ended, with what it printed, or, if
+	// it wraps [ErrNotRun], that it never began.
 	Second func(context.Context) error
 	// Log is all that the plugin has logged since the run began.
 	Log func() ([]byte, error)

@@ -56,6 +56,7 @@ var flawed = map[faultplugin.Flaw]struct {
 	faultplugin.LeaksPlaintext:   {fails: []string{"ciphertext-hides"}},
 	faultplugin.LongCiphertext:   {fails: []string{"ciphertext-size"}},
 	faultplugin.ReusesNonce:      {fails: []string{"ciphertext-fresh"}},
+	faultplugin.CountsNonces:     {fails: []string{"ciphertext-fresh"}},
 	faultplugin.BadAnnotation:    {fails: []string{"annotations"}},
 	faultplugin.LongAnnotations:  {fails: []string{"annotations"}},
 	faultplugin.OtherLabel:       {fails: []string{"labels-agree", "labels-agree-in-rotation"}, because: "what never agrees does not agree in a rotation"},
@@ -67,6 +68,7 @@ var flawed = map[faultplugin.Flaw]struct {
 	faultplugin.ForgetsOldKeys:   {fails: []string{"old-keys-open"}},
 	faultplugin.ReusesKeyID:      {fails: []string{"key-id-not-reused"}},
 	faultplugin.NewKeyIDAtStart:  {fails: []string{"key-id-after-restart"}},
+	faultplugin.ForgetsAtStart:   {fails: []string{"key-id-after-restart"}},
 	faultplugin.AnyKeyID:         {fails: []string{"refuses-unknown-key-id"}},
 	faultplugin.TakesPlaintext:   {fails: []string{"refuses-foreign"}},
 	faultplugin.IgnoresTail:      {fails: []string{"refuses-damaged"}},
@@ -78,14 +80,20 @@ var flawed = map[faultplugin.Flaw]struct {
 	faultplugin.SlowOnce:         {fails: []string{"answers-in-time"}},
 	faultplugin.SilentTrouble:    {fails: []string{"trouble-shows"}, unknown: []string{"trouble-is-an-error"}, because: "how trouble is told is not known of a plugin that does not tell it"},
 	faultplugin.TroubleAsText:    {fails: []string{"trouble-is-an-error"}},
+	faultplugin.TellsOnce:        {fails: []string{"trouble-shows"}},
+	faultplugin.TextAfterError:   {fails: []string{"trouble-is-an-error"}},
+	faultplugin.WaitsInTrouble:   {fails: []string{"trouble-class"}},
+	faultplugin.EndsInTrouble:    {fails: []string{"deadline-kept"}},
 	faultplugin.UnknownTrouble:   {fails: []string{"trouble-class"}},
 	faultplugin.OtherTrouble:     {fails: []string{"trouble-class"}},
-	faultplugin.Hangs:            {fails: []string{"deadline-kept"}},
-	faultplugin.StaysBroken:      {fails: []string{"trouble-ends"}},
-	faultplugin.OpenToAll:        {fails: []string{"socket-mode"}},
 	faultplugin.OpenFolder:       {fails: []string{"socket-mode"}},
 	faultplugin.OthersSocket:     {fails: []string{"socket-mode"}},
 	faultplugin.AbstractSocket:   {fails: []string{"socket-mode"}, unknown: []string{"live-socket-stays"}, because: "whether an abstract socket is the same one cannot be seen"},
+	faultplugin.Hangs:            {fails: []string{"deadline-kept", "trouble-class"}, because: "who does not answer tells no kind of trouble"},
+	faultplugin.StaysBroken:      {fails: []string{"trouble-ends"}},
+	faultplugin.OpenToAll:        {fails: []string{"socket-mode"}},
+	faultplugin.OpenAbove:        {fails: []string{"socket-mode"}},
+	faultplugin.SecondEndsEarly:  {unknown: []string{"live-socket-stays"}},
 	faultplugin.TakesTheSocket:   {fails: []string{"live-socket-stays"}},
 	faultplugin.KeepsStaleSocket: {fails: []string{"stale-socket-replaced"}},
 	faultplugin.CutsCalls:        {fails: []string{"sigterm-drains"}},
@@ -179,6 +187,15 @@ func TestAPluginThatNamesNoKeyFailsThatCheckAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A key that was rotated, deleted and made again has its first key_id once more. Who names
+// keys by their version shows it when that happens twice.
+func TestAKeyIDThatIsUsedAgainShowsThoughTheKeyWasRotatedBefore(t *testing.T) {
+	t.Parallel()
+	p := faultplugin.StartKMS(t, faultplugin.ReusesKeyID)
+	require.NoError(t, p.Rotate(t.Context()))
+	requireOutcomes(t, p, []string{"key-id-not-reused"}, nil)
 }
 
 func requireOutcomes(t *testing.T, p *faultplugin.KMS, fails, unknown []string) {

@@ -18,11 +18,12 @@ const (
 	LossOfKey         Loss = "key"         // it is disabled or deleted
 )
 
-// lossCodes are those that tell of a loss; the empty one is any.
+// lossCodes are those that tell of a loss; the empty one is any. DeadlineExceeded is none, as
+// it may be the caller's own word.
 var lossCodes = map[Loss][]codes.Code{
-	"": {codes.Unavailable, codes.DeadlineExceeded, codes.PermissionDenied, codes.Unauthenticated,
+	"": {codes.Unavailable, codes.PermissionDenied, codes.Unauthenticated,
 		codes.ResourceExhausted, codes.FailedPrecondition, codes.NotFound, codes.Aborted},
-	LossOfKMS:         {codes.Unavailable, codes.DeadlineExceeded},
+	LossOfKMS:         {codes.Unavailable},
 	LossOfCredentials: {codes.PermissionDenied, codes.Unauthenticated},
 	LossOfKey:         {codes.FailedPrecondition, codes.NotFound},
 }

@@ -36,7 +36,7 @@ func rotationChecks() []Check {
 		run:     oldKeysOpen,
 	}, {
 		ID:      "key-id-after-restart",
-		Says:    "A restart changes no key_id, and what was encrypted before it is decrypted.",
+		Says:    "A restart changes no key_id, and what was encrypted before it is decrypted, under each key_id that there was.",
 		Source:  "KEP-3299",
 		Suffers: "each restart is a rotation to it, or makes what is stored unreadable.",
 		Needs:   []Need{NeedRestart},
@@ -266,6 +266,10 @@ func (rs *rotations) unseen() error {
 }
 
 func keyIDAfterRestart(ctx context.Context, s *session) error {
+	older, err := s.former(ctx)
+	if err != nil {
+		return err
+	}
 	before, err := s.keyID(ctx)
 	if err != nil {
 		return err
@@ -274,6 +278,40 @@ func keyIDAfterRestart(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+	if err := s.endsAndStarts(ctx); err != nil {
+		return err
+	}
+	if err := s.stillNames(ctx, before, "a restart"); err != nil {
+		return err
+	}
+	for _, w := range append(older, w) {
+		if err := s.opens(ctx, w); err != nil {
+			return failed("after a restart: %v", err)
+		}
+	}
+	return nil
+}
+
+// former are values under key_ids that were rotated away, of those that open. The key is
+// rotated for them, if it can be.
+func (s *session) former(ctx context.Context) ([]*sealed, error) {
+	if s.Rotate == nil {
+		return nil, nil
+	}
+	var all []*sealed
+	for _, r := range s.rotations(ctx).made {
+		if s.opens(ctx, r.old[0]) == nil { // if not, that is for old-keys-open
+			all = append(all, r.old[0])
+		}
+	}
+	if err := s.rotated.err; err != nil {
+		return nil, fmt.Errorf("there is nothing under a former key_id to be opened after a restart: %w", err)
+	}
+	return all, nil
+}
+
+// endsAndStarts restarts the plugin, and sees that it did end.
+func (s *session) endsAndStarts(ctx context.Context) error {
 	wire, err := s.openWire(ctx)
 	if err != nil {
 		return err
@@ -285,14 +323,5 @@ func keyIDAfterRestart(ctx context.Context, s *session) error {
 	if err := s.eventually(ctx, wire.isClosed); err != nil {
 		return fmt.Errorf("restart did not end the plugin, as a connection outlived it: %w", err)
 	}
-	if err := s.becomesWell(ctx); err != nil {
-		return err
-	}
-	if err := s.stillNames(ctx, before, "a restart"); err != nil {
-		return err
-	}
-	if err := s.opens(ctx, w); err != nil {
-		return failed("after a restart: %v", err)
-	}
-	return nil
+	return s.becomesWell(ctx)
 }

@@ -77,9 +77,10 @@ func TestAForkIsHealedByMergingBothWays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			one := begin(t)
 			two := copyOf(t, one)
+			afterwards := keyfile.At(two.Path(), keyfile.WithClock(clocktesting.NewFakeClock(time.Now().Add(time.Minute))))
 			_, err := one.Rotate(t.Context())
 			require.NoError(t, err)
-			later, err := two.Rotate(t.Context())
+			later, err := afterwards.Rotate(t.Context())
 			require.NoError(t, err)
 			session, had := looked(t, one)
 

@@ -83,8 +83,9 @@ func ofToken(err error) error {
 
 const pkcs11ServeHelp = `Serve KMS v2 on a unix socket until SIGTERM or SIGINT.
 
-The socket's folder must exist, and let nobody else write; the socket has mode
-0600, or 0660 with --group. One that systemd has bound is taken over.
+The socket's folder must exist, and let nobody else write, nor may those above
+it, unless they are sticky as /tmp is. The socket has mode 0600, or 0660 with
+--group. One that systemd has bound is taken over.
 
 What is set up wrongly ends the command at the start with exit code 2: a module
 or a PIN file that is not there, no token of the label but others, a key of the
