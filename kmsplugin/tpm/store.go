@@ -61,9 +61,11 @@ type Config struct {
 }
 
 // KeeperConfig is how a [kmsplugin.Keeper] keeps a Store: a look at the versions takes a stat,
-// so that it may look every second, and opening takes as long as the TPM does.
+// so that it may look every second. A proof takes a slow TPM, which has half a second and more for
+// each answer, longer than an apiserver waits for a wrap, and is not to be given up for that: to
+// wrap and to unwrap takes no TPM. What Open does not come to is done by later looks.
 func KeeperConfig() kmsplugin.Config {
-	return kmsplugin.Config{Poll: time.Second, Steady: 1, OpenTimeout: 2 * time.Minute}
+	return kmsplugin.Config{Poll: time.Second, Steady: 1, CallTimeout: 10 * time.Second, OpenTimeout: 30 * time.Second}
 }
 
 // A Store is a file of sealed keys with the TPM that opens them; it holds no key. Its methods
