@@ -26,7 +26,7 @@ type announcing struct {
 // version is announced when it was seen [Config.Steady] times in a row, so that a standby
 // that lags does not have it go back and forth, and when it is as old as
 // [Config.HoldDown], so that every node reads it by then. While it runs it never goes back,
-// whatever the clocks say.
+// whatever the clocks say and whatever the back end loses.
 func (a announcing) next(found Versions, c Config, now time.Time) (announcing, error) {
 	if len(found.All) == 0 || found.Oldest < 0 || found.Writes < found.Oldest || found.Writes >= len(found.All) {
 		return a, fmt.Errorf("%w: the back end has %d versions and wraps with number %d: make a key first", ErrKeyDisabled, len(found.All), found.Writes)
@@ -42,6 +42,10 @@ func (a announcing) next(found Versions, c Config, now time.Time) (announcing, e
 		return announcing{version: &found.All[at]}, nil
 	}
 	wanted := found.All[found.Writes]
+	_, former := a.seen[wanted.KeyID()]
+	if former && a.version != nil && !found.unwraps(*a.version) {
+		return a, fmt.Errorf("%w: version %.64q, which is wrapped under, is gone, as when an older backup is restored: restore one that has it; to go on with %.64q, and leave what needs it unreadable, restart", ErrKeyDisabled, a.version.Label, wanted.Label)
+	}
 	a.seen = a.seeing(found, now)
 	switch {
 	case a.version == nil:
@@ -118,6 +122,14 @@ func oldEnough(found Versions, holdDown time.Duration, now time.Time) Version {
 func (vs Versions) wrapsWith(v Version) bool {
 	keyID := v.KeyID()
 	return slices.ContainsFunc(vs.All[vs.Oldest:], func(other Version) bool { return other.KeyID() == keyID })
+}
+
+// unwraps reports whether a version is there, under whatever key_id.
+func (vs Versions) unwraps(v Version) bool {
+	keyID := v.KeyID()
+	return slices.ContainsFunc(vs.All, func(other Version) bool {
+		return other.KeyID() == keyID || slices.Contains(other.Formerly, keyID)
+	})
 }
 
 // byKeyID has the versions by all key_ids that they are unwrapped under. Two KEKs under

@@ -339,6 +339,29 @@ func TestAVersionThatOnlyUnwrapsIsNotAnnouncedAnyMore(t *testing.T) {
 	})
 }
 
+// The key that is wrapped with is gone, and with it what needs it: nobody goes on as if all were
+// well. Another key in its place is another key_id for all to see.
+func TestAKeyThatIsGoneIsNotGoneBackFrom(t *testing.T) {
+	s := newShelf("1", "2")
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		sealed, err := k.Encrypt(t.Context(), "", []byte("dek"))
+		require.NoError(t, err)
+		s.set(func() { s.all, s.writes = s.all[:1], 0 })
+		poll(5)
+		_, err = k.Status(t.Context())
+		require.ErrorIs(t, err, ErrKeyDisabled)
+		require.ErrorContains(t, err, `version "2", which is wrapped under, is gone`)
+		s.set(func() { s.all, s.writes = append(s.all, version("2")), 1 })
+		poll(1)
+		require.Equal(t, version("2").KeyID(), keyIDOf(t, k))
+		_, err = k.Decrypt(t.Context(), "", sealed)
+		require.NoError(t, err)
+		s.set(func() { s.all, s.writes = []Version{version("made again")}, 0 })
+		poll(1)
+		require.Equal(t, version("made again").KeyID(), keyIDOf(t, k))
+	})
+}
+
 func TestAPinIsWrappedWithWhateverTheBackEndSays(t *testing.T) {
 	s := newShelf("1", "2")
 	kept(t, s, Config{Pin: "1"}, func(t *testing.T, k *Keeper) {
