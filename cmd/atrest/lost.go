@@ -71,8 +71,9 @@ and an object is left that
     it cannot decrypt it, ready but for what a start waits for
   - no API serves, or that others go with: a namespace, a CustomResourceDefinition, a
     PersistentVolume or a PersistentVolumeClaim, a Node, a ServiceAccount, a snapshot of
-    a volume, a custom resource that is not named by --custom, and whatever owns something that opens or that another apiserver reads, by group, namespace and
-    name of its ownerReferences, or may own what is there and has none that can be read
+    a volume, a custom resource that is not named by --custom, and whatever owns
+    something that opens or that another apiserver reads, by group, namespace and name
+    of its ownerReferences, or may own what is there and has none that can be read
 Before each is deleted it is written to the new file --keep as etcd has it, and with its
 key found it is restored from there: docs/atrest.md shows how. What comes to be owned by
 a lost object after the list is deleted by the garbage collector, and is not in --keep.
