@@ -114,8 +114,11 @@ func (t *Token) template(id keyID) []*cryptoki.Attribute {
 	return template
 }
 
-// administer has f use a session of its own. Who calls it has an answer when ctx ends; what the
-// module does then goes on.
+// patience is how long a command waits for the token.
+const patience = time.Minute
+
+// administer has f use a session of its own. Who calls it has an answer when ctx ends, and after a
+// minute; what the module does then goes on.
 func administer[T any](ctx context.Context, t *Token, what string, flags uint, f func(driver, cryptoki.SessionHandle) (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -126,13 +129,18 @@ func administer[T any](ctx context.Context, t *Token, what string, flags uint, f
 		value, err := inSession(ctx, t, what, flags, f)
 		done <- answer{value, err}
 	}()
+	timer := t.config.Clock.NewTimer(patience)
+	defer timer.Stop()
+	why := fmt.Errorf("it has not answered for %s", patience)
 	select {
 	case a := <-done:
 		return a.value, a.err
+	case <-timer.C():
 	case <-ctx.Done():
-		var none T
-		return none, fmt.Errorf("%w: %s did not %s in time, and may do so still: %w", kmsplugin.ErrUnavailable, t, what, context.Cause(ctx))
+		why = context.Cause(ctx)
 	}
+	var none T
+	return none, fmt.Errorf("%w: %s did not %s in time, and may do so still: %w", kmsplugin.ErrUnavailable, t, what, why)
 }
 
 func inSession[T any](ctx context.Context, t *Token, what string, flags uint, f func(driver, cryptoki.SessionHandle) (T, error)) (value T, err error) {

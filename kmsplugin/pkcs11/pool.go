@@ -20,10 +20,10 @@ type pool struct {
 	clock clock.PassiveClock
 	free  chan cryptoki.SessionHandle // with room for as many as there may be
 
-	mu              sync.Mutex
-	have            int       // that are open, or are being opened
-	full            time.Time // when the token last had no more, zero if it had
-	closed, givenUp bool
+	mu     sync.Mutex
+	have   int       // that are open, or are being opened
+	full   time.Time // when the token last had no more, zero if it had
+	closed bool      // no others are opened
 
 	exchanging sync.Mutex
 }
@@ -85,16 +85,7 @@ func (p *pool) grow() (cryptoki.SessionHandle, bool) {
 	return 0, false
 }
 
-func (p *pool) put(h cryptoki.SessionHandle) {
-	p.mu.Lock()
-	givenUp := p.givenUp
-	p.mu.Unlock()
-	if givenUp {
-		p.drop(h)
-		return
-	}
-	p.free <- h
-}
+func (p *pool) put(h cryptoki.SessionHandle) { p.free <- h }
 
 // drop closes a session for good.
 func (p *pool) drop(h cryptoki.SessionHandle) {
@@ -155,27 +146,24 @@ func (p *pool) exchange(h cryptoki.SessionHandle) (next cryptoki.SessionHandle, 
 	return next, nil
 }
 
-// giveUp closes those that are free now, and the others when they are put back.
+// giveUp closes those that are free now. No others are opened.
 func (p *pool) giveUp() {
 	p.mu.Lock()
-	p.closed, p.givenUp = true, true
+	p.closed = true
 	p.mu.Unlock()
 	for {
 		select {
 		case h := <-p.free:
 			p.drop(h)
-			continue
 		default:
+			return
 		}
-		return
 	}
 }
 
 // end closes all, and waits for those that are in use.
 func (p *pool) end(ctx context.Context) error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
+	p.giveUp()
 	for p.size() > 0 {
 		select {
 		case h := <-p.free:

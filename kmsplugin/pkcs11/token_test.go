@@ -169,6 +169,7 @@ func TestAKeyThatIsDeleted(t *testing.T) {
 func TestAKeyOfTheLabelThatIsNotAsItHasToBe(t *testing.T) {
 	for what, says := range map[string]string{
 		"extractable": "--allow-extractable",
+		"public":      "is used without a PIN",
 		"of 128 bits": "has 16 bytes, and not 32",
 		"foreign":     "was not made by",
 		"write-only":  "set CKA_DECRYPT",
