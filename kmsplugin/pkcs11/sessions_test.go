@@ -112,29 +112,37 @@ func TestADamagedCiphertextDoesNotLogThePluginOut(t *testing.T) {
 }
 
 func TestDamagedCiphertextsOfManyCallersHarmNobodyElse(t *testing.T) {
-	token, info := tokenWithKey(t)
-	logins := atomic.Int32{}
-	alter(t, token).login = func(string) error { logins.Add(1); return nil }
-	k := keep(t, token)
-	becomes(t, k, wraps(info.KeyID))
-	sealed := wrapped(t, k)
-	damaged := kmsplugin.Sealed{KeyID: sealed.KeyID, Ciphertext: damagedOf(sealed.Ciphertext)}
-	var all sync.WaitGroup
-	for n := range 18 {
-		all.Go(func() {
-			for range 100 {
-				if n < 2 {
-					if _, err := k.Decrypt(t.Context(), "", sealed); err != nil {
-						t.Error(err)
-					}
-				} else if _, err := k.Decrypt(t.Context(), "", damaged); !is(kmsplugin.ErrInvalid)("", err) {
-					t.Errorf("damaged: %v", err)
-				}
+	token, _ := tokenWithKey(t)
+	a := alter(t, token)
+	s, v := opened(t, token)
+	ct, _, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
+	require.NoError(t, err)
+	act(t, token.config, "change the PIN") // who is logged out is so for good
+	opening := atomic.Int32{}
+	all := make(chan struct{})
+	a.set(func(a *altered) {
+		a.opens = func() error {
+			if opening.Add(1) == 8 {
+				close(all)
+			}
+			<-all // until each session is exchanged for another one
+			return nil
+		}
+	})
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			if _, err := s.Unwrap(t.Context(), v, damagedOf(ct), nil); !is(kmsplugin.ErrInvalid)("", err) {
+				t.Errorf("damaged: %v", err)
 			}
 		})
 	}
-	all.Wait()
-	require.EqualValues(t, 1, logins.Load())
+	callers.Wait()
+	for range 8 {
+		_, err = s.Unwrap(t.Context(), v, ct, nil)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 8, s.pool.size())
 }
 
 // The kit opens another session before it closes the last.
