@@ -13,34 +13,54 @@ type coming struct {
 }
 
 // versions asks for the versions, of another session if this one is over or was opened with
-// other credentials. One that does not tell its versions takes no other's place; it is kept
-// and asked again, since what it logged in with may be used up. One that is over is used
-// until it fails.
+// other credentials. One that does not tell its versions, or does not wrap, takes no other's
+// place while that does; it is kept and asked again, since what it logged in with may be used up.
+// One that is over is used until it fails.
 func (r *runner) versions(ctx context.Context) (found Versions, replaced *opened, err error) {
 	seen := fingerprint(r.config.Credentials)
 	why := r.reason(seen)
 	next, trouble := r.anew(ctx, why, seen)
+	var offered Versions
+	tells := false
 	if next != nil {
-		if found, trouble = r.ask(ctx, next); trouble == nil || r.open == nil {
-			return found, r.goOver(next, why), trouble
+		if offered, trouble = r.ask(ctx, next); r.open == nil {
+			return offered, r.goOver(next, why), trouble
+		}
+		if tells = trouble == nil; tells {
+			trouble = r.wraps(ctx, next, offered)
+		}
+		if trouble == nil {
+			return offered, r.goOver(next, why), nil
 		}
 	}
 	if r.open == nil {
 		return Versions{}, nil, trouble
 	}
-	found, err = r.ask(ctx, r.open)
+	if found, err = r.ask(ctx, r.open); err == nil && tells {
+		err = r.wraps(ctx, r.open, found)
+	}
 	switch {
 	case why == "":
 		r.log.credentials.over(r.log, "the credentials are again those that the back end was opened with")
 	case trouble == nil:
 	case err == nil:
 		r.log.credentials.lasts(r.log, trouble, lasting[why])
-	case next != nil && why == AfterEnd:
-		return Versions{}, r.goOver(next, why), trouble
+	case next != nil && why == AfterEnd, tells && r.state.Load().trouble != nil:
+		// Neither goes, and this one may unwrap.
+		return offered, r.goOver(next, why), trouble
 	default:
 		err = fmt.Errorf("the back end cannot be opened anew: %w; and as it was opened before: %w", trouble, err)
 	}
 	return found, nil, err
+}
+
+// wraps is an error if a session does not wrap under the version that would be announced.
+func (r *runner) wraps(ctx context.Context, o *opened, found Versions) error {
+	would, err := r.state.Load().announcing.next(found, r.config, r.config.Clock.Now())
+	if err != nil {
+		return nil // whichever session it is
+	}
+	return r.probe(ctx, o, *would.version)
 }
 
 // lasting is what the log says of a session that is used while another one should be.
@@ -77,10 +97,26 @@ func (r *runner) anew(ctx context.Context, why Reason, seen string) (*opened, er
 		r.begin(ctx, seen)
 	}
 	if r.coming != nil && r.open == nil {
-		<-r.coming.done
+		r.attend(r.coming)
 		r.arrive()
 	}
 	return r.ready, r.failed
+}
+
+// attend waits until one is opened. What takes longer than a call may is told of before it has
+// ended, unless it is told of already that something is wrong.
+func (r *runner) attend(c *coming) {
+	timer := r.config.Clock.NewTimer(r.config.CallTimeout)
+	defer timer.Stop()
+	select {
+	case <-c.done:
+		return
+	case <-timer.C():
+	}
+	if r.log.trouble.since.IsZero() {
+		r.log.logger.Error(nil, "nothing can be wrapped yet: the back end is opened, and has not answered", "after", r.config.CallTimeout.String(), "givenUpAfter", r.config.OpenTimeout.String())
+	}
+	<-c.done
 }
 
 // begin opens one; the next look is when that is done.

@@ -2,6 +2,7 @@ package kmsplugin
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -16,12 +17,16 @@ type announcing struct {
 	candidate string
 	polls     int
 	since     time.Time
+	// seen is when each version was seen first, by its key_id: zero of those that were there
+	// at the first look.
+	seen map[string]time.Time
 }
 
 // next is what is announced once a poll found these versions, or why none can be. A new
 // version is announced when it was seen [Config.Steady] times in a row, so that a standby
 // that lags does not have it go back and forth, and when it is as old as
-// [Config.HoldDown], so that every node reads it by then.
+// [Config.HoldDown], so that every node reads it by then. While it runs it never goes back,
+// whatever the clocks say and whatever the back end loses.
 func (a announcing) next(found Versions, c Config, now time.Time) (announcing, error) {
 	if len(found.All) == 0 || found.Oldest < 0 || found.Writes < found.Oldest || found.Writes >= len(found.All) {
 		return a, fmt.Errorf("%w: the back end has %d versions and wraps with number %d: make a key first", ErrKeyDisabled, len(found.All), found.Writes)
@@ -37,35 +42,77 @@ func (a announcing) next(found Versions, c Config, now time.Time) (announcing, e
 		return announcing{version: &found.All[at]}, nil
 	}
 	wanted := found.All[found.Writes]
+	_, former := a.seen[wanted.KeyID()]
+	if former && a.version != nil && !found.unwraps(*a.version) {
+		return a, fmt.Errorf("%w: version %.64q, which is wrapped under, is gone, as when an older backup is restored: restore one that has it; to go on with %.64q, and leave what needs it unreadable, restart", ErrKeyDisabled, a.version.Label, wanted.Label)
+	}
+	a.seen = a.seeing(found, now)
 	switch {
 	case a.version == nil:
 		first := oldEnough(found, c.HoldDown, now)
-		return announcing{version: &first}, nil
+		return announcing{version: &first, seen: a.seen}, nil
 	case a.version.KeyID() == wanted.KeyID():
-		return announcing{version: a.version}, nil
+		return announcing{version: a.version, seen: a.seen}, nil
 	case !found.wrapsWith(*a.version):
 		// What was announced may be used no more: there is nothing to go on with.
-		return announcing{version: &wanted}, nil
+		return announcing{version: &wanted, seen: a.seen}, nil
 	}
 	if a.candidate != wanted.KeyID() {
 		a.candidate, a.polls, a.since = wanted.KeyID(), 0, now
 	}
 	a.polls++
-	age := now.Sub(a.since) // by this clock, where that of its maker is ahead
-	if !wanted.Created.IsZero() {
-		age = max(age, now.Sub(wanted.Created))
-	}
-	if a.polls >= c.Steady && age >= c.HoldDown {
-		return announcing{version: &wanted}, nil
+	if a.polls >= c.Steady && a.age(wanted, c.HoldDown, now) >= c.HoldDown {
+		return announcing{version: &wanted, seen: a.seen}, nil
 	}
 	return a, nil
 }
 
+// seeing is when each version was seen first, once these were found.
+func (a announcing) seeing(found Versions, now time.Time) map[string]time.Time {
+	seen := make(map[string]time.Time, len(found.All))
+	maps.Copy(seen, a.seen)
+	for _, v := range found.All {
+		keyID := v.KeyID()
+		if _, known := seen[keyID]; known {
+			continue
+		}
+		if seen[keyID] = now; a.seen == nil {
+			seen[keyID] = time.Time{}
+		}
+	}
+	return seen
+}
+
+// age is how old a version is for certain: by the clock of its maker or, if that is behind or
+// does not tell, by the time for which it was seen.
+func (a announcing) age(v Version, holdDown time.Duration, now time.Time) time.Duration {
+	age, told := toldAge(v, holdDown, now)
+	first := a.seen[v.KeyID()]
+	switch {
+	case !told && first.IsZero():
+		return now.Sub(a.since)
+	case !told:
+		return now.Sub(first)
+	case first.IsZero():
+		return age
+	}
+	return min(age, now.Sub(first))
+}
+
+// toldAge is how old a version is by its maker's clock and this one, unless they cannot both be
+// right. Who made it may be ahead of this clock by as much as the hold-down: then a version
+// waits for longer, before a restart and after.
+func toldAge(v Version, holdDown time.Duration, now time.Time) (age time.Duration, told bool) {
+	age = now.Sub(v.Created)
+	return age, !v.Created.IsZero() && age >= -holdDown
+}
+
 // oldEnough is the version to wrap with at the start: the one of the back end or, while that is
-// younger than it has to be, the youngest before it that is not.
-func oldEnough(found Versions, age time.Duration, now time.Time) Version {
+// younger than it has to be, the youngest before it that is not. One whose age is not told may
+// have wrapped before this start, and is not gone back from.
+func oldEnough(found Versions, holdDown time.Duration, now time.Time) Version {
 	for _, v := range slices.Backward(found.All[found.Oldest : found.Writes+1]) {
-		if age == 0 || v.Created.IsZero() || now.Sub(v.Created) >= age {
+		if age, told := toldAge(v, holdDown, now); !told || age >= holdDown {
 			return v
 		}
 	}
@@ -75,6 +122,14 @@ func oldEnough(found Versions, age time.Duration, now time.Time) Version {
 func (vs Versions) wrapsWith(v Version) bool {
 	keyID := v.KeyID()
 	return slices.ContainsFunc(vs.All[vs.Oldest:], func(other Version) bool { return other.KeyID() == keyID })
+}
+
+// unwraps reports whether a version is there, under whatever key_id.
+func (vs Versions) unwraps(v Version) bool {
+	keyID := v.KeyID()
+	return slices.ContainsFunc(vs.All, func(other Version) bool {
+		return other.KeyID() == keyID || slices.Contains(other.Formerly, keyID)
+	})
 }
 
 // byKeyID has the versions by all key_ids that they are unwrapped under. Two KEKs under

@@ -26,7 +26,8 @@ type Config struct {
 	Probe time.Duration
 	// Steady is how many polls in a row have to find a new version before it is
 	// announced: 2. HoldDown is how old it has to be by then: 0. With several nodes
-	// it is longer than a copy of the keys takes to get to all of them.
+	// it is longer than a copy of the keys takes to get to all of them, and than their
+	// clocks, and those of who makes keys, differ.
 	Steady   int
 	HoldDown time.Duration
 	// Pin is the label of the one version that is wrapped with, whatever the back end

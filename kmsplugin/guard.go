@@ -17,7 +17,7 @@ import (
 
 // A guard stands around every call: it gives the Service a logger that knows
 // the call, keeps a panic from taking the process, and with it every other
-// call, down, and tells the observer.
+// call, down, has it end in time, and tells the observer.
 type guard struct {
 	logger   klog.Logger
 	clock    clock.PassiveClock
@@ -40,15 +40,17 @@ func (g *guard) intercept(ctx context.Context, request any, info *grpc.UnaryServ
 		logger = logger.WithValues("uid", fmt.Sprintf("%.*s", MaxUID, named.GetUid()))
 	}
 	defer g.answered(method, g.began(), &err)
-	defer func() {
-		if cause := recover(); cause != nil {
-			if n := g.panics[method].now(g.clock.Now()); n > 0 {
-				logger.Error(nil, "the service panicked", "cause", describe(cause), "at", callers(), "times", n)
+	answer, err = inTime(klog.NewContext(ctx, logger), func(ctx context.Context) (answer any, err error) {
+		defer func() {
+			if cause := recover(); cause != nil {
+				if n := g.panics[method].now(g.clock.Now()); n > 0 {
+					logger.Error(nil, "the service panicked", "cause", describe(cause), "at", callers(), "times", n)
+				}
+				answer, err = nil, status.Errorf(codes.Internal, "the plugin panicked in %s: see its log", info.FullMethod)
 			}
-			answer, err = nil, status.Errorf(codes.Internal, "the plugin panicked in %s: see its log", info.FullMethod)
-		}
-	}()
-	answer, err = next(klog.NewContext(ctx, logger), request)
+		}()
+		return next(ctx, request)
+	})
 	if err != nil {
 		logger.V(2).Info("call failed", "err", err)
 	}

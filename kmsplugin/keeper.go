@@ -111,16 +111,19 @@ func (k *Keeper) wrap(ctx context.Context, ahead <-chan struct{}, o *opened, v V
 }
 
 // Decrypt unwraps with the version of a key_id. If none is known the versions are looked
-// at again, at most once a second.
+// at again, at most once a second. All of it has the time of one call.
 func (k *Keeper) Decrypt(ctx context.Context, _ string, sealed Sealed) ([]byte, error) {
 	if len(sealed.Annotations) > 0 {
 		return nil, fmt.Errorf("%w: it carries annotations, which this plugin never makes: it was changed, or another plugin wrapped it", ErrInvalid)
 	}
+	ctx, cancel := k.config.within(ctx, k.config.CallTimeout)
+	defer cancel()
 	for {
 		s := k.state.Load()
 		v, known := s.byKeyID[sealed.KeyID]
+		var unseen error
 		if !known {
-			_ = k.look(ctx, ask{}) // what it finds is in the state
+			unseen = k.look(ctx, ask{}) // what it finds is in the state
 			s = k.state.Load()
 			v, known = s.byKeyID[sealed.KeyID]
 		}
@@ -130,6 +133,8 @@ func (k *Keeper) Decrypt(ctx context.Context, _ string, sealed Sealed) ([]byte, 
 			return nil, fmt.Errorf("%w: key_id %.64q is not known, and the versions cannot be looked at: %v", ErrUnavailable, sealed.KeyID, s.trouble)
 		case !known && s.trouble != nil:
 			return nil, fmt.Errorf("key_id %.64q is not known, and the versions cannot be looked at: %w", sealed.KeyID, s.trouble)
+		case !known && unseen != nil:
+			return nil, fmt.Errorf("key_id %.64q is not known, and the versions were not looked at in time: %w", sealed.KeyID, unseen)
 		case !known:
 			return nil, fmt.Errorf("%w %.64q: none of the %d versions: if it was trimmed or deleted, bring it back; if another plugin wrapped this, serve that one under the provider's name", ErrUnknownKey, sealed.KeyID, len(s.byKeyID))
 		}

@@ -27,6 +27,7 @@ type shelf struct {
 	oldest   int
 	err      error         // of everything
 	hangs    chan struct{} // what a call waits for, whatever its ctx
+	slow     time.Duration // of each call
 	mislabel bool
 	panics   bool
 	readable bool // whatever the error
@@ -95,8 +96,9 @@ func (s *shelf) begin() error {
 func (s *shelf) call() error {
 	err := s.begin()
 	s.mu.Lock()
-	hangs := s.hangs
+	hangs, slow := s.hangs, s.slow
 	s.mu.Unlock()
+	time.Sleep(slow)
 	if hangs != nil {
 		<-hangs
 	}
@@ -237,6 +239,84 @@ func TestANewVersionWaitsUntilAllNodesReadIt(t *testing.T) {
 	})
 }
 
+// restarted is what a plugin announces that runs for some time, one after the other.
+func restarted(t *testing.T, s *shelf, holdDown time.Duration, runs ...time.Duration) (keyIDs []string) {
+	t.Helper()
+	for _, d := range runs {
+		k, err := NewKeeper(s, Config{HoldDown: holdDown})
+		require.NoError(t, err)
+		stop := k.Start(t.Context())
+		time.Sleep(d)
+		keyIDs = append(keyIDs, keyIDOf(t, k))
+		require.NoError(t, stop())
+	}
+	return keyIDs
+}
+
+// made is a version by the clock of its maker.
+func made(label string, at time.Time) Version {
+	v := version(label)
+	v.Created = at
+	return v
+}
+
+func TestARestartIsNoRotationBackIfAClockIsAheadByMoreThanTheHoldDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf("1", "2")
+		s.all = []Version{made("1", time.Now().Add(-24*time.Hour)), made("2", time.Now().Add(time.Hour))}
+		second := version("2").KeyID()
+		require.Equal(t, []string{second, second}, restarted(t, s, 10*time.Minute, 20*time.Minute, time.Minute))
+	})
+}
+
+func TestRestartsAreNoRotationBackIfClocksDifferByLessThanTheHoldDown(t *testing.T) {
+	for _, ahead := range []time.Duration{-10 * time.Minute, -time.Second, 0, time.Second, 5 * time.Minute, 10 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newShelf("1")
+			s.all[0] = made("1", time.Now().Add(-24*time.Hour))
+			k, err := NewKeeper(s, Config{HoldDown: 10 * time.Minute})
+			require.NoError(t, err)
+			stop := k.Start(t.Context())
+			s.set(func() { s.all, s.writes = append(s.all, made("2", time.Now().Add(ahead))), 1 })
+			announced := version("1").KeyID()
+			for range 30 {
+				time.Sleep(time.Minute)
+				for _, keyID := range append([]string{keyIDOf(t, k)}, restarted(t, s, 10*time.Minute, time.Second)...) {
+					if announced != version("1").KeyID() {
+						require.Equal(t, announced, keyID, "%s ahead", ahead)
+					}
+				}
+				announced = keyIDOf(t, k)
+			}
+			require.Equal(t, version("2").KeyID(), announced)
+			require.NoError(t, stop())
+		})
+	}
+}
+
+func TestAVersionOfAClockThatIsBehindWaitsAsAnyOther(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{HoldDown: time.Minute}, func(t *testing.T, k *Keeper) {
+		s.set(func() { s.all, s.writes = append(s.all, made("2", time.Now().Add(-8*time.Hour))), 1 })
+		poll(6)
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k), "that it is old is a mistake, or it was made elsewhere")
+		poll(1)
+		require.Equal(t, version("2").KeyID(), keyIDOf(t, k))
+	})
+}
+
+func TestAVersionThatIsActivatedLaterHasWaitedAlready(t *testing.T) {
+	s := newShelf("1", "2")
+	s.writes = 0
+	kept(t, s, Config{HoldDown: time.Minute}, func(t *testing.T, k *Keeper) {
+		s.set(func() { s.all = append(s.all, made("3", time.Now())) })
+		poll(10)
+		s.set(func() { s.writes = 2 })
+		poll(2)
+		require.Equal(t, version("3").KeyID(), keyIDOf(t, k))
+	})
+}
+
 func TestAVersionThatOnlyUnwrapsIsNotAnnouncedAnyMore(t *testing.T) {
 	s := newShelf("1")
 	kept(t, s, Config{HoldDown: time.Hour}, func(t *testing.T, k *Keeper) {
@@ -256,6 +336,29 @@ func TestAVersionThatOnlyUnwrapsIsNotAnnouncedAnyMore(t *testing.T) {
 		_, err := k.Status(t.Context())
 		require.ErrorIs(t, err, ErrKeyDisabled)
 		require.ErrorContains(t, err, `version "1" is pinned, and only unwraps: the oldest that wraps is "2"`)
+	})
+}
+
+// The key that is wrapped with is gone, and with it what needs it: nobody goes on as if all were
+// well. Another key in its place is another key_id for all to see.
+func TestAKeyThatIsGoneIsNotGoneBackFrom(t *testing.T) {
+	s := newShelf("1", "2")
+	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+		sealed, err := k.Encrypt(t.Context(), "", []byte("dek"))
+		require.NoError(t, err)
+		s.set(func() { s.all, s.writes = s.all[:1], 0 })
+		poll(5)
+		_, err = k.Status(t.Context())
+		require.ErrorIs(t, err, ErrKeyDisabled)
+		require.ErrorContains(t, err, `version "2", which is wrapped under, is gone`)
+		s.set(func() { s.all, s.writes = append(s.all, version("2")), 1 })
+		poll(1)
+		require.Equal(t, version("2").KeyID(), keyIDOf(t, k))
+		_, err = k.Decrypt(t.Context(), "", sealed)
+		require.NoError(t, err)
+		s.set(func() { s.all, s.writes = []Version{version("made again")}, 0 })
+		poll(1)
+		require.Equal(t, version("made again").KeyID(), keyIDOf(t, k))
 	})
 }
 
@@ -671,4 +774,43 @@ func TestManyCallsAreNoTrouble(t *testing.T) {
 			require.LessOrEqual(t, s.most, at.turns, "and no more at once than may be")
 		})
 	}
+}
+
+// A key_id that is not known takes a look and an unwrap, for which an apiserver waits as for one.
+func TestALookAndAnUnwrapHaveTheTimeOfOneCall(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{Poll: time.Hour}, func(t *testing.T, k *Keeper) {
+		sealed := Sealed{KeyID: version("2").KeyID(), Ciphertext: []byte("2|" + version("2").KeyID() + "|0102")}
+		took := func() (time.Duration, error) {
+			time.Sleep(time.Minute)
+			start := time.Now()
+			_, err := k.Decrypt(t.Context(), "", sealed)
+			return time.Since(start), err
+		}
+		s.set(func() { s.slow = 2 * time.Second; s.all = append(s.all, version("2")) })
+		d, err := took()
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.Equal(t, 2500*time.Millisecond, d, "2 s for the look, and what is left for the unwrap")
+
+		s.set(func() { s.slow = 0 })
+		d, err = took()
+		require.NoError(t, err)
+		require.Zero(t, d)
+	})
+}
+
+// Whether there is such a key is not known then.
+func TestALookThatTakesTooLongSaysNothingOfAKey(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{Poll: time.Hour}, func(t *testing.T, k *Keeper) {
+		time.Sleep(time.Minute)
+		s.set(func() { s.slow = 2 * time.Second })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := k.Decrypt(ctx, "", Sealed{KeyID: version("2").KeyID(), Ciphertext: []byte("x")})
+		require.NotErrorIs(t, err, ErrUnknownKey)
+		require.Equal(t, codes.DeadlineExceeded, CodeOf(err))
+		require.ErrorContains(t, err, "were not looked at in time")
+		time.Sleep(time.Minute)
+	})
 }

@@ -70,6 +70,35 @@ func TestWhatStaysWrongIsLoggedOnceAMinuteHoweverItIsWorded(t *testing.T) {
 	})
 }
 
+// mute takes what it is asked to open, and does not answer.
+type mute struct{ *shelf }
+
+func (m mute) Open(ctx context.Context) (Session, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+func TestABackEndThatDoesNotAnswerIsToldOfBeforeItIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedLog
+		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+		k, err := NewKeeper(mute{newShelf("1")}, Config{})
+		require.NoError(t, err)
+		stop := k.Start(ctx)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Equal(t, 1, strings.Count(log.String(), "has not answered"), "2.5 s after the start: %s", log.String())
+		require.Equal(t, 1, strings.Count(log.String(), "\n"))
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		require.Contains(t, log.String(), "no answer in time of 30s", "which is why nothing is wrapped")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, 1, strings.Count(log.String(), "has not answered"), "once, however often it is tried")
+		require.NoError(t, stop())
+	})
+}
+
 func TestCredentialsThatAreOfNoUseAreLoggedOnceAMinute(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("one"), 0o600))

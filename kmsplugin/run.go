@@ -114,8 +114,8 @@ func (r *runner) next(ctx context.Context, before *state) (after *state, replace
 		return after, replaced
 	}
 	after.keyID, after.writes = after.announcing.version.KeyID(), found.All[found.Writes].KeyID()
-	if r.probes || before.trouble != nil || after.keyID != before.keyID || replaced != nil || now.Sub(before.probed) >= r.config.Probe {
-		if after.trouble = r.probe(ctx, *after.announcing.version); after.trouble == nil {
+	if r.probes || before.trouble != nil || after.keyID != before.keyID || now.Sub(before.probed) >= r.config.Probe {
+		if after.trouble = r.probe(ctx, r.open, *after.announcing.version); after.trouble == nil {
 			after.probed = now
 		}
 	}
@@ -133,15 +133,15 @@ func (r *runner) ask(ctx context.Context, o *opened) (Versions, error) {
 	return call(ctx, r.Keeper, r.ahead, o, "versions", func(ctx context.Context, s Session) (Versions, error) { return s.Versions(ctx) })
 }
 
-// probe wraps and unwraps something under a version. It need not be secret, and is not zeros,
+// probe has a session wrap and unwrap something under a version. It need not be secret, and is not zeros,
 // which a back end that does nothing would return.
-func (r *runner) probe(ctx context.Context, v Version) error {
+func (r *runner) probe(ctx context.Context, o *opened, v Version) error {
 	dek := []byte("as long as a DEK, used for none.")
-	sealed, err := r.wrap(ctx, r.ahead, r.open, v, dek)
+	sealed, err := r.wrap(ctx, r.ahead, o, v, dek)
 	if err != nil {
 		return fmt.Errorf("a test DEK cannot be wrapped: %w", err)
 	}
-	got, err := r.unwrap(ctx, r.ahead, r.open, v, sealed)
+	got, err := r.unwrap(ctx, r.ahead, o, v, sealed)
 	switch {
 	case err != nil:
 		return fmt.Errorf("a test DEK that was wrapped cannot be unwrapped: %w", err)

@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// maxRequest bounds a request in bytes: all limits of a Decrypt request
-	// together, and as much again for protobuf's own bytes.
-	maxRequest = 2 * (MaxCiphertext + MaxKeyID + MaxAnnotations + MaxUID)
+	// maxRequest bounds a request in bytes: all limits of a Decrypt request together, with
+	// protobuf's own bytes. Those of an annotation are 6, and its name has at least 3: what
+	// is within [MaxAnnotations] may be three times as long on its way.
+	maxRequest = 2*(MaxCiphertext+MaxKeyID+MaxUID) + 3*MaxAnnotations
 	// maxHeaders bounds a request's headers in bytes, maxCalls the calls
 	// running at once on one connection.
 	maxHeaders = 16 * 1024
@@ -87,8 +88,9 @@ type Server struct {
 // EncryptionConfiguration calls unix:///run/a%3Fb.sock is the file /run/a?b.sock.
 // kube-apiserver's own client dials any such name but one that has a %, once decoded,
 // without two hexadecimal digits behind it. The socket has mode 0600, so only its owner
-// and root may connect, unless [WithGroup] lets a group in. Its folder must exist, belong to this user or to root, and not
-// let others write, unless it is sticky. A socket file that nobody listens on, as a
+// and root may connect, unless [WithGroup] lets a group in. Its folder must exist, and
+// that and all above it belong to this user or to root and not let others write, unless
+// they are sticky. A socket file that nobody listens on, as a
 // crash leaves it, is replaced; a live one is an error that wraps [ErrSocketInUse];
 // anything else at the path is an error and stays. While the server lives, an empty
 // file path.lock keeps other servers of this kit away.

@@ -24,7 +24,8 @@ const (
 // A Service wraps and unwraps the keys that an apiserver encrypts with (DEKs)
 // under keys that never leave it (KEKs). Its methods are called from many
 // goroutines at once and return soon after ctx ends: the caller's deadline is
-// on it, 3 s unless the EncryptionConfiguration says otherwise.
+// on it, 3 s unless the EncryptionConfiguration says otherwise, and a minute at most. The
+// caller has its answer then in any case.
 //
 // An error becomes a gRPC status with the code that the comment of its class says, from
 // [ErrUnavailable] to [ErrInvalid], and an ErrorInfo; the error of an ended ctx

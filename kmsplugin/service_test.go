@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
@@ -71,6 +72,7 @@ var limits = []struct {
 		s.KeyID = strings.Repeat("k", kmsplugin.MaxKeyID)
 		s.Annotations = map[string][]byte{"a.example": bytes.Repeat([]byte{1}, kmsplugin.MaxAnnotations-len("a.example"))}
 	}), ""},
+	{"most annotations", sealed(func(s *kmsplugin.Sealed) { s.Annotations = shortAnnotations() }), ""},
 	{"no ciphertext", sealed(func(s *kmsplugin.Sealed) { s.Ciphertext = nil }), "ciphertext is empty"},
 	{"long ciphertext", sealed(func(s *kmsplugin.Sealed) { s.Ciphertext = make([]byte, 1025) }), "ciphertext is 1025 bytes"},
 	{"no key_id", sealed(func(s *kmsplugin.Sealed) { s.KeyID = "" }), "key_id is empty"},
@@ -84,6 +86,22 @@ var limits = []struct {
 	{"annotation in upper case", sealed(func(s *kmsplugin.Sealed) {
 		s.Annotations = map[string][]byte{"Version.example": nil}
 	}), "not a fully qualified domain name"},
+}
+
+// shortAnnotations are as many as there may be: what they are on their way is mostly protobuf's.
+func shortAnnotations() map[string][]byte {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+	all, left := map[string][]byte{}, kmsplugin.MaxAnnotations
+	for _, first := range append([]string{""}, strings.Split(letters, "")...) {
+		for _, second := range letters {
+			for _, last := range letters {
+				if name := fmt.Sprintf("%s%c.%c", first, second, last); len(name) <= left {
+					all[name], left = nil, left-len(name)
+				}
+			}
+		}
+	}
+	return all
 }
 
 func TestAnswersOutsideTheLimitsAreNotSent(t *testing.T) {
@@ -189,17 +207,21 @@ func TestTroubleIsAnErrorOfStatusWhateverTheKeyID(t *testing.T) {
 
 func TestErrorsBecomeTheCodesThatTheContractNames(t *testing.T) {
 	for _, test := range []struct {
-		err  error
-		code codes.Code
+		err    error
+		code   codes.Code
+		reason string // of the ErrorInfo, if there is one
 	}{
-		{fmt.Errorf("file: %w", kmsplugin.ErrUnknownKey), codes.NotFound},
-		{fmt.Errorf("tag: %w", kmsplugin.ErrInvalid), codes.InvalidArgument},
-		{fmt.Errorf("HSM: %w", kmsplugin.ErrUnavailable), codes.Unavailable},
-		{fmt.Errorf("waiting: %w", context.DeadlineExceeded), codes.DeadlineExceeded},
-		{fmt.Errorf("waiting: %w", context.Canceled), codes.Canceled},
-		{fmt.Errorf("remote: %w", status.Error(codes.PermissionDenied, "no")), codes.PermissionDenied},
-		{fmt.Errorf("%w: %w", kmsplugin.ErrUnavailable, status.Error(codes.PermissionDenied, "no")), codes.Unavailable},
-		{errors.New("anything else"), codes.Unknown},
+		{fmt.Errorf("file: %w", kmsplugin.ErrUnknownKey), codes.NotFound, "UNKNOWN_KEY"},
+		{fmt.Errorf("tag: %w", kmsplugin.ErrInvalid), codes.InvalidArgument, "INVALID"},
+		{fmt.Errorf("KEK: %w", kmsplugin.ErrKeyDisabled), codes.FailedPrecondition, "KEY_DISABLED"},
+		{fmt.Errorf("login: %w", kmsplugin.ErrDenied), codes.PermissionDenied, "DENIED"},
+		{fmt.Errorf("calls: %w", kmsplugin.ErrThrottled), codes.ResourceExhausted, "THROTTLED"},
+		{fmt.Errorf("HSM: %w", kmsplugin.ErrUnavailable), codes.Unavailable, "UNAVAILABLE"},
+		{fmt.Errorf("waiting: %w", context.DeadlineExceeded), codes.DeadlineExceeded, ""},
+		{fmt.Errorf("waiting: %w", context.Canceled), codes.Canceled, ""},
+		{fmt.Errorf("remote: %w", status.Error(codes.PermissionDenied, "no")), codes.PermissionDenied, ""},
+		{fmt.Errorf("%w: %w", kmsplugin.ErrUnavailable, status.Error(codes.PermissionDenied, "no")), codes.Unavailable, "UNAVAILABLE"},
+		{errors.New("anything else"), codes.Unknown, ""},
 	} {
 		t.Run(test.err.Error(), func(t *testing.T) {
 			client := dial(t, answering(kmsplugin.Sealed{}, nil, test.err))
@@ -209,8 +231,39 @@ func TestErrorsBecomeTheCodesThatTheContractNames(t *testing.T) {
 			for _, err := range []error{fromStatus, fromEncrypt, fromDecrypt} {
 				require.Equal(t, test.code, status.Code(err))
 				require.Contains(t, status.Convert(err).Message(), test.err.Error())
+				var infos []any
+				if test.reason != "" {
+					infos = []any{test.reason, kmsplugin.ErrorDomain}
+				}
+				require.Equal(t, infos, infosOf(err))
 			}
 		})
+	}
+}
+
+// infosOf are the reason and the domain of each ErrorInfo that an error carries.
+func infosOf(err error) (all []any) {
+	for _, detail := range status.Convert(err).Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok {
+			all = append(all, info.GetReason(), info.GetDomain())
+		}
+	}
+	return all
+}
+
+func TestTheTextOfAnErrorIsOneLineOfBoundedLength(t *testing.T) {
+	long := "first\n\x1b[31msecond\xff" + strings.Repeat("x", 5000)
+	for _, failed := range []error{errors.New(long), fmt.Errorf("%w: %s", kmsplugin.ErrUnavailable, long), status.Error(codes.Aborted, strings.ToValidUTF8(long, ""))} {
+		client := dial(t, answering(kmsplugin.Sealed{}, nil, failed))
+		_, fromStatus := client.Status(t.Context(), &kmsapi.StatusRequest{})
+		_, fromEncrypt := client.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte("dek")})
+		_, fromDecrypt := client.Decrypt(t.Context(), &kmsapi.DecryptRequest{Ciphertext: []byte("c"), KeyId: "k"})
+		for _, err := range []error{fromStatus, fromEncrypt, fromDecrypt} {
+			text := status.Convert(err).Message()
+			require.Len(t, text, kmsplugin.MaxError)
+			require.Contains(t, text, "first  [31msecond")
+			require.True(t, strings.HasSuffix(text, "xxx..."))
+		}
 	}
 }
 

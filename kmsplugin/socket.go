@@ -45,6 +45,9 @@ func bind(ctx context.Context, path string, group *int) (*socket, error) {
 	if errors.Is(err, filelock.ErrHeld) {
 		return nil, fmt.Errorf("%w: another server holds %s.lock: stop it or choose another path", ErrSocketInUse, path)
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, notAllowed(path, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -55,6 +58,17 @@ func bind(ctx context.Context, path string, group *int) (*socket, error) {
 	return &socket{
 		UnixListener: listener, path: path, file: file, lock: lock, open: map[*conn]struct{}{},
 	}, nil
+}
+
+// notAllowed says why the lock of a socket cannot be had.
+func notAllowed(path string, err error) error {
+	lock, self := path+".lock", os.Geteuid()
+	if info, lost := os.Lstat(lock); lost == nil {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != self {
+			return fmt.Errorf("%w: %s belongs to uid %d, whose server has the socket or was killed while it had: stop that one or, if there is none, rm %s; or choose another path", err, lock, stat.Uid, lock)
+		}
+	}
+	return fmt.Errorf("%w: a socket and its lock are made in folder %s: let uid %d write there, or choose another path", err, filepath.Dir(path), self)
 }
 
 func checkFolder(folder string) error {
@@ -68,7 +82,34 @@ func checkFolder(folder string) error {
 	if !info.IsDir() {
 		return fmt.Errorf("%s is not a folder: choose another path for the socket", folder)
 	}
-	return checkOwners(folder, info)
+	return checkOwnersUp(folder)
+}
+
+// checkOwnersUp checks a folder and all above it, by the names that are written and by those
+// that links among them stand for: who may rename one of them has the socket's path.
+func checkOwnersUp(written string) error {
+	resolved, err := filepath.EvalSymlinks(written)
+	if err != nil {
+		return fmt.Errorf("folder of the socket: %w", err)
+	}
+	for _, folder := range append(upFrom(written), upFrom(resolved)...) {
+		info, err := os.Stat(folder)
+		if err != nil {
+			return fmt.Errorf("folder of the socket: %w", err)
+		}
+		if err := checkOwners(folder, info); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// upFrom is a folder and those above it.
+func upFrom(folder string) []string {
+	if folder == filepath.Dir(folder) {
+		return []string{folder}
+	}
+	return append([]string{folder}, upFrom(filepath.Dir(folder))...)
 }
 
 // checkOwners refuses a folder in which others may put a socket of theirs in the place of

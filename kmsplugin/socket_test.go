@@ -180,6 +180,69 @@ func TestTheFolderMustExist(t *testing.T) {
 	require.ErrorContains(t, err, "is not a folder")
 }
 
+// Who may write to the folder may put a socket in the place of this one, which an apiserver
+// would give its DEKs to.
+func TestOthersMayNotWriteToTheFolder(t *testing.T) {
+	for mode, refused := range map[os.FileMode]bool{
+		0o700: false, 0o755: false, 0o770: true, 0o707: true, 0o777: true, 0o777 | os.ModeSticky: false, 0o770 | os.ModeSticky: false,
+	} {
+		endpoint := plugintest.Endpoint(t)
+		folder := filepath.Dir(pathOf(endpoint))
+		require.NoError(t, os.Chmod(folder, mode))
+		server, err := kmsplugin.Listen(t.Context(), endpoint, well)
+		if !refused {
+			require.NoError(t, err, mode)
+			ended, end := context.WithCancel(t.Context())
+			end()
+			require.NoError(t, server.Serve(ended))
+			continue
+		}
+		require.ErrorContains(t, err, "chmod go-w "+folder, mode)
+		require.NoFileExists(t, pathOf(endpoint))
+		require.NoFileExists(t, pathOf(endpoint)+".lock")
+	}
+}
+
+func TestTheFolderIsOfRootOrOfThisUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a folder away")
+	}
+	endpoint := plugintest.Endpoint(t)
+	folder := filepath.Dir(pathOf(endpoint))
+	require.NoError(t, os.Chown(folder, 12345, -1))
+	_, err := kmsplugin.Listen(t.Context(), endpoint, well)
+	require.ErrorContains(t, err, "folder "+folder+" belongs to uid 12345")
+	require.ErrorContains(t, err, "use a folder of uid 0 or of root")
+	require.NoFileExists(t, pathOf(endpoint))
+}
+
+// Who may rename a folder on the way to the socket may put another socket in its place.
+func TestNobodyElseMayMoveAFolderAboveTheSocket(t *testing.T) {
+	top := plugintest.Folder(t)
+	above, own := filepath.Join(top, "above"), filepath.Join(top, "above", "own")
+	require.NoError(t, os.MkdirAll(own, 0o700))
+	require.NoError(t, os.Symlink(own, filepath.Join(top, "link")))
+	for _, folder := range []string{own, filepath.Join(top, "link")} {
+		listen := func(mode fs.FileMode) error {
+			require.NoError(t, os.Chmod(above, mode))
+			server, err := kmsplugin.Listen(t.Context(), "unix://"+filepath.Join(folder, "kms.sock"), well)
+			if err == nil {
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				require.NoError(t, server.Serve(ctx))
+			}
+			return err
+		}
+		for _, open := range []fs.FileMode{0o777, 0o707, 0o770} {
+			err := listen(open)
+			require.ErrorContains(t, err, "others may write to folder "+above+" (d")
+			require.ErrorContains(t, err, "chmod go-w "+above)
+		}
+		require.NoError(t, listen(0o755))
+		require.NoError(t, listen(fs.ModeSticky|0o777), "nobody may rename what is another's there")
+	}
+}
+
 // Without the lock nothing would keep two servers from one path.
 func TestNoSocketIsBoundWithoutItsLock(t *testing.T) {
 	endpoint := plugintest.Endpoint(t)

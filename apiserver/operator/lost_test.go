@@ -163,7 +163,7 @@ func TestWhatIsInMemoryIsSaved(t *testing.T) {
 		require.Equal(t, "db", string(db.Data["is"]))
 	}
 	said, _ := g.remove(0, g.admin(), "--confirm", "shop")
-	require.Contains(t, said, "Nothing is lost.")
+	require.Contains(t, said, "Nothing is lost")
 }
 
 // forget has both apiservers meet what they cannot read in a watch, and lose what they had of

@@ -31,10 +31,14 @@ checks need no more. The others need commands, which sh -c runs, one at a time:
                to notice it, up to --interval.
   --break      takes the KMS, the credentials or the key away, and --mend gives them
                back. --mend is run after each --break, also when this is interrupted.
-  --recreate   deletes the key and makes another one of the same name.
+               With --break-is kms, credentials or key errors have to tell of that;
+               without it any code that says of what kind a trouble is will do.
+  --recreate   deletes the key and makes another one of the same name. It is run twice.
   --restart    ends the plugin, if it runs, and starts it.
   --second     starts another plugin on the same endpoint, which has to leave the
-               first one its socket; it is ended after --timeout.
+               first one its socket; it is ended after --timeout. If it ends before, it
+               has to print the path of the socket: give it ports of its own, so that it
+               does not end for those.
 
 Also, --pid is the plugin's process, which is then sent SIGTERM and SIGKILL, and comes
 back by --restart; --log is the file that the plugin logs to.
@@ -60,8 +64,8 @@ func newConform(s streams) *cobra.Command {
 		Long:  conformHelp,
 		Example: `  atrest conform --endpoint unix:///run/kms/plugin.sock
   atrest conform --endpoint unix:///run/kms/plugin.sock --rotate 'vault write -f transit/keys/k8s/rotate'
-  atrest conform --endpoint unix:///run/kms/plugin.sock --check trouble-is-an-error \
-    --break 'vault token revoke "$TOKEN"' --mend './new-token'
+  atrest conform --endpoint unix:///run/kms/plugin.sock --check trouble-class \
+    --break 'vault token revoke "$TOKEN"' --break-is credentials --mend './new-token'
   atrest conform --endpoint unix:///run/kms/plugin.sock -o junit > conform.xml   # in CI
   atrest conform --list`,
 		Args: arguments(0, ""),
@@ -71,6 +75,7 @@ func newConform(s streams) *cobra.Command {
 	c.plugin.add(flags)
 	c.addFlags(flags)
 	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "junit"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = command.RegisterFlagCompletionFunc("break-is", cobra.FixedCompletions(losses, cobra.ShellCompDirectiveNoFileComp))
 	_ = command.RegisterFlagCompletionFunc("check", cobra.FixedCompletions(checkIDs(), cobra.ShellCompDirectiveNoFileComp))
 	return command
 }

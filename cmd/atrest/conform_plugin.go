@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,16 +21,21 @@ import (
 type pluginFlags struct {
 	endpoint                                         string
 	rotate, breakIt, mend, recreate, restart, second string
+	breakIs                                          string
 	pid                                              int
 	log                                              string
 	timeout                                          time.Duration
 }
+
+// losses are the values of --break-is.
+var losses = []string{string(conformance.LossOfKMS), string(conformance.LossOfCredentials), string(conformance.LossOfKey)}
 
 func (f *pluginFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.endpoint, "endpoint", "", "where the plugin listens, as in the EncryptionConfiguration: unix:///PATH")
 	flags.StringVar(&f.rotate, "rotate", "", "command that rotates the key in the KMS")
 	flags.StringVar(&f.breakIt, "break", "", "command that takes the KMS, the credentials or the key away")
 	flags.StringVar(&f.mend, "mend", "", "command that gives back what --break took")
+	flags.StringVar(&f.breakIs, "break-is", "", "what --break takes away: kms, credentials or key; then errors have to tell of that")
 	flags.StringVar(&f.recreate, "recreate", "", "command that deletes the key and makes another one of the same name")
 	flags.StringVar(&f.restart, "restart", "", "command that ends the plugin, if it runs, and starts it")
 	flags.StringVar(&f.second, "second", "", "command that starts another plugin on the same endpoint")
@@ -45,6 +51,10 @@ func (f *pluginFlags) target() (conformance.Target, error) {
 		return conformance.Target{}, usagef("flag --endpoint is missing: where does the plugin listen?")
 	case (f.breakIt == "") != (f.mend == ""):
 		return conformance.Target{}, usagef("flags --break and --mend go together: what is broken has to be mended")
+	case f.breakIs != "" && f.breakIt == "":
+		return conformance.Target{}, usagef("flag --break-is needs --break: nothing is taken away")
+	case f.breakIs != "" && !slices.Contains(losses, f.breakIs):
+		return conformance.Target{}, usagef("flag --break-is is %q: %s", f.breakIs, strings.Join(losses, ", "))
 	case f.pid != 0 && f.restart == "":
 		return conformance.Target{}, usagef("flag --pid needs --restart: a plugin that is killed has to come back")
 	case f.timeout <= 0:
@@ -52,6 +62,7 @@ func (f *pluginFlags) target() (conformance.Target, error) {
 	}
 	t := conformance.Target{
 		Endpoint: f.endpoint, Rotate: f.command("--rotate", f.rotate), Break: f.command("--break", f.breakIt), Mend: f.command("--mend", f.mend),
+		Breaks:   conformance.Loss(f.breakIs),
 		Recreate: f.command("--recreate", f.recreate), Restart: f.command("--restart", f.restart), Second: f.secondPlugin(),
 	}
 	if f.pid != 0 {
@@ -152,7 +163,10 @@ func (f *pluginFlags) secondPlugin() func(context.Context) error {
 		if !ran {
 			return fmt.Errorf("%w: the command of --second failed: %w%s", conformance.ErrNotRun, err, quotedLines("--second", printed))
 		}
-		return err
+		if err != nil { // what it printed tells whether it was for the socket
+			return fmt.Errorf("%w%s", err, quotedLines("--second", printed))
+		}
+		return nil
 	}
 }
 

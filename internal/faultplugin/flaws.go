@@ -6,6 +6,9 @@ type Flaw string
 // The flaws, and beside each where it was seen, if it was.
 const (
 	OldVersion       Flaw = "Status answers with version v1"
+	OnlyV1           Flaw = "it serves no v2"
+	NoKeyID          Flaw = "the key_id is empty"
+	BrokenKeyID      Flaw = "the key_id is not UTF-8"
 	LongKeyID        Flaw = "the key_id has 1025 bytes"
 	ShowsAddress     Flaw = "the key_id holds the address of the KMS, in base64" // vault-kube-kms
 	FlappingKeyID    Flaw = "every 20th Status in a row names another key_id"
@@ -13,7 +16,9 @@ const (
 	LeaksPlaintext   Flaw = "an annotation holds the plaintext in base64"
 	LongCiphertext   Flaw = "a ciphertext has more than 1024 bytes"
 	ReusesNonce      Flaw = "all is encrypted with the same stream of key bits"
+	CountsNonces     Flaw = "the nonce is the number of the call since the start" //
 	BadAnnotation    Flaw = "the name of an annotation is no domain name"
+	LongAnnotations  Flaw = "the annotations have more than 32 KiB"
 	OtherLabel       Flaw = "Encrypt answers under another key_id than Status"
 	LabelsFromBefore Flaw = "Encrypt labels with the key_id that Status named last"                         // kleidi
 	LabelsFromAfter  Flaw = "Encrypt asks for the key_id in a second call"                                  // vault-kubernetes-kms
@@ -22,6 +27,7 @@ const (
 	ForgetsOldKeys   Flaw = "a rotation makes what was encrypted before unreadable"                         // min_decryption_version
 	ReusesKeyID      Flaw = "the key_id is the version of the key"                                          // vault-kubernetes-kms
 	NewKeyIDAtStart  Flaw = "each start makes a new key_id"                                                 //
+	ForgetsAtStart   Flaw = "a start loads the newest key alone"                                            //
 	AnyKeyID         Flaw = "Decrypt does not look at the key_id"                                           //
 	TakesPlaintext   Flaw = "Decrypt hands back what has no header of its own"                              //
 	IgnoresTail      Flaw = "Decrypt does not look at the last byte"                                        //
@@ -34,10 +40,20 @@ const (
 	SilentTrouble    Flaw = "Status says ok whatever there is"                                              // the mock of k8s.io/kms
 	TroubleAsText    Flaw = "Status tells of trouble by the text of healthz alone"                          // kubernetes#138950
 	UnknownTrouble   Flaw = "the errors of trouble have no code"                                            //
+	OtherTrouble     Flaw = "a KMS that is away is told of as a key that is not there"                      //
 	Hangs            Flaw = "while there is trouble calls keep their places when their deadline has passed" //
+	TellsOnce        Flaw = "Status tells of trouble once, and says ok then"                                //
+	TextAfterError   Flaw = "Status tells of trouble once by an error, and then by the text of healthz"     // kubernetes#138950
+	WaitsInTrouble   Flaw = "while there is trouble each call waits for its deadline"                       //
+	EndsInTrouble    Flaw = "while there is trouble each call of Decrypt ends the process"                  //
 	StaysBroken      Flaw = "trouble ends with a restart alone"                                             // vault-kube-kms
 	OpenToAll        Flaw = "everybody may connect"                                                         //
+	OpenFolder       Flaw = "everybody may put another socket into its folder"                              //
+	OthersSocket     Flaw = "the socket is another user's"                                                  //
+	AbstractSocket   Flaw = "the socket is an abstract one"                                                 //
+	OpenAbove        Flaw = "everybody may put another folder in the place of the socket's"                 //
 	TakesTheSocket   Flaw = "a second one takes the socket of the first"                                    //
+	SecondEndsEarly  Flaw = "a second one ends before it looks at the socket"                               //
 	KeepsStaleSocket Flaw = "a socket file that is there keeps it from starting"                            // k8s.io/kms/pkg/service
 	CutsCalls        Flaw = "SIGTERM ends the calls that are under way"                                     //
 	LogsPlaintext    Flaw = "the log holds plaintexts"                                                      //
@@ -45,6 +61,9 @@ const (
 	// BindsLabel is no flaw: the key_id is authenticated, and nothing in a ciphertext
 	// says which key made it.
 	BindsLabel Flaw = "the key_id is bound"
+	// HidesKey is none that a check fails: nothing says which key made a ciphertext, as Decrypt
+	// tries them all, whatever the key_id.
+	HidesKey Flaw = "Decrypt tries all keys"
 	// TimeInFront and CounterInFront are none either: a ciphertext begins with the time
 	// in seconds, as Fernet's do, or with the number of the call.
 	TimeInFront    Flaw = "the time is in front"

@@ -19,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
@@ -27,14 +29,15 @@ import (
 // started. It is safe for concurrent use.
 type KMS struct {
 	kmsapi.UnimplementedKeyManagementServiceServer
-	path  string
-	flaws map[Flaw]bool
+	folder, path string
+	flaws        map[Flaw]bool
 
 	life     sync.Mutex // one change of the process at a time
 	server   *grpc.Server
 	listener *listener
 
-	sealed atomic.Uint64 // calls
+	sealed  atomic.Uint64 // calls
+	alarmed atomic.Uint64 // calls of Status while there was trouble
 
 	mu      sync.Mutex
 	keks    map[int]*kek
@@ -65,15 +68,21 @@ type kek struct {
 func StartKMS(t testing.TB, flaws ...Flaw) *KMS {
 	folder, err := os.MkdirTemp("", "kms")
 	require.NoError(t, err)
-	p := &KMS{path: filepath.Join(folder, "kms.sock"), flaws: map[Flaw]bool{}, keks: map[int]*kek{}, known: map[string]*kek{}}
+	p := &KMS{folder: folder, path: filepath.Join(folder, "kms.sock"), flaws: map[Flaw]bool{}, keks: map[int]*kek{}, known: map[string]*kek{}}
 	for _, flaw := range flaws {
 		p.flaws[flaw] = true
 	}
+	if p.flaws[AbstractSocket] {
+		p.path = "@" + p.path
+	}
+	if p.flaws[OpenAbove] {
+		p.path = filepath.Join(folder, "own", "kms.sock")
+		require.NoError(t, os.Mkdir(filepath.Dir(p.path), 0o700))
+		require.NoError(t, os.Chmod(filepath.Dir(p.path), 0o755))
+		require.NoError(t, os.Chmod(folder, 0o777))
+	}
 	p.makeKEK()
 	require.NoError(t, p.start())
-	if p.flaws[OpenToAll] {
-		require.NoError(t, os.Chmod(folder, 0o755))
-	}
 	t.Cleanup(func() {
 		require.NoError(t, p.Kill(context.Background()))
 		require.NoError(t, os.RemoveAll(folder))
@@ -82,7 +91,12 @@ func StartKMS(t testing.TB, flaws ...Flaw) *KMS {
 }
 
 // Endpoint is where the plugin serves.
-func (p *KMS) Endpoint() string { return "unix://" + p.path }
+func (p *KMS) Endpoint() string {
+	if p.flaws[AbstractSocket] {
+		return "unix:///" + p.path
+	}
+	return "unix://" + p.path
+}
 
 // makeKEK adds a version that wraps from now on.
 func (p *KMS) makeKEK() {
@@ -159,25 +173,51 @@ func (p *KMS) start() error {
 		return err
 	}
 	under.(*net.UnixListener).SetUnlinkOnClose(false)
-	mode := os.FileMode(0o600)
-	if p.flaws[OpenToAll] {
-		mode = 0o777
-	}
-	if err := os.Chmod(p.path, mode); err != nil {
+	if err := p.access(); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	p.starts++
 	p.tired, p.slots = false, make(chan struct{}, places)
-	for _, k := range p.keks {
-		k.id = p.idOf(k)
-		p.known[k.id] = k
-	}
+	p.load()
 	p.mu.Unlock()
-	p.server, p.listener = grpc.NewServer(), &listener{Listener: under}
-	kmsapi.RegisterKeyManagementServiceServer(p.server, p)
+	p.server, p.listener = grpc.NewServer(grpc.ForceServerCodecV2(breaking{encoding.GetCodecV2(proto.Name)})), &listener{Listener: under}
+	if !p.flaws[OnlyV1] {
+		kmsapi.RegisterKeyManagementServiceServer(p.server, p)
+	}
 	go func(s *grpc.Server, l net.Listener) { _ = s.Serve(l) }(p.server, p.listener)
 	return nil
+}
+
+// access is who may reach the socket.
+func (p *KMS) access() error {
+	switch {
+	case p.flaws[AbstractSocket]:
+		return nil // it has no mode
+	case p.flaws[OpenToAll]:
+		return errors.Join(os.Chmod(p.path, 0o777), os.Chmod(p.folder, 0o755))
+	case p.flaws[OpenFolder]:
+		return errors.Join(os.Chmod(p.path, 0o600), os.Chmod(p.folder, 0o777))
+	case p.flaws[OthersSocket]:
+		return errors.Join(os.Chmod(p.path, 0o600), os.Chown(p.path, 12345, -1))
+	}
+	return os.Chmod(p.path, 0o600)
+}
+
+// load has what a start knows; p.mu is held.
+func (p *KMS) load() {
+	if p.flaws[CountsNonces] {
+		p.sealed.Store(0)
+	}
+	if p.flaws[ForgetsAtStart] {
+		clear(p.known)
+	}
+	for _, k := range p.keks {
+		if !p.flaws[ForgetsAtStart] || k == p.current {
+			k.id = p.idOf(k)
+			p.known[k.id] = k
+		}
+	}
 }
 
 // Restart ends the plugin in good order, if it runs, and starts it.
@@ -212,7 +252,10 @@ func (p *KMS) Terminate(context.Context) error {
 	}
 	server := p.server
 	p.server = nil
-	err := errors.Join(os.Remove(p.path), p.listener.Close())
+	err := p.listener.Close()
+	if !p.flaws[AbstractSocket] {
+		err = errors.Join(os.Remove(p.path), err)
+	}
 	if p.flaws[CutsCalls] {
 		server.Stop()
 	} else {
@@ -223,12 +266,15 @@ func (p *KMS) Terminate(context.Context) error {
 
 // Second starts another plugin on the same socket, which has to give way.
 func (p *KMS) Second(ctx context.Context) error {
+	if p.flaws[SecondEndsEarly] {
+		return errors.New("metrics: listen tcp 127.0.0.1:9090: bind: address already in use")
+	}
 	if !p.flaws[TakesTheSocket] {
 		conn, err := net.Dial("unix", p.path)
 		if err != nil {
 			return err
 		}
-		return errors.Join(errors.New("somebody serves there"), conn.Close())
+		return errors.Join(fmt.Errorf("somebody serves at %s", p.path), conn.Close())
 	}
 	if err := os.Remove(p.path); err != nil {
 		return err

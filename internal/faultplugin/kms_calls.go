@@ -3,8 +3,6 @@ package faultplugin
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -26,6 +24,10 @@ const SlowFor = 700 * time.Millisecond
 // idOf is the key_id of a key.
 func (p *KMS) idOf(k *kek) string {
 	switch {
+	case p.flaws[NoKeyID]:
+		return ""
+	case p.flaws[BrokenKeyID]:
+		return toBreak + k.name
 	case p.flaws[LongKeyID]:
 		return strings.Repeat("k", 1025-len(k.name)) + k.name
 	case p.flaws[ShowsAddress]:
@@ -41,16 +43,9 @@ func (p *KMS) idOf(k *kek) string {
 }
 
 // Status names the current key.
-func (p *KMS) Status(_ context.Context, _ *kmsapi.StatusRequest) (*kmsapi.StatusResponse, error) {
-	if err := p.trouble(); err != nil && !p.flaws[SilentTrouble] {
-		if p.flaws[Hangs] {
-			p.slots <- struct{}{}
-			<-p.slots
-		}
-		if p.flaws[TroubleAsText] {
-			return &kmsapi.StatusResponse{Version: "v2", Healthz: err.Error(), KeyId: p.named()}, nil
-		}
-		return nil, err
+func (p *KMS) Status(ctx context.Context, _ *kmsapi.StatusRequest) (*kmsapi.StatusResponse, error) {
+	if err := p.troubleOf(ctx); err != nil && !p.flaws[SilentTrouble] {
+		return p.statusInTrouble(err)
 	}
 	version := "v2"
 	if p.flaws[OldVersion] {
@@ -77,36 +72,10 @@ func (p *KMS) named() string {
 	return id
 }
 
-// trouble is what to answer while the keys are away.
-func (p *KMS) trouble() error {
-	p.mu.Lock()
-	mended, tired := p.mended, p.tired
-	p.mu.Unlock()
-	switch {
-	case mended == nil && !tired:
-		return nil
-	case p.flaws[UnknownTrouble]:
-		return errors.New("the KMS is away")
-	}
-	return status.Error(codes.Unavailable, "the KMS is away")
-}
-
-// hang waits, as [Hangs] has it, for the trouble to end, in one of a few places.
-func (p *KMS) hang() {
-	p.mu.Lock()
-	mended, slots := p.mended, p.slots
-	p.mu.Unlock()
-	if p.flaws[Hangs] && mended != nil {
-		slots <- struct{}{}
-		<-mended
-		<-slots
-	}
-}
-
 // Encrypt wraps with the current key.
 func (p *KMS) Encrypt(ctx context.Context, r *kmsapi.EncryptRequest) (*kmsapi.EncryptResponse, error) {
 	p.hang()
-	if err := p.trouble(); err != nil {
+	if err := p.troubleOf(ctx); err != nil {
 		if p.flaws[KeyInError] {
 			return nil, status.Errorf(codes.Unavailable, "cannot encrypt %x: the KMS is away", r.Plaintext)
 		}
@@ -148,6 +117,8 @@ func (p *KMS) spoil(answer *kmsapi.EncryptResponse, plaintext []byte, told strin
 		p.mu.Unlock()
 	case p.flaws[LeaksPlaintext]:
 		answer.Annotations = map[string][]byte{"debug.kms.example.com": []byte(base64.StdEncoding.EncodeToString(plaintext))}
+	case p.flaws[LongAnnotations]:
+		answer.Annotations = map[string][]byte{"long.kms.example.com": make([]byte, 33<<10)}
 	case p.flaws[BadAnnotation]:
 		answer.Annotations = map[string][]byte{"Version": []byte("1")}
 	}
@@ -201,12 +172,12 @@ func (p *KMS) seal(k *kek, plaintext []byte) []byte {
 		return k.aead.Seal(front, nil, plaintext, append(front, k.id...))
 	case p.flaws[BindsLabel]:
 		return k.aead.Seal(nil, nil, plaintext, []byte(k.id))
+	case p.flaws[HidesKey]:
+		return k.aead.Seal(nil, nil, plaintext, nil)
 	case p.flaws[ReusesNonce]:
-		sealed = make([]byte, len(plaintext))
-		for i := range plaintext {
-			sealed[i] = plaintext[i] ^ k.stream[i]
-		}
-		sealed = append(sealed, k.macOf(sealed)...)
+		sealed = k.sealStream(nil, plaintext)
+	case p.flaws[CountsNonces]:
+		sealed = k.sealStream(binary.BigEndian.AppendUint64(nil, p.sealed.Add(1)), plaintext)
 	case p.flaws[LongCiphertext]:
 		sealed = k.aead.Seal(nil, nil, append(make([]byte, 1024), plaintext...), nil)
 	default:
@@ -220,16 +191,13 @@ func (p *KMS) seal(k *kek, plaintext []byte) []byte {
 	return sealed
 }
 
-func (k *kek) macOf(sealed []byte) []byte {
-	mac := hmac.New(sha256.New, k.stream)
-	mac.Write(sealed)
-	return mac.Sum(nil)
-}
-
 // Decrypt unwraps what any version made.
-func (p *KMS) Decrypt(_ context.Context, r *kmsapi.DecryptRequest) (*kmsapi.DecryptResponse, error) {
+func (p *KMS) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.DecryptResponse, error) {
 	p.hang()
-	if err := p.trouble(); err != nil {
+	if err := p.troubleOf(ctx); err != nil {
+		if p.flaws[EndsInTrouble] {
+			p.crash()
+		}
 		return nil, err
 	}
 	if err := p.panics(r.Ciphertext); err != nil {
@@ -290,6 +258,9 @@ func (p *KMS) open(labelled *kek, r *kmsapi.DecryptRequest) ([]byte, error) {
 	if p.flaws[BindsLabel] {
 		return labelled.aead.Open(nil, nil, r.Ciphertext, []byte(r.KeyId))
 	}
+	if p.flaws[HidesKey] {
+		return p.openWithAny(r.Ciphertext)
+	}
 	var version int
 	if _, err := fmt.Sscanf(string(r.Ciphertext[:min(20, len(r.Ciphertext))]), header, &version); err != nil {
 		return nil, errors.New("it has no header")
@@ -308,19 +279,20 @@ func (p *KMS) open(labelled *kek, r *kmsapi.DecryptRequest) ([]byte, error) {
 		plaintext, err := k.aead.Open(nil, nil, sealed, nil)
 		return plaintext[min(1024, len(plaintext)):], err
 	case p.flaws[ReusesNonce]:
-		return k.openStream(sealed)
+		return k.openStream(0, sealed)
+	case p.flaws[CountsNonces]:
+		return k.openStream(8, sealed)
 	}
 	return k.aead.Open(nil, nil, sealed, nil)
 }
 
-func (k *kek) openStream(sealed []byte) ([]byte, error) {
-	n := len(sealed) - sha256.Size
-	if n < 0 || n > len(k.stream) || !hmac.Equal(sealed[n:], k.macOf(sealed[:n])) {
-		return nil, errors.New("it is not authentic")
+func (p *KMS) openWithAny(sealed []byte) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, k := range p.keks {
+		if plaintext, err := k.aead.Open(nil, nil, sealed, nil); err == nil {
+			return plaintext, nil
+		}
 	}
-	plaintext := make([]byte, n)
-	for i := range plaintext {
-		plaintext[i] = sealed[i] ^ k.stream[i]
-	}
-	return plaintext, nil
+	return nil, errors.New("no key opens it")
 }

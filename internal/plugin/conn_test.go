@@ -65,6 +65,10 @@ func serve(t *testing.T, socket string) *grpc.Server {
 func serveWith(t *testing.T, socket string, before func(context.Context), options ...grpc.ServerOption) *grpc.Server {
 	listener, err := net.Listen("unix", socket)
 	require.NoError(t, err)
+	return serveOn(t, listener, before, options...)
+}
+
+func serveOn(t *testing.T, listener net.Listener, before func(context.Context), options ...grpc.ServerOption) *grpc.Server {
 	s := grpc.NewServer(append([]grpc.ServerOption{grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 		before(s.Context())
 		return status.Error(codes.Unimplemented, "no such method")

@@ -62,6 +62,9 @@ type Target struct {
 	// Break takes the KMS, the credentials or the key away from the plugin, and Mend
 	// gives them back. Mend is called after every Break, also after one that failed.
 	Break, Mend func(context.Context) error
+	// Breaks is which of them Break takes away; then the errors have to tell of that, and
+	// of any kind of trouble if it is empty.
+	Breaks Loss
 	// Recreate deletes the key and makes another one under the same name. What was
 	// wrapped before is lost.
 	Recreate func(context.Context) error
@@ -71,7 +74,8 @@ type Target struct {
 	// end, as SIGTERM does, and need not wait. Restart has to bring it back.
 	Kill, Terminate func(context.Context) error
 	// Second starts another plugin on the same endpoint. It returns when that has ended,
-	// and ends it when ctx does. An error that wraps [ErrNotRun] says that it never began.
+	// and ends it when ctx does. An error says how it ended, with what it printed, or, if
+	// it wraps [ErrNotRun], that it never began.
 	Second func(context.Context) error
 	// Log is all that the plugin has logged since the run began.
 	Log func() ([]byte, error)

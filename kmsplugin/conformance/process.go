@@ -49,6 +49,7 @@ func sigtermDrains(ctx context.Context, s *session) error {
 }
 
 func (s *session) terminateInACall(ctx context.Context) error {
+	_, unwell := s.keyID(ctx)
 	wire, err := s.openWire(ctx)
 	if err != nil {
 		return err
@@ -70,7 +71,10 @@ func (s *session) terminateInACall(ctx context.Context) error {
 		return failed("%s after SIGTERM it still takes connections", s.Interval)
 	}
 	call.finish()
-	if err := call.wait(s.patience()); err != nil {
+	switch err := call.wait(s.patience()); {
+	case err != nil && unwell != nil: // such a call fails at any time
+		return unwell
+	case err != nil:
 		return failed("a call that was under way at SIGTERM was cut off: %v", err)
 	}
 	return nil
@@ -85,6 +89,9 @@ func (s *session) restarted(ctx context.Context) error {
 }
 
 func staleSocketReplaced(ctx context.Context, s *session) error {
+	if _, err := s.keyID(ctx); err != nil {
+		return err
+	}
 	wire, err := s.openWire(ctx)
 	if err != nil {
 		return err

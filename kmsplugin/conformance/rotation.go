@@ -6,6 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	kmsapi "k8s.io/kms/apis/v2"
 )
 
 func rotationChecks() []Check {
@@ -32,7 +36,7 @@ func rotationChecks() []Check {
 		run:     oldKeysOpen,
 	}, {
 		ID:      "key-id-after-restart",
-		Says:    "A restart changes no key_id, and what was encrypted before it is decrypted.",
+		Says:    "A restart changes no key_id, and what was encrypted before it is decrypted, under each key_id that there was.",
 		Source:  "KEP-3299",
 		Suffers: "each restart is a rotation to it, or makes what is stored unreadable.",
 		Needs:   []Need{NeedRestart},
@@ -174,7 +178,36 @@ func labelsAgreeInRotation(ctx context.Context, s *session) error {
 			return fmt.Errorf("a call failed while the key was rotated: %w", r.race.err)
 		}
 	}
-	return cmp.Or(rs.err, rs.unseen())
+	if err := cmp.Or(rs.err, rs.unseen()); err != nil {
+		return err
+	}
+	return rs.blind(ctx, s)
+}
+
+// blind is why a wrong label could not have been seen, or nil: neither what a ciphertext begins
+// with tells the key that made it, nor does Decrypt mind another key_id beside it.
+func (rs *rotations) blind(ctx context.Context, s *session) error {
+	if rs.tell {
+		return nil
+	}
+	for n, r := range rs.made {
+		for _, pair := range []struct {
+			quiet *sealed
+			label string
+		}{{r.old[0], r.after}, {r.fresh[0], r.before}} {
+			if err := s.opens(ctx, pair.quiet); err != nil {
+				return fmt.Errorf("rotation %d: whether a label is wrong cannot be seen: %w", n+1, err)
+			}
+			moved := &sealed{pair.quiet.plaintext, &kmsapi.EncryptResponse{Ciphertext: pair.quiet.Ciphertext, KeyId: pair.label, Annotations: pair.quiet.Annotations}}
+			switch err := s.opens(ctx, moved); status.Code(err) {
+			case codes.OK:
+				return fmt.Errorf("rotation %d: a wrong label could not be seen: nothing in front of a ciphertext tells the key that made it, and one that was made under key_id %s opens under %s too", n+1, short(pair.quiet.KeyId), short(pair.label))
+			case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+				return fmt.Errorf("rotation %d: whether a wrong label could be seen is not known: %w", n+1, err)
+			}
+		}
+	}
+	return nil
 }
 
 // mislabelled says what of a race is not under the key_id of the key that made it.
@@ -233,6 +266,10 @@ func (rs *rotations) unseen() error {
 }
 
 func keyIDAfterRestart(ctx context.Context, s *session) error {
+	older, err := s.former(ctx)
+	if err != nil {
+		return err
+	}
 	before, err := s.keyID(ctx)
 	if err != nil {
 		return err
@@ -241,6 +278,40 @@ func keyIDAfterRestart(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+	if err := s.endsAndStarts(ctx); err != nil {
+		return err
+	}
+	if err := s.stillNames(ctx, before, "a restart"); err != nil {
+		return err
+	}
+	for _, w := range append(older, w) {
+		if err := s.opens(ctx, w); err != nil {
+			return failed("after a restart: %v", err)
+		}
+	}
+	return nil
+}
+
+// former are values under key_ids that were rotated away, of those that open. The key is
+// rotated for them, if it can be.
+func (s *session) former(ctx context.Context) ([]*sealed, error) {
+	if s.Rotate == nil {
+		return nil, nil
+	}
+	var all []*sealed
+	for _, r := range s.rotations(ctx).made {
+		if s.opens(ctx, r.old[0]) == nil { // if not, that is for old-keys-open
+			all = append(all, r.old[0])
+		}
+	}
+	if err := s.rotated.err; err != nil {
+		return nil, fmt.Errorf("there is nothing under a former key_id to be opened after a restart: %w", err)
+	}
+	return all, nil
+}
+
+// endsAndStarts restarts the plugin, and sees that it did end.
+func (s *session) endsAndStarts(ctx context.Context) error {
 	wire, err := s.openWire(ctx)
 	if err != nil {
 		return err
@@ -252,14 +323,5 @@ func keyIDAfterRestart(ctx context.Context, s *session) error {
 	if err := s.eventually(ctx, wire.isClosed); err != nil {
 		return fmt.Errorf("restart did not end the plugin, as a connection outlived it: %w", err)
 	}
-	if err := s.becomesWell(ctx); err != nil {
-		return err
-	}
-	if err := s.stillNames(ctx, before, "a restart"); err != nil {
-		return err
-	}
-	if err := s.opens(ctx, w); err != nil {
-		return failed("after a restart: %v", err)
-	}
-	return nil
+	return s.becomesWell(ctx)
 }

@@ -60,6 +60,9 @@ func begin(ctx context.Context, target Target, options Options) (*session, error
 	if (target.Break == nil) != (target.Mend == nil) {
 		return nil, errors.New("break and mend go together: what is broken has to be mended")
 	}
+	if err := target.Breaks.check(); err != nil {
+		return nil, err
+	}
 	address, err := addressOf(target.Endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("endpoint %q: %w", target.Endpoint, err)

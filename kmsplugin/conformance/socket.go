@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 func socketChecks() []Check {
@@ -50,28 +51,40 @@ func socketMode(_ context.Context, s *session) error {
 
 // othersReach reports whether everybody may go into a folder, and those above it.
 func othersReach(folder string) bool {
-	for {
+	for _, folder := range upFrom(folder) {
 		info, err := os.Stat(folder)
 		if err != nil || info.Mode().Perm()&0o001 == 0 {
 			return false
 		}
-		if folder == filepath.Dir(folder) {
-			return true
-		}
-		folder = filepath.Dir(folder)
 	}
+	return true
 }
 
-// foldersAreSafe fails if everybody may rename what is in the folder of the socket.
-func foldersAreSafe(folder string) error {
-	info, err := os.Stat(folder)
+// foldersAreSafe fails if everybody may rename what is in the folder of the socket, or in one
+// above it, by the names that are written and by those that links among them stand for.
+func foldersAreSafe(written string) error {
+	resolved, err := filepath.EvalSymlinks(written)
 	if err != nil {
 		return err
 	}
-	if info.Mode().Perm()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0 && othersReach(folder) {
-		return failed("everybody may put another socket into its folder, which has mode %04o", info.Mode().Perm())
+	for _, folder := range append(upFrom(written), upFrom(resolved)...) {
+		info, err := os.Stat(folder)
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0 && othersReach(folder) {
+			return failed("everybody may put another socket in its place, in folder %s, which has mode %04o", folder, info.Mode().Perm())
+		}
 	}
 	return nil
+}
+
+// upFrom is a folder and those above it.
+func upFrom(folder string) []string {
+	if folder == filepath.Dir(folder) {
+		return []string{folder}
+	}
+	return append([]string{folder}, upFrom(filepath.Dir(folder))...)
 }
 
 func liveSocketStays(ctx context.Context, s *session) error {
@@ -84,12 +97,11 @@ func liveSocketStays(ctx context.Context, s *session) error {
 	}
 	trying, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	// Whether it ended, and how, is its own affair, if only it began.
 	ended := s.Second(trying)
 	if errors.Is(ended, ErrNotRun) {
 		return fmt.Errorf("second: %w", ended)
 	}
-	silently := ended == nil && trying.Err() == nil
+	outlived := trying.Err() != nil
 	after, err := os.Stat(s.address)
 	switch {
 	case ctx.Err() != nil:
@@ -102,11 +114,26 @@ func liveSocketStays(ctx context.Context, s *session) error {
 	if err := s.dial(ctx); err != nil {
 		return s.bringBack(ctx, failed("nobody listens any more: %v", err))
 	}
-	if silently {
-		return errors.New("the second plugin ended by itself and said that all is well: whether it tried is not known")
+	if !outlived {
+		if err := s.cameToTheSocket(ended); err != nil {
+			return err
+		}
 	}
 	_, err = s.keyID(ctx)
 	return err
+}
+
+// cameToTheSocket is an error unless a second plugin that ended by itself did so for the
+// socket's sake, which it then names.
+func (s *session) cameToTheSocket(ended error) error {
+	switch {
+	case ended == nil:
+		return errors.New("the second plugin ended by itself and said that all is well: whether it tried is not known")
+	case !strings.Contains(ended.Error(), s.address):
+		return fmt.Errorf("the second plugin ended and did not name the socket, so that it may have ended for something else: "+
+			"give it all that it needs, with ports of its own, and have it print its errors: %w", ended)
+	}
+	return nil
 }
 
 // bringBack restarts, if it can, a plugin that a check has found wanting, so that the

@@ -10,20 +10,21 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
-// piled is how many calls are given up while there is trouble.
-const piled = 256
+const (
+	piled      = 256 // calls that are given up while there is trouble
+	askedAgain = 10  // calls of Status after the trouble has shown
+)
 
 func troubleChecks() []Check {
 	needs := []Need{NeedBreak, NeedMend}
 	return []Check{{
 		ID:      "trouble-shows",
-		Says:    "Status tells within the interval that the KMS, the credentials or the key are lost.",
+		Says:    "Status tells within the interval that the KMS, the credentials or the key are lost, and for as long as they are.",
 		Source:  "KEP-3299: healthz; plugins that always answer ok",
 		Suffers: "it is ready and well until the moment it has to write, and nobody is told.",
 		Needs:   needs,
@@ -37,14 +38,14 @@ func troubleChecks() []Check {
 		run:     troubleIsAnError,
 	}, {
 		ID:      "trouble-class",
-		Says:    "The errors have a gRPC code that says of what kind the trouble is: not OK, Unknown or Internal.",
+		Says:    "The errors have a gRPC code that says of what kind the trouble is: not OK, Unknown, Internal or DeadlineExceeded; and that of what was taken away, where the run was told what.",
 		Source:  "gRPC's status codes; kubernetes#66844: useless errors",
 		Suffers: "whoever looks after it cannot tell a KMS that is away from a right that is lost, nor it what is worth trying again.",
 		Needs:   needs,
 		run:     troubleClass,
 	}, {
 		ID:      "deadline-kept",
-		Says:    "While there is trouble each call ends at its deadline, and leaves its place to others.",
+		Says:    "While there is trouble each call ends at its deadline, leaves its place to others, and ends no other.",
 		Source:  "gRPC; KEP-3299",
 		Suffers: "calls pile up in the plugin as long as the trouble lasts, which dies of them or never stops.",
 		Needs:   needs,
@@ -65,9 +66,10 @@ type trouble struct {
 	keyID  string   // before it
 	well   *sealed  // made before it
 	shown  bool     // by Status, in any way
+	over   bool     // as Status said, after it had shown and while it lasted
 	text   string   // healthz, where it told
 	errs   []error  // of Status and Encrypt
-	hung   []string // what did not end
+	hung   []string // what did not end, or ended more than itself
 	mended error    // why it did not end
 }
 
@@ -114,13 +116,7 @@ func (t *trouble) happen(ctx context.Context, s *session) (err error) {
 // look sees what the plugin says while there is trouble.
 func (t *trouble) look(ctx context.Context, s *session) error {
 	_, err := s.within(ctx, func() bool {
-		answer, err := s.status(ctx)
-		if err != nil {
-			t.errs = append(t.errs, err)
-		} else if answer.Healthz != "ok" {
-			t.text = answer.Healthz
-		}
-		t.shown = err != nil || answer.Healthz != "ok"
+		t.shown = !t.saysOK(s.status(ctx))
 		return t.shown
 	})
 	if err != nil {
@@ -129,15 +125,44 @@ func (t *trouble) look(ctx context.Context, s *session) error {
 	if _, err := s.wrap(ctx); err != nil {
 		t.errs = append(t.errs, err)
 	}
-	return t.lookForCallsThatHang(ctx, s)
+	if err := t.lookForCallsThatHang(ctx, s); err != nil || !t.shown {
+		return err
+	}
+	return t.goesOn(ctx, s)
+}
+
+// saysOK notes an answer of Status.
+func (t *trouble) saysOK(answer *kmsapi.StatusResponse, err error) bool {
+	switch {
+	case err != nil:
+		t.errs = append(t.errs, err)
+	case answer.Healthz != "ok":
+		t.text = answer.Healthz
+	default:
+		return true
+	}
+	return false
+}
+
+// goesOn asks again after all those calls, and for some seconds of the default interval: one
+// error proves little of a plugin that goes back to ok, or to a text, while there is trouble.
+func (t *trouble) goesOn(ctx context.Context, s *session) error {
+	began, start, lasts := time.Now(), s.Clock.Now(), s.Interval/12
+	for range askedAgain {
+		if t.saysOK(s.status(ctx)) {
+			t.over = true
+		}
+		if s.Clock.Since(start) >= lasts || time.Since(began) >= s.patience() {
+			break // it is slow
+		}
+		if err := s.wait(ctx, lasts/askedAgain); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
 func (t *trouble) lookForCallsThatHang(ctx context.Context, s *session) error {
-	wire, err := s.openWire(ctx)
-	if err != nil {
-		return err
-	}
-	defer wire.close()
 	for _, call := range []struct {
 		method  string
 		request proto.Message
@@ -146,16 +171,41 @@ func (t *trouble) lookForCallsThatHang(ctx context.Context, s *session) error {
 		{"Encrypt", &kmsapi.EncryptRequest{Plaintext: s.told.key(), Uid: uuid.NewString()}},
 		{"Decrypt", &kmsapi.DecryptRequest{Ciphertext: t.well.Ciphertext, KeyId: t.well.KeyId, Annotations: t.well.Annotations, Uid: uuid.NewString()}},
 	} {
-		pending, err := wire.begin(ctx, call.method, call.request, s.Timeout/3)
-		if err != nil {
+		if err := t.callByHand(ctx, s, call.method, call.request); err != nil {
 			return fmt.Errorf("%s: %w", call.method, err)
-		}
-		pending.finish()
-		if pending.wait(s.Timeout) == errStillRunning {
-			t.hung = append(t.hung, fmt.Sprintf("%s goes on %s after its deadline", call.method, s.Timeout-s.Timeout/3))
 		}
 	}
 	return t.lookForAPile(ctx, s)
+}
+
+// callByHand sees how a call ends, on a connection of its own, and what ends with it.
+func (t *trouble) callByHand(ctx context.Context, s *session, method string, request proto.Message) error {
+	// A supervisor may be about to start the plugin that the call before has ended.
+	there, err := s.within(ctx, func() bool { return s.dial(ctx) == nil })
+	if err != nil {
+		return err
+	}
+	if !there {
+		t.hung = append(t.hung, fmt.Sprintf("nobody listens any more, and %s is not called", method))
+		return nil
+	}
+	wire, err := s.openWire(ctx)
+	if err != nil {
+		return err
+	}
+	defer wire.close()
+	pending, err := wire.begin(ctx, method, request, s.Timeout/3)
+	if err != nil {
+		return err
+	}
+	pending.finish()
+	switch err := pending.wait(s.Timeout); {
+	case errors.Is(err, errStillRunning):
+		t.hung = append(t.hung, fmt.Sprintf("%s goes on %s after its deadline", method, s.Timeout-s.Timeout/3))
+	case errors.Is(err, errCut):
+		t.hung = append(t.hung, fmt.Sprintf("%s ends the connection, as a process does that ends: %v", method, err))
+	}
+	return nil
 }
 
 // lookForAPile sees whether calls whose deadline has passed keep others out: a server may
@@ -204,8 +254,13 @@ func (t *trouble) ends(ctx context.Context, s *session) error {
 
 func troubleShows(ctx context.Context, s *session) error {
 	t := s.trouble(ctx)
-	if t.err != nil || t.shown {
+	switch {
+	case t.err != nil:
 		return t.err
+	case t.over:
+		return failed("Status told of the trouble, and then said ok while it lasted")
+	case t.shown:
+		return nil
 	}
 	if len(t.errs) > 0 {
 		return failed("Status says ok for %s, and calls fail: %v", s.Interval, t.errs[0])
@@ -235,11 +290,8 @@ func troubleClass(ctx context.Context, s *session) error {
 		return errors.New("no call failed while Status told of trouble")
 	}
 	for _, err := range t.errs {
-		switch status.Code(err) {
-		case codes.Unavailable, codes.DeadlineExceeded, codes.PermissionDenied, codes.Unauthenticated,
-			codes.ResourceExhausted, codes.FailedPrecondition, codes.NotFound, codes.Aborted:
-		default:
-			return failed("%v", err)
+		if wrong := s.Breaks.told(status.Code(err)); wrong != nil {
+			return failed("%v: %v", err, wrong)
 		}
 	}
 	return nil

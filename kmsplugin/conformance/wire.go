@@ -88,8 +88,10 @@ func (p *pending) finish() {
 	_ = p.body.CloseWithError(err) // a call that has ended tells it better
 }
 
-// errStillRunning: a call did not end.
-var errStillRunning = errors.New("it has not ended")
+var (
+	errStillRunning = errors.New("it has not ended")
+	errCut          = errors.New("the connection was cut") // and not the call alone
+)
 
 // wait is how the call ends, or errStillRunning if it does not.
 func (p *pending) wait(patience time.Duration) error {
@@ -113,12 +115,12 @@ func (r refusal) Error() string { return fmt.Sprintf("gRPC code %s: %.300q", r.c
 func (w *wire) call(r *http.Request) error {
 	response, err := w.connection.RoundTrip(r)
 	if err != nil {
-		return err
+		return unanswered(r, err)
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	if err != nil {
-		return err
+		return unanswered(r, err)
 	}
 	for _, trailer := range []http.Header{response.Trailer, response.Header} {
 		switch code := trailer.Get("Grpc-Status"); {
@@ -129,4 +131,14 @@ func (w *wire) call(r *http.Request) error {
 		}
 	}
 	return fmt.Errorf("an answer without a gRPC code: HTTP %s", response.Status)
+}
+
+// unanswered is how a call ends without an answer: by its caller, by itself, or with the
+// connection.
+func unanswered(r *http.Request, err error) error {
+	var alone http2.StreamError
+	if r.Context().Err() != nil || errors.As(err, &alone) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errCut, err)
 }

@@ -16,6 +16,9 @@ const (
 	maxAnnotations = 32 * 1024
 )
 
+// perStart is how many ciphertexts of each start of the plugin are compared.
+const perStart = 16
+
 func wrappingChecks() []Check {
 	return []Check{{
 		ID:      "round-trip",
@@ -37,7 +40,7 @@ func wrappingChecks() []Check {
 		run:     ciphertextSize,
 	}, {
 		ID:      "ciphertext-fresh",
-		Says:    "No two ciphertexts are made with the same stream of key bits.",
+		Says:    "No two ciphertexts are made with the same stream of key bits, also not before and after a restart.",
 		Source:  "NIST SP 800-38D, section 8: a nonce is used once",
 		Suffers: "who has two stored values and one data key has the other data key.",
 		run:     ciphertextFresh,
@@ -95,20 +98,41 @@ func ciphertextSize(ctx context.Context, s *session) error {
 }
 
 // A stream of key bits that is used twice shows in the difference of two ciphertexts:
-// it is that of the plaintexts.
+// it is that of the plaintexts. A nonce that is counted from each start is used again by the
+// next, so that the first calls of two starts are compared.
 func ciphertextFresh(ctx context.Context, s *session) error {
-	all, err := s.wraps(ctx, 16)
+	all, err := s.wraps(ctx, perStart)
 	if err != nil {
 		return err
 	}
+	if s.Restart != nil {
+		for range 2 {
+			if err := s.endsAndStarts(ctx); err != nil {
+				return err
+			}
+			more, err := s.wraps(ctx, perStart)
+			if err != nil {
+				return err
+			}
+			all = append(all, more...)
+		}
+	}
 	for i, a := range all {
-		for _, b := range all[:i] {
+		for j, b := range all[:i] {
 			if bytes.Contains(differenceOf(a.Ciphertext, b.Ciphertext), differenceOf(a.plaintext, b.plaintext)) {
-				return failed("two ciphertexts differ as their plaintexts do")
+				return failed("two ciphertexts differ as their plaintexts do: numbers %d and %d%s", j+1, i+1, acrossStarts(j, i))
 			}
 		}
 	}
 	return nil
+}
+
+// acrossStarts tells of two ciphertexts that were made before and after a restart.
+func acrossStarts(i, j int) string {
+	if i/perStart == j/perStart {
+		return ""
+	}
+	return fmt.Sprintf(", with a restart after each %d", perStart)
 }
 
 func differenceOf(a, b []byte) []byte {

@@ -65,15 +65,19 @@ func (s *session) look() error {
 	case errors.Is(err, ErrNotDurable):
 		if s.seen, s.problem = seen, err; len(served.Keys) == 0 {
 			s.ring.Store(ring)
+		} else {
+			ring.erase()
 		}
 		return err
 	case err != nil:
 		return err
 	}
 	if err := ring.HasAll(served.Ring); err != nil {
+		ring.erase()
 		return fmt.Errorf("%w, which this process has served: restore the file that has it, or merge that one into this; to serve this one and leave values unreadable, restart", err)
 	}
 	s.ring.Store(ring)
+	served.erase()
 	s.seen, s.problem = seen, nil
 	return nil
 }
@@ -106,4 +110,8 @@ func (s *session) key(v kmsplugin.Version) (key, error) {
 	return k, nil
 }
 
-func (s *session) Close(context.Context) error { return nil }
+// Close wipes the KEKs.
+func (s *session) Close(context.Context) error {
+	s.ring.Load().erase()
+	return nil
+}

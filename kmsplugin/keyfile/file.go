@@ -86,7 +86,9 @@ func (f *File) first(ctx context.Context, ring *ring) (KeyInfo, error) {
 // Stage adds a new version that unwraps and does not wrap: every node has to have it before
 // one wraps with it. If the error comes after the file was replaced, the new version may be
 // there: look with [File.List]. A [kmsplugin.Keeper] of the same file, in any process,
-// notices at its next look. ctx as in Create.
+// notices at its next look. One with a [kmsplugin.Config.HoldDown] that starts while the version
+// that writes is too young wraps with the newest before it that is not, a staged one too:
+// the file does not tell which were activated. ctx as in Create.
 func (f *File) Stage(ctx context.Context) (KeyInfo, error) {
 	return f.change(ctx, func(now *ring) (*ring, key, error) { return f.extended(now) })
 }

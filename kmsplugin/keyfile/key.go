@@ -78,6 +78,14 @@ func newRing(writes string, keys ...key) *ring { return &ring{Ring: keyring.New(
 // writing is the same with another key that wraps.
 func (r *ring) writing(id string) *ring { return &ring{Ring: r.Writing(id)} }
 
+// erase wipes the KEKs of a ring that is compared with none and written nowhere any more. A call
+// that still wraps with one of them does, with what its cipher keeps.
+func (r *ring) erase() {
+	for _, k := range r.Keys {
+		k.kek.Erase()
+	}
+}
+
 // merged has the keys of both, but for those that were destroyed in either. The writer created
 // later writes. It is the same whichever is merged into which.
 func (r *ring) merged(other *ring) (*ring, error) {

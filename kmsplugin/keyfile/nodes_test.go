@@ -6,12 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/internal/filelock"
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
+	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
 )
 
 func TestWhatIsStagedUnwrapsAndWrapsOnceItIsActivated(t *testing.T) {
@@ -75,9 +77,10 @@ func TestAForkIsHealedByMergingBothWays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			one := begin(t)
 			two := copyOf(t, one)
+			afterwards := keyfile.At(two.Path(), keyfile.WithClock(clocktesting.NewFakeClock(time.Now().Add(time.Minute))))
 			_, err := one.Rotate(t.Context())
 			require.NoError(t, err)
-			later, err := two.Rotate(t.Context())
+			later, err := afterwards.Rotate(t.Context())
 			require.NoError(t, err)
 			session, had := looked(t, one)
 
@@ -199,4 +202,29 @@ func TestWhatAKilledWriterLeftIsRemovedWhenItIsOpened(t *testing.T) {
 	require.NoError(t, writing.Release())
 	open(file)
 	requireAlone(t, file)
+}
+
+// A node comes up whose clock is 8 hours behind until NTP sets it. The second version writes for
+// 6 hours, and the first was said to be free.
+func TestABootWithAClockThatIsBehindWrapsUnderNoOlderVersion(t *testing.T) {
+	now := time.Now()
+	maker := clocktesting.NewFakeClock(now.Add(-24 * time.Hour))
+	file := keyfile.At(filepath.Join(plugintest.Folder(t), "keys"), keyfile.WithClock(maker))
+	first, err := file.Create(t.Context())
+	require.NoError(t, err)
+	maker.SetTime(now.Add(-6 * time.Hour))
+	second, err := file.Rotate(t.Context())
+	require.NoError(t, err)
+
+	config := keyfile.Config()
+	config.HoldDown = 10 * time.Minute
+	config.Clock = clocktesting.NewFakeClock(now.Add(-8 * time.Hour))
+	k := plugintest.Keep(t, file, config)
+	sealed, err := k.Encrypt(t.Context(), "", []byte("0123456789abcdef0123456789abcdef"))
+	require.NoError(t, err)
+	require.Equal(t, second.KeyID, sealed.KeyID)
+	_, err = keyfile.At(file.Path()).Destroy(t.Context(), first.ID)
+	require.NoError(t, err)
+	_, err = k.Decrypt(t.Context(), "", sealed)
+	require.NoError(t, err)
 }

@@ -4,6 +4,7 @@ package pkcs11
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -23,11 +24,13 @@ type KeyInfo struct {
 	Hash    string    `json:"hash"` // of the key_id, as apiservers show it
 	Created time.Time `json:"created"`
 	Writes  bool      `json:"writes"` // is the one to wrap with
+	// CKAID is the CKA_ID in hexadecimal, by which the tools of the token know it.
+	CKAID string `json:"ckaID"`
 }
 
 func infoOf(id keyID, writes bool) KeyInfo {
 	v := id.version()
-	return KeyInfo{ID: v.Label, KeyID: v.KeyID(), Hash: hashed.ID(v.KeyID()), Created: v.Created, Writes: writes}
+	return KeyInfo{ID: v.Label, KeyID: v.KeyID(), Hash: hashed.ID(v.KeyID()), Created: v.Created, Writes: writes, CKAID: hex.EncodeToString(id[:])}
 }
 
 // Create has the token make the first key of the label. It is an error if there is one, or anything

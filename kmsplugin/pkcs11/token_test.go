@@ -154,9 +154,13 @@ func TestAKeyThatIsDeleted(t *testing.T) {
 	lost := wrapped(t, k)
 
 	act(t, token.config, "delete", idOf(t, token))
-	becomes(t, k, wraps(first.KeyID))
+	becomes(t, k, is(kmsplugin.ErrKeyDisabled))
 	requireOpens(t, k, old)
 	_, err := k.Decrypt(t.Context(), "", lost)
+	require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled, "it may come back")
+	k = keep(t, token)
+	becomes(t, k, wraps(first.KeyID))
+	_, err = k.Decrypt(t.Context(), "", lost)
 	require.ErrorIs(t, err, kmsplugin.ErrUnknownKey)
 
 	act(t, token.config, "delete", "")

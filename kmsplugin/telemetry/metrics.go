@@ -12,6 +12,7 @@ import (
 // names of operations, gRPC codes, and of key_ids the hash of the one that is announced.
 type Metrics struct {
 	registry *prometheus.Registry
+	register prometheus.Registerer // with the name of the plugin, if it has one
 
 	requests, calls         *prometheus.CounterVec   // by operation and code
 	requestTimes, callTimes *prometheus.HistogramVec // by operation
@@ -27,9 +28,14 @@ type Metrics struct {
 // which an apiserver has given up.
 var buckets = []float64{.0001, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 30}
 
-// NewMetrics are of a plugin that has done nothing yet.
-func NewMetrics() *Metrics {
+// NewMetrics are of a plugin that has done nothing yet. Its name is the label plugin_instance of
+// each of them, unless it is empty.
+func NewMetrics(instance string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
+	m.register = m.registry
+	if instance != "" {
+		m.register = prometheus.WrapRegistererWith(prometheus.Labels{"plugin_instance": instance}, m.registry)
+	}
 	m.requests = m.counters("requests_total", "Calls of apiservers that were answered, by method and gRPC code.", "method", "code")
 	m.requestTimes = m.times("request_duration_seconds", "Time that calls of apiservers took, by method.", "method")
 	m.calls = m.counters("backend_calls_total", "Calls of the back end that were answered or given up, by operation and gRPC code.", "operation", "code")
@@ -37,7 +43,7 @@ func NewMetrics() *Metrics {
 	m.looks = m.counters("polls_total", "Looks at the back end's versions, by gRPC code: OK if a version is announced and the last test DEK came back.", "code")
 	m.opened = m.counters("sessions_opened_total", "Sessions that were opened and took over, by reason: start, credentials, ended.", "reason")
 	m.announced = prometheus.NewGaugeVec(options("announced_info", "1 for the key_id that is announced, by the hash that apiservers show as key_id_hash."), []string{"key_id_hash"})
-	m.registry.MustRegister(m.announced)
+	m.register.MustRegister(m.announced)
 	m.announcements = m.counters("announcements_total", "How often another key_id was announced, the first one included.").WithLabelValues()
 	m.gone = m.counters("versions_gone_total", "Versions that unwrapped and do no more, meant or not.").WithLabelValues()
 	m.refused = m.counters("connections_refused_total", "Clients that were turned away, as too many were connected.").WithLabelValues()
@@ -53,20 +59,20 @@ func options(name, help string) prometheus.GaugeOpts {
 
 func (m *Metrics) counters(name, help string, labels ...string) *prometheus.CounterVec {
 	vec := prometheus.NewCounterVec(prometheus.CounterOpts(options(name, help)), labels)
-	m.registry.MustRegister(vec)
+	m.register.MustRegister(vec)
 	return vec
 }
 
 func (m *Metrics) times(name, help, label string) *prometheus.HistogramVec {
 	o := options(name, help)
 	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: o.Namespace, Subsystem: o.Subsystem, Name: o.Name, Help: o.Help, Buckets: buckets}, []string{label})
-	m.registry.MustRegister(vec)
+	m.register.MustRegister(vec)
 	return vec
 }
 
 func (m *Metrics) gauge(name, help string) prometheus.Gauge {
 	gauge := prometheus.NewGauge(options(name, help))
-	m.registry.MustRegister(gauge)
+	m.register.MustRegister(gauge)
 	return gauge
 }
 

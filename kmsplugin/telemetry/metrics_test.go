@@ -20,7 +20,7 @@ const keyID = "0f3a914e21c06c8fd2f2ab64bd7ac9d10f3a914e21c06c8fd2f2ab64bd7ac9d1"
 
 // used are metrics of which each has a value.
 func used() *Metrics {
-	m := NewMetrics()
+	m := NewMetrics("")
 	o := m.Observer()
 	for _, operation := range []string{"open", "versions", "wrap", "unwrap"} {
 		o.Called(kmsplugin.Call{Operation: operation, Took: time.Millisecond})
@@ -116,7 +116,7 @@ func TestMetricsTellWhatTheyWereTold(t *testing.T) {
 
 // A back end may return any number as a code, and a name of it must not make a series.
 func TestLabelsHaveFewValues(t *testing.T) {
-	m := NewMetrics()
+	m := NewMetrics("")
 	for code := range codes.Code(1000) {
 		m.Observer().Called(kmsplugin.Call{Operation: "wrap", Code: code})
 		m.Observer().Looked(kmsplugin.Look{KeyID: code.String(), Announced: true, Code: code})
@@ -137,8 +137,25 @@ func TestNoKeyIDIsServedInTheClear(t *testing.T) {
 
 // A plugin that does nothing yet has the counters whose growth is an alert.
 func TestWhatIsAlertedOnIsThereFromTheStart(t *testing.T) {
-	families := gathered(t, NewMetrics())
+	families := gathered(t, NewMetrics(""))
 	for _, name := range []string{"healthy", "versions_gone_total", "connections_refused_total", "last_poll_timestamp_seconds", "announcements_total"} {
 		require.Contains(t, families, "atrest_kms_plugin_"+name)
+	}
+}
+
+// Two plugins on a host are told apart by it.
+func TestEachMetricNamesItsPlugin(t *testing.T) {
+	m := NewMetrics("secrets-a")
+	m.Observer().Called(kmsplugin.Call{Operation: "wrap"})
+	m.Observer().Answered(kmsplugin.Call{Operation: "Encrypt"})
+	m.Observer().Looked(kmsplugin.Look{KeyID: keyID, Announced: true})
+	for name, family := range gathered(t, m) {
+		for _, metric := range family.GetMetric() {
+			named := map[string]string{}
+			for _, label := range metric.GetLabel() {
+				named[label.GetName()] = label.GetValue()
+			}
+			require.Equal(t, "secrets-a", named["plugin_instance"], name)
+		}
 	}
 }

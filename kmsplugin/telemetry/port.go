@@ -31,8 +31,8 @@ type Port struct {
 	address  string
 }
 
-// ErrAddress is of an address that can never be listened on.
-var ErrAddress = errors.New("wrong address")
+// errAddress is of an address that can never be listened on.
+var errAddress = errors.New("wrong address")
 
 // Listen binds HOST:PORT, of which the port may be 0 for any that is free, or unix:///PATH, with
 // the care of [kmsplugin.Bind]. It has to be served then, or closed.
@@ -46,7 +46,7 @@ func Listen(ctx context.Context, address string) (*Port, error) {
 		err = errors.New("both the host and the port have to be there")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w %q: %w: write 127.0.0.1:PORT, with 0 for any that is free, or unix:///PATH; for other hosts the address that they reach this one by", ErrAddress, address, err)
+		return nil, fmt.Errorf("%w %q: %w: write 127.0.0.1:PORT, with 0 for any that is free, or unix:///PATH; for other hosts the address that they reach this one by", errAddress, address, err)
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	switch {

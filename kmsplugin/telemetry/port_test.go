@@ -31,7 +31,7 @@ func serve(t *testing.T, address string, health Health) (*Port, func() error) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- port.Serve(ctx, NewMetrics().Handler(health)) }()
+	go func() { ended <- port.Serve(ctx, NewMetrics("").Handler(health)) }()
 	t.Cleanup(cancel)
 	return port, func() error { cancel(); return <-ended }
 }
@@ -117,7 +117,7 @@ func TestAPortMayBeASocket(t *testing.T) {
 func TestAddressesThatAreNone(t *testing.T) {
 	for _, address := range []string{"", "9090", ":9090", "127.0.0.1:", "127.0.0.1", "http://127.0.0.1:1"} {
 		_, err := Listen(t.Context(), address)
-		require.ErrorIs(t, err, ErrAddress, address)
+		require.ErrorIs(t, err, errAddress, address)
 		require.ErrorContains(t, err, "write 127.0.0.1:PORT")
 	}
 	for address, problem := range map[string]string{

@@ -24,7 +24,8 @@
 //     bits are its lineage. The Name of the TPM's key is no part of it, as a KEK that another
 //     machine has sealed again ([Store.Recover]) is the same KEK, and what is stored names it so.
 //     The id is sealed together with the KEK: no other one opens under it.
-//   - A version once made stays readable for as long as the TPM does, or there is a recovery key.
+//   - A version once made stays readable for as long as the TPM does, or there is a recovery key,
+//     unless it is destroyed ([Store.Destroy]).
 //   - The file is treated as a key file is: private, replaced as a whole, on the disk to stay
 //     before a key of it wraps.
 //   - While the TPM would not open the KEKs again, nothing is wrapped: what is in memory goes on
@@ -56,7 +57,8 @@
 //	      "pcrValues": ["…"],       what the PCRs were, in their order
 //	      "recovery": "…"           the KEK for the recovery key
 //	    }
-//	  ]
+//	  ],
+//	  "destroyed": ["1c77…"]        ids of keys that were, if any
 //	}
 //
 // The recovery key is the seed of a key pair of HPKE (RFC 9180) with ML-KEM-768 and X25519 together:

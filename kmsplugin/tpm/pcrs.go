@@ -46,6 +46,12 @@ func parsePCRs(text string) (pcrs, error) {
 	return p, nil
 }
 
+// resettable are those that anybody sets back to their first value, and so to any that they ever had:
+// the TCG has 16 for trying things out, and 23 for applications.
+func (p pcrs) resettable() []uint {
+	return slices.DeleteFunc(slices.Clone(p.numbers), func(n uint) bool { return n != 16 && n != 23 })
+}
+
 func (p pcrs) none() bool { return len(p.numbers) == 0 }
 
 func (p pcrs) String() string {

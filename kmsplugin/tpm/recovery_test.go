@@ -159,3 +159,83 @@ func TestAFileMadeAnewHasOtherKeyIDs(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEqual(t, was.version.KeyID(), wrap(t, s).version.KeyID())
 }
+
+// What holds for a node is its own: another one's file brings keys and nothing else.
+func TestARecoveryFromACopyLeavesWhatHoldsForThisNode(t *testing.T) {
+	one, two := swtpmtest.Start(t), swtpmtest.Start(t)
+	first, given := created(t, one, "")
+	second := store(t, two, "sha256:7")
+	was, err := second.Recover(t.Context(), given, copied(t, first))
+	require.NoError(t, err)
+	second = at(t, two, second.Path(), "")
+	_, own, err := second.Reseal(t.Context(), true)
+	require.NoError(t, err)
+	rotated, err := first.Rotate(t.Context())
+	require.NoError(t, err)
+
+	copy := copied(t, first)
+	info, err := second.Recover(t.Context(), given, copy)
+	require.NoError(t, err)
+	require.Equal(t, was.ID, info.ID, "it writes with what it did")
+	require.True(t, info.Writes)
+	infos, err := second.List()
+	require.NoError(t, err)
+	require.Equal(t, rotated.ID, infos[1].ID, "and reads what is new")
+	for _, info := range infos {
+		require.Equal(t, "sha256:7", info.PCRs)
+	}
+	_, err = second.Recover(t.Context(), given, "")
+	require.ErrorIs(t, err, tpm.ErrRecoveryKey)
+	_, err = second.Recover(t.Context(), own, "")
+	require.NoError(t, err)
+	extend(t, two, 7)
+	_, _, err = looked(t, second)
+	require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled)
+
+	// Unless it is asked for.
+	adopting, err := tpm.New(tpm.Config{Device: two.Device(), File: second.Path(), PCRs: tpm.NoPCRs, Adopt: true})
+	require.NoError(t, err)
+	info, err = adopting.Recover(t.Context(), given, copy)
+	require.NoError(t, err)
+	require.Empty(t, info.PCRs)
+	_, err = second.Recover(t.Context(), own, "")
+	require.ErrorIs(t, err, tpm.ErrRecoveryKey)
+	_, err = second.Recover(t.Context(), given, "")
+	require.NoError(t, err)
+}
+
+// It has one after a recovery, in any case.
+func TestAFileWithoutARecoveryKeyTakesThatOfTheCopy(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	s := store(t, chip, "")
+	_, _, err := s.Create(t.Context(), false)
+	require.NoError(t, err)
+	with := at(t, chip, copied(t, s), "")
+	_, recoveryKey, err := with.Reseal(t.Context(), true)
+	require.NoError(t, err)
+	info, err := s.Recover(t.Context(), recoveryKey, with.Path())
+	require.NoError(t, err)
+	require.True(t, info.Recovery)
+	_, err = s.Recover(t.Context(), recoveryKey, "")
+	require.NoError(t, err)
+}
+
+func TestNothingIsBoundToPCRsWithoutARecoveryKey(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	s := store(t, chip, "")
+	_, _, err := s.Create(t.Context(), false)
+	require.NoError(t, err)
+	before, err := os.ReadFile(s.Path())
+	require.NoError(t, err)
+	bound := at(t, chip, s.Path(), "sha256:7")
+	_, _, err = bound.Reseal(t.Context(), false)
+	require.ErrorIs(t, err, tpm.ErrConfig)
+	require.ErrorContains(t, err, "reseal --recovery")
+	after, err := os.ReadFile(s.Path())
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	info, recoveryKey, err := bound.Reseal(t.Context(), true)
+	require.NoError(t, err)
+	require.Equal(t, "sha256:7", info.PCRs)
+	require.NotEmpty(t, recoveryKey)
+}

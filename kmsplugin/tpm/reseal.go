@@ -12,15 +12,21 @@ import (
 
 // Reseal seals all keys of the file again, under the same TPM, with [Config.PCRs] as they are now:
 // to do before and after something that changes them, as an update of the firmware does. With
-// recovery they are sealed for a new recovery key, which is returned; the old one opens them no
-// more. ctx as in Create.
+// recovery they are sealed for a new recovery key, which is returned, also with an error as
+// Create has it; the old one opens them no more. To bind what has no recovery key to PCRs is
+// refused (ErrConfig). ctx as in Create.
 func (s *Store) Reseal(ctx context.Context, recovery bool) (info KeyInfo, recoveryKey string, err error) {
+	var paper *paper
 	info, err = s.change(ctx, func(now *ring) (next *ring, id string, err error) {
 		to := *now
 		if recovery {
-			if recoveryKey, to.recovery, err = newRecovery(s.random); err != nil {
+			if paper, err = newPaper(s.random); err != nil {
 				return nil, "", err
 			}
+			to.recovery = paper.public
+		}
+		if !s.pcrs.none() && to.recovery == nil {
+			return nil, "", fmt.Errorf("%w: PCRs %s without a recovery key: the next update of the firmware would close the keys for ever: make one with it (reseal --recovery)", ErrConfig, s.pcrs)
 		}
 		err = s.withTPM(ctx, func(c *chip) error {
 			if err := c.is(now.primary); err != nil {
@@ -29,19 +35,21 @@ func (s *Store) Reseal(ctx context.Context, recovery bool) (info KeyInfo, recove
 			next, err = s.sealAll(c, now, to, func(k key) (kek.KEK, error) { return openKey(c, now, k) })
 			return err
 		})
+		if err == nil {
+			err = s.show(next.info(next.ByID[now.Writes]), paper)
+		}
 		return next, now.Writes, err
 	})
-	if err != nil {
-		return KeyInfo{}, "", err
-	}
-	return info, recoveryKey, nil
+	return s.tell(info, paper, err)
 }
 
 // Recover opens all keys of the file with the recovery key, and seals them under the TPM of this
 // machine, with [Config.PCRs] as they are now: after the old TPM was cleared or died, or for
-// another node. They keep their key_ids. from is the path of a copy of another node's file,
-// whose keys take the place of this file's, or make it; it is refused if it lacks one that is
-// here. If from is empty it is this file. ctx as in Create.
+// another node. They keep their key_ids. If from is empty it is this file, and otherwise the path
+// of a copy of another node's, whose keys are put in this file, or make it. Where there is a
+// file it goes on to write with what it did, bound to the PCRs that it was, for the recovery key
+// that it had, if any: that of the copy need not be the same, and takes its place by
+// [Config.Adopt]. A copy that lacks a key that is here is refused. ctx as in Create.
 func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo, error) {
 	opened, err := readRecovery(recoveryKey)
 	if err != nil {
@@ -60,16 +68,17 @@ func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo,
 	}
 	if s.exists() {
 		return s.change(ctx, func(now *ring) (*ring, string, error) {
-			if err := all.HasAll(now.Ring); err != nil {
-				return nil, "", fmt.Errorf("%s does not go in its place: %w: take the file that has all", source.Path(), err)
+			next, err := all.inPlaceOf(now)
+			if err != nil {
+				return nil, "", fmt.Errorf("%s does not go in its place: %w", source.Path(), err)
 			}
-			next, err := s.sealedHere(ctx, all, opened)
-			return next, all.Writes, err
+			next, err = s.sealedHere(ctx, next, s.staying(now, next), opened)
+			return next, now.Writes, err
 		})
 	}
 	var next *ring
 	err = s.disk.Make(ctx, func() (data []byte, err error) {
-		if next, err = s.sealedHere(ctx, all, opened); err != nil {
+		if next, err = s.sealedHere(ctx, all, *all, opened); err != nil {
 			return nil, err
 		}
 		return encode(next)
@@ -80,10 +89,20 @@ func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo,
 	return next.info(next.ByID[next.Writes]), nil
 }
 
+// staying is what holds for the keys of a copy in a file that there is: what held there.
+func (s *Store) staying(now, all *ring) ring {
+	to := *all.like(all.Writing(now.Writes))
+	to.pcrs = now.pcrs
+	if now.recovery != nil && !s.config.Adopt {
+		to.recovery = now.recovery
+	}
+	return to
+}
+
 // sealedHere opens all keys with the recovery key, and seals them under this TPM.
-func (s *Store) sealedHere(ctx context.Context, all *ring, opened hpke.PrivateKey) (next *ring, err error) {
+func (s *Store) sealedHere(ctx context.Context, all *ring, to ring, opened hpke.PrivateKey) (next *ring, err error) {
 	err = s.withTPM(ctx, func(c *chip) error {
-		next, err = s.sealAll(c, all, *all, func(k key) (kek.KEK, error) {
+		next, err = s.sealAll(c, all, to, func(k key) (kek.KEK, error) {
 			plain, err := openWith(opened, k.id, k.recovery)
 			if err != nil {
 				return kek.KEK{}, err
@@ -106,7 +125,7 @@ func (r *ring) isFor(opened hpke.PrivateKey) error {
 	return nil
 }
 
-// sealAll seals all keys as next has it, with the PCRs that are asked for.
+// sealAll seals all keys as next has it, which also says what writes, with the PCRs that are asked for.
 func (s *Store) sealAll(c *chip, all *ring, next ring, open func(key) (kek.KEK, error)) (*ring, error) {
 	next.primary = c.name()
 	if s.config.PCRs != "" {
@@ -125,6 +144,7 @@ func (s *Store) sealAll(c *chip, all *ring, next ring, open func(key) (kek.KEK, 
 		}
 		keys = append(keys, k)
 	}
-	next.Ring = keyring.New(all.Writes, keys...)
+	next.Ring = keyring.New(next.Writes, keys...)
+	next.Destroyed = all.Destroyed
 	return &next, nil
 }

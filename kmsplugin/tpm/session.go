@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,10 +37,24 @@ type session struct {
 type held struct {
 	*ring
 	keks map[string]kek.KEK // by id
+	// proven are the ids of those that the TPM has opened as the ring has them sealed.
+	proven map[string]bool
 }
 
-// Open unseals all keys. It fails only where ctx ends: what else is wrong is told by the session's
-// Versions, and what was unsealed is read with.
+// with is what is held of another ring.
+func (h *held) with(next *ring) *held {
+	after := &held{ring: next, keks: maps.Clone(h.keks), proven: map[string]bool{}}
+	for id := range h.proven {
+		if h.ByID[id].sealedAlike(next.ByID[id]) {
+			after.proven[id] = true
+		}
+	}
+	return after
+}
+
+// Open unseals all keys, or as many as there is time for: those that are missing then are unsealed by
+// the session's Versions, a part at each call, which tells so. It fails only where ctx ends: what
+// else is wrong is told by Versions, too, and what was unsealed is read with.
 func (s *Store) Open(ctx context.Context) (kmsplugin.Session, error) {
 	s.disk.Sweep()
 	o := &session{store: s, fresh: true}
@@ -53,8 +68,8 @@ func (s *Store) Open(ctx context.Context) (kmsplugin.Session, error) {
 
 // Versions reads the file if anything was done to it, unseals what is new, and now and then has
 // the TPM prove that it would open the keys again. While the file is missing, damaged, open to
-// others, or without a version that was served, or the TPM is away, another one or does not
-// open a key, that is the error, and what is in memory unwraps.
+// others, or without a version that was served, or the TPM is away, another one, does not
+// open a key or has not come to it yet, that is the error, and what is in memory unwraps.
 func (o *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
 	if !o.looking.TryLock() {
 		return o.held.Load().Versions(), fmt.Errorf("%w: key file %s: the last look at it has not ended: do its disk and the TPM answer?", kmsplugin.ErrUnavailable, o.store.Path())
@@ -98,8 +113,9 @@ func (o *session) look(ctx context.Context) error {
 	if err := next.HasAll(had.Ring); err != nil {
 		return fmt.Errorf("%w, which this process has served: restore the file that has it; to serve this one and leave values unreadable, restart", err)
 	}
-	after := &held{ring: next, keks: maps.Clone(had.keks)}
-	err = o.store.withTPM(ctx, func(c *chip) error { return after.fill(c, had) })
+	after, enough := had.with(next), o.store.enough(ctx)
+	err = o.store.withTPM(ctx, func(c *chip) error { return after.fill(c, enough) })
+	after.drop()
 	// Without an error it is all of them.
 	after.ring = next.like(keyring.New(next.Writes, after.opened()...))
 	o.held.Store(after)
@@ -109,33 +125,71 @@ func (o *session) look(ctx context.Context) error {
 	return err
 }
 
-// fill unseals what is not held, and what writes in any case: that is the proof. The error is
-// the first one of a key; the others are tried.
-func (h *held) fill(c *chip, had *held) (first error) {
+// drop erases the KEKs that the file has no more, which were destroyed.
+func (h *held) drop() {
+	for id, secret := range h.keks {
+		if _, has := h.ByID[id]; !has {
+			secret.Erase()
+			delete(h.keks, id)
+		}
+	}
+}
+
+// enough tells when no other key is begun, so that what was done is there before ctx ends.
+func (s *Store) enough(ctx context.Context) func() bool {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return func() bool { return false }
+	}
+	last := s.config.Clock.Now().Add(time.Until(deadline) / 4 * 3)
+	return func() bool { return s.config.Clock.Now().After(last) }
+}
+
+// fill unseals what is not held as it is sealed now, the newest first, and what writes in any case:
+// that is the proof. The error is the first one of a key; the others are tried, until enough
+// says that there is no time: one more there always is, so that it comes to an end.
+func (h *held) fill(c *chip, enough func() bool) (first error) {
 	if err := c.is(h.primary); err != nil {
 		return err
 	}
-	for _, k := range h.Keys {
-		mine, known := had.keks[k.id]
-		if known && k.id != h.Writes && k.sealedAlike(had.ByID[k.id]) {
-			continue
-		}
-		secret, err := openKey(c, h.ring, k)
+	tried := 0
+	for _, k := range slices.Backward(h.Keys) {
+		proven := h.proven[k.id]
 		switch {
-		case errors.Is(err, kmsplugin.ErrUnavailable):
-			return err // the others would wait for it, too
-		case err != nil:
-			first = cmp.Or(first, err)
-		case !known:
-			h.keks[k.id] = secret
+		case proven && k.id != h.Writes:
+			continue
+		case proven:
+		case tried > 0 && enough():
+			late := fmt.Errorf("%w: TPM: %d of %d keys are opened so far, and it goes on: a slow one takes minutes for hundreds, fewer if what nothing needs any more is destroyed", kmsplugin.ErrUnavailable, len(h.proven), len(h.Keys))
+			return cmp.Or(first, late)
 		default:
-			if !mine.Equal(secret) {
-				first = cmp.Or(first, fmt.Errorf("%w: version %s is another key than the one that was served", ErrDamaged, k.id))
-			}
-			secret.Erase()
+			tried++
 		}
+		err := h.open(c, k)
+		if errors.Is(err, kmsplugin.ErrUnavailable) {
+			return err // the others would wait for it, too
+		}
+		first = cmp.Or(first, err)
 	}
 	return first
+}
+
+// open unseals a key, and holds it against what is held of it.
+func (h *held) open(c *chip, k key) error {
+	secret, err := openKey(c, h.ring, k)
+	if err != nil {
+		return err
+	}
+	if mine, known := h.keks[k.id]; known {
+		defer secret.Erase()
+		if !mine.Equal(secret) {
+			return fmt.Errorf("%w: version %s is another key than the one that was served", ErrDamaged, k.id)
+		}
+	} else {
+		h.keks[k.id] = secret
+	}
+	h.proven[k.id] = true
+	return nil
 }
 
 // opened are the keys whose KEK is there.

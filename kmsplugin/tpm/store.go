@@ -51,8 +51,15 @@ type Config struct {
 	// PCRs are those that have to be what they were when a key was sealed, as in "sha256:7,11":
 	// at most eight of one bank. It is for what seals a whole file, [Store.Create],
 	// [Store.Reseal] and [Store.Recover]; empty is none for the first and what
-	// the file says for the others.
+	// the file says for the others. 16 and 23 are refused: whoever may use the TPM resets
+	// them at any time.
 	PCRs string
+	// Adopt has [Store.Recover] with a copy take the copy's recovery key, too, in place of the
+	// one that the file has.
+	Adopt bool
+	// Show is told a new recovery key, and the version that writes, when all keys are sealed for
+	// it and before the file is changed: where it fails nothing is.
+	Show func(writes KeyInfo, recoveryKey string) error
 	// Check is the time between two proofs that the TPM would open the keys again; default
 	// [DefaultCheck].
 	Check time.Duration
@@ -61,9 +68,11 @@ type Config struct {
 }
 
 // KeeperConfig is how a [kmsplugin.Keeper] keeps a Store: a look at the versions takes a stat,
-// so that it may look every second, and opening takes as long as the TPM does.
+// so that it may look every second. A proof takes a slow TPM, which has half a second and more for
+// each answer, longer than an apiserver waits for a wrap, and is not to be given up for that: to
+// wrap and to unwrap takes no TPM. What Open does not come to is done by later looks.
 func KeeperConfig() kmsplugin.Config {
-	return kmsplugin.Config{Poll: time.Second, Steady: 1, OpenTimeout: 2 * time.Minute}
+	return kmsplugin.Config{Poll: time.Second, Steady: 1, CallTimeout: 10 * time.Second, OpenTimeout: 30 * time.Second}
 }
 
 // A Store is a file of sealed keys with the TPM that opens them; it holds no key. Its methods
@@ -91,6 +100,8 @@ func New(config Config) (*Store, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	case len(s.pcrs.resettable()) > 0:
+		return nil, fmt.Errorf("%w: PCRs %s: whoever may use the TPM resets %v at any time, so that a key bound to it is bound to nothing: take others, as 7", ErrConfig, s.pcrs, s.pcrs.resettable())
 	case config.File == "":
 		return nil, fmt.Errorf("%w: no path for the file of keys", ErrConfig)
 	case config.Check < 0:
@@ -119,15 +130,18 @@ func (s *Store) withTPM(ctx context.Context, use func(*chip) error) error {
 }
 
 // Create makes the file, mode 0600, with one new key. With recovery it returns the recovery key,
-// which is kept nowhere: whoever has it and the file has the keys, on any machine. If anything
-// is at the path already, sound or not, it stays and the error wraps fs.ErrExist. ctx
-// bounds the wait for the TPM and for another process that is changing the file.
+// which is kept nowhere: whoever has it and the file has the keys, on any machine. It comes with
+// an error, too, where the file has it by then, or may have it. If anything is at the path
+// already, sound or not, it stays and the error wraps fs.ErrExist. ctx bounds the wait for the
+// TPM and for another process that is changing the file.
 func (s *Store) Create(ctx context.Context, recovery bool) (info KeyInfo, recoveryKey string, err error) {
 	next := &ring{pcrs: s.pcrs}
+	var paper *paper
 	if recovery {
-		if recoveryKey, next.recovery, err = newRecovery(s.random); err != nil {
+		if paper, err = newPaper(s.random); err != nil {
 			return KeyInfo{}, "", err
 		}
+		next.recovery = paper.public
 	}
 	err = s.disk.Make(ctx, func() (data []byte, err error) {
 		err = s.withTPM(ctx, func(c *chip) error {
@@ -137,15 +151,15 @@ func (s *Store) Create(ctx context.Context, recovery bool) (info KeyInfo, recove
 			info = next.info(k)
 			return err
 		})
-		if err != nil {
-			return nil, err
+		if err == nil {
+			data, err = encode(next)
 		}
-		return encode(next)
+		if err == nil {
+			err = s.show(info, paper)
+		}
+		return data, err
 	})
-	if err != nil {
-		return KeyInfo{}, "", s.disk.Explain(err)
-	}
-	return info, recoveryKey, nil
+	return s.tell(info, paper, s.disk.Explain(err))
 }
 
 // newKey makes a KEK and seals it as all of r are.
@@ -204,7 +218,8 @@ func openKey(c *chip, r *ring, k key) (kek.KEK, error) {
 
 // Stage adds a new version that unwraps and does not wrap: every node has to have it before one
 // wraps with it. A [kmsplugin.Keeper] of the same file, in any process, notices at its
-// next look. ctx as in Create.
+// next look. One with a [kmsplugin.Config.HoldDown] that starts while the version that writes is
+// too young wraps with the newest before it that is not, a staged one too. ctx as in Create.
 func (s *Store) Stage(ctx context.Context) (KeyInfo, error) { return s.extend(ctx, false) }
 
 // Rotate is Stage and Activate in one step, for a file that one node alone has. All older
@@ -243,7 +258,7 @@ func (s *Store) extend(ctx context.Context, writes bool) (KeyInfo, error) {
 func (s *Store) Activate(ctx context.Context, id string) (KeyInfo, error) {
 	return s.change(ctx, func(now *ring) (*ring, string, error) {
 		k, err := now.Find(id)
-		return now.like(keyring.New(k.id, now.Keys...)), k.id, err
+		return now.like(now.Writing(k.id)), k.id, err
 	})
 }
 

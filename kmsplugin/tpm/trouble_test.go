@@ -288,7 +288,7 @@ func TestAFileThatIsLostIsATrouble(t *testing.T) {
 func TestWrongSettingsAreTold(t *testing.T) {
 	for pcrs, says := range map[string]string{
 		"7": "a bank and numbers", "md5:7": "banks are", "sha256:": "no number", "sha256:24": "from 0 to 23",
-		"sha256:-1": "no number", "sha256:0,1,2,3,4,5,6,7,8": "at most 8", strings.Repeat("x", 1000): "banks are",
+		"sha256:-1": "no number", "sha256:0,1,2,3,4,5,6,7,8": "at most 8", "sha256:16": "resets [16] at any time", "sha384:7,23": "resets [23]", strings.Repeat("x", 1000): "banks are",
 	} {
 		_, err := tpm.New(tpm.Config{Device: "d", File: "f", PCRs: pcrs})
 		require.ErrorIs(t, err, tpm.ErrConfig)

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
 	"time"
 
@@ -118,7 +119,9 @@ func (c *client) ask(ctx context.Context, r request, out any) error {
 func (c *client) try(ctx context.Context, r request, body []byte, out any) error {
 	sent := newOnce(body)
 	defer sent.Close()
-	asked, err := http.NewRequestWithContext(ctx, r.method, c.base+"/v1/"+r.path, sent)
+	kept := false // whether the connection was used before
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { kept = i.Reused }})
+	asked, err := http.NewRequestWithContext(traced, r.method, c.base+"/v1/"+r.path, sent)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kmsplugin.ErrUnavailable, err)
 	}
@@ -136,14 +139,14 @@ func (c *client) try(ctx context.Context, r request, body []byte, out any) error
 	}
 	answer, err := c.http.Do(asked)
 	if err != nil {
-		return unreached(ctx, err)
+		return c.unanswered(ctx, kept, err)
 	}
 	defer answer.Body.Close()
 	content, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
 	defer clear(content)
 	switch {
 	case err != nil:
-		return unreached(ctx, err)
+		return c.unanswered(ctx, kept, err)
 	case len(content) > maxAnswer:
 		return fmt.Errorf("%w: an answer of more than %d bytes: is this Vault?", kmsplugin.ErrUnavailable, maxAnswer)
 	case answer.StatusCode/100 != 2:
@@ -155,6 +158,15 @@ func (c *client) try(ctx context.Context, r request, body []byte, out any) error
 		return fmt.Errorf("%w: an answer that is not Vault's: is something else at this address?", kmsplugin.ErrUnavailable)
 	}
 	return nil
+}
+
+// unanswered is why there was no whole answer. If that was on a connection that was kept, all that
+// are kept are closed: what was at their other end may have gone away without a word.
+func (c *client) unanswered(ctx context.Context, kept bool, err error) error {
+	if kept && !errors.Is(context.Cause(ctx), context.Canceled) {
+		c.close()
+	}
+	return unreached(ctx, err)
 }
 
 // once is a body of a request, which is wiped when it is sent: the transport may read it until

@@ -74,16 +74,6 @@ func TestAWrongConfigIsAnErrorWithARemedy(t *testing.T) {
 	}
 }
 
-func TestAFileThatMayNotBeReadIsAnErrorAtTheStart(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("root may read everything")
-	}
-	token := write(t, "hvs.token")
-	require.NoError(t, os.Chmod(token, 0))
-	_, err := vault.New(vault.Config{Address: "https://vault:8200", Mount: "transit", Key: "k", Auth: vault.Auth{TokenFile: token}})
-	require.ErrorContains(t, err, "let the user of this process read it")
-}
-
 func TestEachFileOfALoginIsWatched(t *testing.T) {
 	p := newPlace(t)
 	cert, key := p.ClientCertificate("plugin")
@@ -91,4 +81,13 @@ func TestEachFileOfALoginIsWatched(t *testing.T) {
 	secretID, roleID := write(t, "s"), write(t, "r")
 	p.config.Auth = vault.Auth{AppRole: &vault.AppRole{RoleIDFile: roleID, SecretIDFile: secretID}}
 	require.ElementsMatch(t, []string{secretID, roleID, p.CA, cert, key}, p.transit(t).Config().Credentials)
+	for _, auth := range []vault.Auth{
+		{TokenFile: secretID}, {Kubernetes: &vault.Kubernetes{Role: "r", TokenFile: secretID}}, {JWT: &vault.JWT{Role: "r", TokenFile: secretID}},
+		{AppRole: &vault.AppRole{RoleID: "r", SecretIDFile: secretID, Wrapped: true}},
+	} {
+		p.config.Auth = auth
+		require.ElementsMatch(t, []string{secretID, p.CA, cert, key}, p.transit(t).Config().Credentials)
+	}
+	p.config.Auth = vault.Auth{Cert: &vault.Cert{}}
+	require.ElementsMatch(t, []string{p.CA, cert, key}, p.transit(t).Config().Credentials)
 }

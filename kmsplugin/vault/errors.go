@@ -17,6 +17,10 @@ import (
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
+// ErrMistake is that something cannot work until somebody changes the config, the key or Vault; the
+// error says what. It is never an outage.
+var ErrMistake = errors.New("set up wrongly")
+
 // A failure is a question without an answer, or with another one than 2xx.
 type failure struct {
 	error

@@ -45,10 +45,12 @@ func (a keyAnswer) key() (*key, error) {
 	d := a.Data
 	const remedy = "make one with \"vault write -f MOUNT/keys/NAME type=aes256-gcm96\""
 	switch {
+	case d.Type == "": // nor is it one of a kind that would end the plugin at its start
+		return nil, fmt.Errorf("%w: an answer without a type of the key: is this Vault?", kmsplugin.ErrUnavailable)
 	case d.Derived:
-		return nil, fmt.Errorf("%w: the key derives others by a context, and a convergent one wraps the same DEK to the same bytes: take a key without derivation: %s", kmsplugin.ErrKeyDisabled, remedy)
+		return nil, fmt.Errorf("%w: %w: the key derives others by a context, and a convergent one wraps the same DEK to the same bytes: take a key without derivation: %s", kmsplugin.ErrKeyDisabled, ErrMistake, remedy)
 	case !slices.Contains([]string{"aes128-gcm96", "aes256-gcm96", "chacha20-poly1305"}, d.Type):
-		return nil, fmt.Errorf("%w: the key is of type %.32q, which cannot bind a DEK to its key_id: take aes256-gcm96, aes128-gcm96 or chacha20-poly1305: %s", kmsplugin.ErrKeyDisabled, d.Type, remedy)
+		return nil, fmt.Errorf("%w: %w: the key is of type %.32q, which cannot bind a DEK to its key_id: take aes256-gcm96, aes128-gcm96 or chacha20-poly1305: %s", kmsplugin.ErrKeyDisabled, ErrMistake, d.Type, remedy)
 	}
 	k := &key{latest: d.Latest, minDecrypt: d.MinDecrypt, minEncrypt: d.MinEncrypt, made: map[int]int64{}, leaves: d.Exportable || d.Backup}
 	for label, raw := range d.Keys {
@@ -66,16 +68,23 @@ func (a keyAnswer) key() (*key, error) {
 }
 
 // goesBack reports whether a key is an older state of what was seen before: of a standby that
-// lags, or of a Vault that was set back. The same key has fewer versions then, and another
-// one, deleted by now, was made earlier.
+// lags, or of a Vault that was set back. The same key has fewer versions then, or one of a
+// number was made earlier, as before a restore; another one, deleted by now, was made earlier.
 func (k *key) goesBack(before *key) bool {
 	if before == nil {
 		return false
 	}
+	same := false
 	for n, at := range before.made {
-		if k.made[n] == at {
-			return k.latest < before.latest
+		switch made, has := k.made[n]; {
+		case has && made < at:
+			return true
+		case has && made == at:
+			same = true
 		}
+	}
+	if same {
+		return k.latest < before.latest
 	}
 	return k.made[k.latest] < before.made[before.latest]
 }

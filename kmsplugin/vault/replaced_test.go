@@ -1,6 +1,8 @@
 package vault_test
 
 import (
+	"bytes"
+	"fmt"
 	"testing"
 	"time"
 
@@ -83,4 +85,65 @@ func TestAVersionBelowMinDecryptionAloneWrapsNothing(t *testing.T) {
 	after, err := k.Status(t.Context())
 	require.NoError(t, err)
 	require.NotEqual(t, keyID, after)
+}
+
+func TestAStandbyThatLagsHasNothingWrappedUnderTheKeyIDOfADeletedKey(t *testing.T) {
+	p := newPlace(t)
+	faults := p.Faults()
+	s := open(t, p.transit(t))
+	old := writer(t, s)
+	lag := faults.Behind("k")
+	p.later(t)
+	p.Delete("k")
+	p.CreateKey("k", "")
+	seen := writer(t, s)
+	lag()
+	ciphertext, _, err := s.Wrap(t.Context(), old, dek, []byte(old.KeyID()))
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.ErrorContains(t, err, "a standby lags")
+	require.Empty(t, ciphertext)
+	faults.Clear()
+	require.NoError(t, unwrap(t, s, seen, wrap(t, s, seen)))
+}
+
+// What a second read has shown counts as well as what a look has.
+func TestOneCallThatSawTheNewKeyIsEnough(t *testing.T) {
+	p := newPlace(t)
+	faults := p.Faults()
+	s := open(t, p.transit(t))
+	old := writer(t, s)
+	lag := faults.Behind("k")
+	p.later(t)
+	p.Delete("k")
+	p.CreateKey("k", "")
+	ciphertext, used, err := s.Wrap(t.Context(), old, dek, []byte(old.KeyID()))
+	require.NoError(t, err)
+	require.Empty(t, ciphertext)
+	require.NotEqual(t, old.KeyID(), used.KeyID())
+	lag()
+	ciphertext, _, err = s.Wrap(t.Context(), old, dek, []byte(old.KeyID()))
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.Empty(t, ciphertext)
+}
+
+// A backup that is restored has the first version, and another second one than there was.
+func TestAStandbyThatLagsHasNothingWrappedUnderTheKeyIDOfAVersionThatABackupReplaced(t *testing.T) {
+	p := newPlace(t)
+	faults := p.Faults()
+	p.later(t)
+	p.Rotate("k")
+	s := open(t, p.transit(t))
+	old := writer(t, s)
+	faults.Rewrite("transit/keys/k", func(status int, body []byte) (int, []byte) {
+		made := fmt.Appendf(nil, `"2":%d`, old.Created.Unix())
+		require.Contains(t, string(body), string(made))
+		return status, bytes.Replace(body, made, fmt.Appendf(nil, `"2":%d`, old.Created.Unix()+60), 1)
+	})
+	seen := writer(t, s)
+	require.Equal(t, old.Label, seen.Label)
+	require.NotEqual(t, old.KeyID(), seen.KeyID())
+	faults.Clear()
+	ciphertext, _, err := s.Wrap(t.Context(), old, dek, []byte(old.KeyID()))
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.Empty(t, ciphertext)
 }

@@ -1,6 +1,7 @@
 package vault
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +56,7 @@ func (s *session) newest(ctx context.Context) (*key, error) {
 		case ok:
 			return k, nil
 		case !again:
-			return nil, s.explain(fmt.Errorf("%w: the latest version is %d, and it was %d: a standby lags, or Vault was set back to before that version was made; if it was, restart the plugin to go on with what there is", kmsplugin.ErrUnavailable, k.latest, before.latest))
+			return nil, s.explain(fmt.Errorf("%w: an older state of the key than was seen: the latest version is %d, and it was %d: a standby lags, or Vault was set back; if it was, restart the plugin to go on with what there is", kmsplugin.ErrUnavailable, k.latest, before.latest))
 		}
 	}
 }
@@ -109,7 +110,7 @@ func (s *session) binds(ctx context.Context, k *key) (refused bool, err error) {
 	}
 	switch _, err = s.decrypt(ctx, ciphertext, []byte("another key_id")); {
 	case err == nil:
-		return true, fmt.Errorf("%w: Vault does not bind a DEK to its key_id: it leaves associated_data away: use Vault 1.13 or later, or OpenBao", kmsplugin.ErrKeyDisabled)
+		return true, fmt.Errorf("%w: %w: Vault does not bind a DEK to its key_id: it leaves associated_data away: use Vault 1.13 or later, or OpenBao", kmsplugin.ErrKeyDisabled, ErrMistake)
 	case errors.Is(err, kmsplugin.ErrInvalid):
 		return false, nil
 	}
@@ -120,17 +121,18 @@ func (s *session) binds(ctx context.Context, k *key) (refused bool, err error) {
 const nowhere = "atrest-looks-whether-namespaces-are-heeded"
 
 // separates refuses a Vault that heeds no namespaces, as that of the Community Edition does: the
-// key would be one of the root, whatever the config says. It has the key in a namespace
-// that there is not.
+// key would be one of the root, or the login there, whatever the config says. It has the key in a
+// namespace that there is not.
 func (s *session) separates(ctx context.Context) (refused bool, err error) {
 	c := s.transit.config
-	if c.Namespace == "" {
+	given := cmp.Or(c.Namespace, c.AuthNamespace)
+	if given == "" {
 		return false, nil
 	}
-	err = s.client.ask(ctx, request{method: http.MethodGet, path: c.Mount + "/keys/" + c.Key, namespace: c.Namespace + "/" + nowhere, token: s.held.secret, safe: true}, nil)
+	err = s.client.ask(ctx, request{method: http.MethodGet, path: c.Mount + "/keys/" + c.Key, namespace: given + "/" + nowhere, token: s.held.secret, safe: true}, nil)
 	switch {
 	case err == nil:
-		return true, fmt.Errorf("%w: this Vault heeds no namespaces, as the Community Edition: leave the namespace %s away", kmsplugin.ErrKeyDisabled, c.Namespace)
+		return true, fmt.Errorf("%w: %w: this Vault heeds no namespaces, as the Community Edition: leave the namespace %s away", kmsplugin.ErrKeyDisabled, ErrMistake, given)
 	case errors.Is(err, kmsplugin.ErrDenied), errors.Is(err, kmsplugin.ErrUnknownKey), hasStatus(err, http.StatusNotFound):
 		return false, nil
 	}
@@ -139,7 +141,9 @@ func (s *session) separates(ctx context.Context) (refused bool, err error) {
 
 // Wrap has exactly this version wrap, and takes from the answer which did. A number is not enough
 // for that: a key that was deleted and made again, or restored from a backup, has other versions
-// of the same numbers. So the key is read again, after it has wrapped.
+// of the same numbers. So the key is read again, after it has wrapped. An answer that is older
+// than what was seen of the key is none; one of a node that lags behind what nobody here has
+// seen yet cannot be told from a true one.
 func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte) ([]byte, kmsplugin.Version, error) {
 	var none kmsplugin.Version
 	n, err := strconv.Atoi(v.Label)
@@ -150,7 +154,7 @@ func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte
 	if err != nil {
 		return nil, none, err
 	}
-	k, err := s.read(ctx)
+	k, err := s.newest(ctx)
 	if err != nil {
 		return nil, none, err
 	}

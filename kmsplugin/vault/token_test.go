@@ -60,6 +60,26 @@ func TestATokenOfAFileThatHasEndedIsTold(t *testing.T) {
 	requireServes(t, k)
 }
 
+// The token that there is works on; the new one may see the key, and not wrap with it.
+func TestATokenThatMayOnlyReadTakesNoOthersPlace(t *testing.T) {
+	p := newPlace(t)
+	p.Policy("reads", `path "transit/keys/k" { capabilities = ["read"] }`)
+	faults := p.Faults()
+	transit := p.transit(t)
+	config := transit.Config()
+	config.Poll = 10 * time.Millisecond
+	k := plugintest.Keep(t, transit, config)
+	requireServes(t, k)
+	rewrite(t, p.config.Auth.TokenFile, p.Token(time.Hour, "reads"))
+	before := faults.Requests("transit/encrypt")
+	require.Eventually(t, func() bool { return faults.Requests("transit/encrypt") > before+3 }, time.Minute, time.Millisecond, "it is tried")
+	for range 3 {
+		requireServes(t, k)
+		_, err := k.Status(t.Context())
+		require.NoError(t, err)
+	}
+}
+
 func TestAVersionInUseThatMinDecryptionPassesIsToldOnce(t *testing.T) {
 	p := newPlace(t)
 	s := open(t, p.transit(t))

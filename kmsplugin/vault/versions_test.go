@@ -2,6 +2,8 @@ package vault_test
 
 import (
 	"bytes"
+	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -61,6 +63,48 @@ func TestKeysOfOtherNamesMountsAndVersionsHaveOtherKeyIDs(t *testing.T) {
 		}
 	}
 	require.Len(t, seen, 4)
+}
+
+// What is in etcd names these for ever: another way to make them is a rotation of every cluster, in
+// which nothing that was stored can be read.
+func TestKeyIDsAreMadeInOneWayForEver(t *testing.T) {
+	v := vault.VersionOf(vault.Config{Namespace: "team/a", Mount: "transit", Key: "kube"}, 7, 1767225600)
+	require.Equal(t, "vault-transit", v.Kind)
+	require.Equal(t, "7", v.Label)
+	require.Equal(t, "\x00\x00\x00\x00\x00\x00\x00\x06team/a"+"\x00\x00\x00\x00\x00\x00\x00\x07transit"+"\x00\x00\x00\x00\x00\x00\x00\x04kube"+"\x00\x00\x00\x00iU\xb9\x00", string(v.Lineage))
+	require.Equal(t, "e714c473b7f1881d0c20debd8cf9848e44ca8dfc8abdcc9add83f489dce1bcfa", v.KeyID())
+	require.Equal(t, "6fdd98e32f1d8aa4d665dd01c869a4a7c81fe836e01a951406271e2422cf6292", vault.VersionOf(vault.Config{Mount: "transit", Key: "kube"}, 7, 1767225600).KeyID())
+}
+
+// Two keys of one name and version, made in the same second, are two if they are in two namespaces. A
+// stand-in for a Vault that has those: it has the same key in each.
+func TestAKeyOfAnotherNamespaceHasAnotherKeyID(t *testing.T) {
+	p := newPlace(t)
+	p.before(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if strings.HasSuffix(r.Header.Get("X-Vault-Namespace"), "/atrest-looks-whether-namespaces-are-heeded") {
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"errors":["no handler for route"]}`)
+			return
+		}
+		r.Header.Del("X-Vault-Namespace")
+		next.ServeHTTP(w, r)
+	})
+	seen := map[string]string{}
+	var first []byte
+	for _, namespace := range []string{"", "team", "team/a", "a"} {
+		p.config.Namespace, p.config.AuthNamespace = namespace, "/"
+		s := open(t, p.transit(t))
+		v := writer(t, s)
+		require.NotContains(t, seen, v.KeyID(), "as of %q", seen[v.KeyID()])
+		seen[v.KeyID()] = namespace
+		if first == nil {
+			first = wrap(t, s, v)
+			continue
+		}
+		require.ErrorIs(t, unwrap(t, s, v, first), kmsplugin.ErrInvalid)
+	}
+	p.config.Namespace = "/team/" // another spelling
+	require.Equal(t, "team", seen[writer(t, open(t, p.transit(t))).KeyID()])
 }
 
 func TestVersionsBelowMinDecryptionAreNoneAndThoseBelowMinEncryptionOnlyUnwrap(t *testing.T) {
@@ -124,17 +168,13 @@ func TestAStandbyThatHasADeletedKeyTakesNothingBack(t *testing.T) {
 	p.Rotate("k")
 	s := open(t, p.transit(t))
 	require.Equal(t, "2", writer(t, s).Label)
-	var old []byte
-	faults.Rewrite("transit/keys/k", func(status int, body []byte) (int, []byte) { old = body; return status, body })
-	writer(t, s)
-	faults.Clear()
-
+	lag := faults.Behind("k")
 	p.later(t)
 	p.Delete("k")
 	p.CreateKey("k", "")
 	after := writer(t, s)
 	require.Equal(t, "1", after.Label)
-	faults.Rewrite("transit/keys/k", func(status int, _ []byte) (int, []byte) { return status, old })
+	lag()
 	_, err := s.Versions(t.Context())
 	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
 }

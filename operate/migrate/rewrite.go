@@ -189,6 +189,9 @@ func (r *run) one(ctx context.Context, o version) error {
 			return err
 		}
 		is, err := r.patch(ctx, o)
+		if kindOf(ctx, err) == broken {
+			is, err = r.fromMemory(ctx, o, err)
+		}
 		switch kindOf(ctx, err) {
 		case conflict:
 			r.note(Counts{Conflicts: 1})
@@ -240,9 +243,15 @@ func (r *run) outcome(ctx context.Context, o, is version, err error) error {
 // patch updates an object with nothing but the version that it has to have. That it has
 // no field that its kind does not know need not be looked for.
 func (r *run) patch(ctx context.Context, o version) (version, error) {
-	body := map[string]any{"metadata": map[string]string{"resourceVersion": o.resourceVersion}}
-	return r.object(ctx, kubeapi.Request{Method: http.MethodPatch, Path: pathOf(r.resource, &o.Object), Accept: metadata,
-		Query: url.Values{"fieldManager": {"atrest"}, "fieldValidation": {metav1.FieldValidationIgnore}}, Patch: patchOf(r.resource.GroupResource()), Body: body, Again: true})
+	q := r.patchTo(o, map[string]any{"resourceVersion": o.resourceVersion})
+	q.Again = true
+	return r.object(ctx, q)
+}
+
+func (r *run) patchTo(o version, changes map[string]any) kubeapi.Request {
+	return kubeapi.Request{Method: http.MethodPatch, Path: pathOf(r.resource, &o.Object), Accept: metadata,
+		Query: url.Values{"fieldManager": {"atrest"}, "fieldValidation": {metav1.FieldValidationIgnore}},
+		Patch: patchOf(r.resource.GroupResource()), Body: map[string]any{"metadata": changes}}
 }
 
 // patchOf is the kind of patch that does least to an object of a resource. A strategic

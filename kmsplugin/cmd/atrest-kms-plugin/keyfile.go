@@ -84,12 +84,13 @@ func newServe() *cobra.Command {
 		Short: "Serve KMS v2 on a unix socket until SIGTERM or SIGINT",
 		Long: `Serve KMS v2 on a unix socket until SIGTERM or SIGINT.
 
-The socket's folder must exist, and let nobody else write; the socket has mode
-0600, so the apiserver runs as the same user or as root, or 0660 with --group. A
-socket left by a crash is replaced, one that somebody serves on is not. One that
-systemd has bound, by a .socket unit with the path of --listen as its one
-ListenStream and SocketMode=0600, is served as it is: calls wait in it while this
-is replaced by another version.
+The socket's folder must exist, and let nobody else write, nor may those above
+it, unless they are sticky as /tmp is. The socket has mode 0600, so the apiserver
+runs as the same user or as root, or 0660 with --group. A socket left by a crash
+is replaced, one that somebody serves on is not. One that systemd has bound, by a
+.socket unit with the path of --listen as its one ListenStream and
+SocketMode=0600, is served as it is: calls wait in it while this is replaced by
+another version.
 
 While the file is missing, damaged, open to others or without a version that it
 had, apiservers are told so, nothing is wrapped, and what the plugin has in

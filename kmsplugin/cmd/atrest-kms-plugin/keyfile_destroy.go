@@ -13,13 +13,9 @@ import (
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
 )
 
-type destroyOptions struct {
-	keyFile string
-	yes     bool
-}
-
 func newDestroy() *cobra.Command {
-	var o destroyOptions
+	var path string
+	var yes bool
 	command := &cobra.Command{
 		Use:   "destroy KEY_ID --key-file PATH",
 		Short: "Remove a key for ever, with all that is stored under it",
@@ -44,28 +40,42 @@ without the key within a second. The key_id goes to standard output, alone.`,
 			if err := requireFlags(command, "key-file"); err != nil {
 				return err
 			}
-			return o.run(command, args[0])
+			return destruction{path, yes, func(ctx context.Context, id string) (string, string, error) {
+				info, err := keyfile.At(path).Destroy(ctx, id)
+				return info.ID, info.KeyID, err
+			}}.run(command, args[0])
 		},
 	}
-	keyFileFlag(command, &o.keyFile)
-	command.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
+	keyFileFlag(command, &path)
+	yesFlag(command, &yes)
 	return command
 }
 
-func (o destroyOptions) run(command *cobra.Command, id string) error {
-	if !o.yes {
-		if err := confirm(command.InOrStdin(), command.ErrOrStderr(), o.keyFile, id); err != nil {
+func yesFlag(command *cobra.Command, yes *bool) {
+	command.Flags().BoolVar(yes, "yes", false, "do not ask")
+}
+
+// A destruction is that of a version in a file, by its id or its key_id.
+type destruction struct {
+	path    string
+	yes     bool // nobody is asked
+	destroy func(ctx context.Context, given string) (id, keyID string, err error)
+}
+
+func (d destruction) run(command *cobra.Command, given string) error {
+	if !d.yes {
+		if err := confirm(command.InOrStdin(), command.ErrOrStderr(), d.path, given); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithTimeout(command.Context(), lockTimeout)
 	defer cancel()
-	info, err := keyfile.At(o.keyFile).Destroy(ctx, id)
+	id, keyID, err := d.destroy(ctx, given)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(command.ErrOrStderr(), "%s: version %s was destroyed; destroy it on other nodes too, and in copies of the file\n", o.keyFile, info.ID)
-	_, err = fmt.Fprintln(command.OutOrStdout(), info.KeyID)
+	fmt.Fprintf(command.ErrOrStderr(), "%s: version %s was destroyed; destroy it on other nodes too, and in copies of the file\n", d.path, id)
+	_, err = fmt.Fprintln(command.OutOrStdout(), keyID)
 	return err
 }
 

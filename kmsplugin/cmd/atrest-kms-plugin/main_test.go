@@ -56,7 +56,13 @@ func startServing(t *testing.T, args ...string) *process {
 // startProcess does so of any command that serves.
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: command(t, args...), log: new(bytes.Buffer), lines: make(chan string, 100), eof: make(chan struct{})}
+	return startCommand(t, command(t, args...))
+}
+
+// startCommand does so of a command that was prepared.
+func startCommand(t *testing.T, serve *exec.Cmd) *process {
+	t.Helper()
+	p := &process{Cmd: serve, log: new(bytes.Buffer), lines: make(chan string, 100), eof: make(chan struct{})}
 	stderr, err := p.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.Start())

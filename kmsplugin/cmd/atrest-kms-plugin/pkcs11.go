@@ -83,8 +83,9 @@ func ofToken(err error) error {
 
 const pkcs11ServeHelp = `Serve KMS v2 on a unix socket until SIGTERM or SIGINT.
 
-The socket's folder must exist, and let nobody else write; the socket has mode
-0600, or 0660 with --group. One that systemd has bound is taken over.
+The socket's folder must exist, and let nobody else write, nor may those above
+it, unless they are sticky as /tmp is. The socket has mode 0600, or 0660 with
+--group. One that systemd has bound is taken over.
 
 What is set up wrongly ends the command at the start with exit code 2: a module
 or a PIN file that is not there, no token of the label but others, a key of the
@@ -137,9 +138,6 @@ func newPKCS11Serve() *cobra.Command {
 func isVersionID(pin string) bool {
 	return pin == "" || regexp.MustCompile(`^[0-9]+-[0-9a-f]{8}$`).MatchString(pin)
 }
-
-// firstLookFor is how long the start waits to find out what is set up wrongly.
-const firstLookFor = 10 * time.Second
 
 // firstLook is an error if something cannot work until somebody puts it right. An outage is none:
 // it may be over soon, and a plugin that ends for a PIN that is refused is started again, which

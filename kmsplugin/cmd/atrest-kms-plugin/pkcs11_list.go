@@ -25,7 +25,9 @@ func newPKCS11List() *cobra.Command {
 		Long: `List the versions on the token, oldest first, and then what is wrong with them.
 
 KEY_ID is what apiservers and "atrest audit" show: the beginning of the SHA-256
-of the key_id. As JSON it is whole.`,
+of the key_id. As JSON it is whole, and there is the CKA_ID, by which the token's
+own tools know the key: they delete it, once "atrest retire" says that nothing
+needs it.`,
 		Example: `  atrest-kms-plugin pkcs11 list --module /usr/lib/softhsm/libsofthsm2.so --token atrest --pin-file /etc/atrest/pin --key kek`,
 		Args:    noArgs,
 		RunE: func(command *cobra.Command, _ []string) error {

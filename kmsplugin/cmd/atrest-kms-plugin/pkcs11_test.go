@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -220,4 +221,46 @@ func TestHelpOfTheTokensTeaches(t *testing.T) {
 			require.LessOrEqual(t, len(line), 145, line)
 		}
 	}
+}
+
+// The commands of the page delete an old version, and the plugin goes on without it.
+func TestThePageOfTokensDestroysAVersion(t *testing.T) {
+	h := newSoftHSM(t)
+	if _, err := exec.LookPath("pkcs11-tool"); err != nil {
+		t.Skip("there is no pkcs11-tool: apt-get install opensc")
+	}
+	page, err := os.ReadFile("../../../docs/plugins/pkcs11.md")
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?m)^pkcs11-tool .*--delete-object.*$`).FindString(string(page))
+	require.NotEmpty(t, line)
+
+	first := h.run(t, "create")
+	endpoint := plugintest.Endpoint(t)
+	p := startProcess(t, append([]string{"pkcs11", "serve", "--listen", endpoint, "--poll", "50ms"}, h.flags...)...)
+	client := plugintest.Dial(t, endpoint)
+	statusIs(t, client, first.stdout)
+	sealed, err := client.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte("dek")})
+	require.NoError(t, err)
+	second := h.run(t, "rotate")
+	statusIs(t, client, second.stdout)
+
+	list := func() (keys []struct{ KeyID, CKAID string }) {
+		var all struct {
+			Keys []struct{ KeyID, CKAID string }
+		}
+		got := h.run(t, "list", "-o", "json")
+		require.NoError(t, json.Unmarshal([]byte(got.stdout), &all), got.stderr)
+		return all.Keys
+	}
+	old := list()[0]
+	require.Equal(t, strings.TrimSpace(first.stdout), old.KeyID)
+	words := strings.Fields(strings.NewReplacer("/usr/lib/softhsm/libsofthsm2.so", h.module, "CKA_ID", old.CKAID).Replace(line))
+	out, err := exec.Command(words[0], append(words[1:], "--pin", "123456")...).CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Len(t, list(), 1)
+	p.requireLogged(t, "a version is gone")
+	statusIs(t, client, second.stdout)
+	_, err = client.Decrypt(t.Context(), &kmsapi.DecryptRequest{Ciphertext: sealed.Ciphertext, KeyId: sealed.KeyId})
+	require.ErrorContains(t, err, "NotFound")
+	require.NoError(t, p.end(syscall.SIGTERM))
 }

@@ -37,7 +37,8 @@ type port struct {
 	stop    context.CancelFunc
 }
 
-func (o portOptions) open(ctx context.Context) (*port, error) {
+// open binds it, for a plugin that may have a name.
+func (o portOptions) open(ctx context.Context, instance string) (*port, error) {
 	if o.address == off {
 		if o.file != "" {
 			return nil, usagef("flag --metrics-address-file: there is no address to write with --metrics-address off")
@@ -45,13 +46,10 @@ func (o portOptions) open(ctx context.Context) (*port, error) {
 		return &port{}, nil
 	}
 	opened, err := telemetry.Listen(ctx, o.address)
-	if errors.Is(err, telemetry.ErrAddress) {
-		return nil, usagef("flag --metrics-address: %w", err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("flag --metrics-address: %w", err)
+		return nil, ofListening(ctx, "metrics-address", err)
 	}
-	p := &port{Port: opened, metrics: telemetry.NewMetrics()}
+	p := &port{Port: opened, metrics: telemetry.NewMetrics(instance)}
 	if err := o.write(p); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
@@ -73,7 +71,7 @@ func (o portOptions) write(p *port) error {
 		err = os.Rename(file.Name(), o.file)
 	}
 	if err != nil {
-		return fmt.Errorf("flag --metrics-address-file: %w", errors.Join(err, os.Remove(file.Name())))
+		return usagef("flag --metrics-address-file: %w: name a file that is none yet, or an address", errors.Join(err, os.Remove(file.Name())))
 	}
 	p.file = o.file
 	return nil

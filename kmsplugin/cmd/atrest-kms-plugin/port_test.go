@@ -67,16 +67,24 @@ func TestWrongAddressesOfMetrics(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
+	folder := t.TempDir()
 	for name, test := range map[string]struct {
 		args   []string
 		code   int
 		remedy string
 	}{
-		"no host":      {[]string{"--metrics-address", ":9090"}, exitUsage, "write 127.0.0.1:PORT"},
-		"taken":        {[]string{"--metrics-address", taken.Addr().String()}, exitFailed, "or 0 for any that is free"},
-		"file for off": {[]string{"--metrics-address-file", "x"}, exitUsage, "with --metrics-address off"},
-		"no folder":    {[]string{"--metrics-address", "127.0.0.1:0", "--metrics-address-file", "/nowhere/x"}, exitUsage, "flag --metrics-address-file"},
-		"log format":   {[]string{"--log-format", "xml"}, exitUsage, "text or json"},
+		"no host":          {[]string{"--metrics-address", ":9090"}, exitUsage, "write 127.0.0.1:PORT"},
+		"no folder of it":  {[]string{"--metrics-address", "unix:///nowhere/x"}, exitUsage, "mkdir -p"},
+		"two slashes":      {[]string{"--metrics-address", "unix://x"}, exitUsage, "write three, unix:///x"},
+		"abstract":         {[]string{"--metrics-address", "unix:///@x"}, exitUsage, "abstract socket"},
+		"a high port":      {[]string{"--metrics-address", "127.0.0.1:99999"}, exitUsage, "invalid port"},
+		"not of here":      {[]string{"--metrics-address", "192.0.2.1:9090"}, exitUsage, "no interface of this host has that address"},
+		"a URL":            {[]string{"--metrics-address", "http://127.0.0.1:0"}, exitUsage, "write 127.0.0.1:PORT"},
+		"taken":            {[]string{"--metrics-address", taken.Addr().String()}, exitFailed, "or 0 for any that is free"},
+		"file for off":     {[]string{"--metrics-address-file", "x"}, exitUsage, "with --metrics-address off"},
+		"no folder":        {[]string{"--metrics-address", "127.0.0.1:0", "--metrics-address-file", "/nowhere/x"}, exitUsage, "flag --metrics-address-file"},
+		"file is a folder": {[]string{"--metrics-address", "127.0.0.1:0", "--metrics-address-file", folder}, exitUsage, "flag --metrics-address-file"},
+		"log format":       {[]string{"--log-format", "xml"}, exitUsage, "text or json"},
 	} {
 		endpoint := plugintest.Endpoint(t)
 		got := runCommand(t, append([]string{"keyfile", "serve", "--key-file", path, "--listen", endpoint}, test.args...)...)
@@ -131,4 +139,22 @@ func TestTheLogAsJSON(t *testing.T) {
 	require.Equal(t, endpoint, said["serving KMS v2"]["endpoint"])
 	require.Equal(t, "uid-7", said["call failed"]["uid"])
 	require.Contains(t, said["call failed"]["err"], "unknown key_id")
+}
+
+func TestAnInstanceHasItsNameInTheLogAndTheMetrics(t *testing.T) {
+	path, _ := newKeyFile(t)
+	endpoint, file := plugintest.Endpoint(t), filepath.Join(t.TempDir(), "address")
+	args := []string{"--key-file", path, "--listen", endpoint, "--metrics-address", "127.0.0.1:0", "--metrics-address-file", file, "--instance"}
+	code, log := serveUntil(t, append(args, "secrets-a"), func() {
+		address, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Contains(t, read(t, "http://"+strings.TrimSpace(string(address))+"/metrics"), `atrest_kms_plugin_healthy{plugin_instance="secrets-a"}`)
+	})
+	require.Equal(t, exitDone, code, log)
+	for line := range strings.Lines(log) {
+		require.Contains(t, line, `instance="secrets-a"`)
+	}
+	code, log = serveUntil(t, append(args, "a\nb"), func() {})
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, log, "flag --instance: a name has at most 63")
 }

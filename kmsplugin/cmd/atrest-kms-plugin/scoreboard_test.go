@@ -3,10 +3,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -118,6 +120,9 @@ func (p *entered) target() conformance.Target {
 		Restart: p.restart, Second: p.second, Terminate: p.signal(syscall.SIGTERM), Kill: p.signal(syscall.SIGKILL),
 		Log: func() ([]byte, error) { return os.ReadFile(filepath.Join(p.folder, "log")) },
 	}
+	if p.breakIt != nil {
+		target.Breaks = conformance.LossOfKMS
+	}
 	if p.recreate != nil {
 		target.Recreate = func(ctx context.Context) error {
 			p.end()
@@ -191,13 +196,19 @@ func (p *entered) signal(signal os.Signal) func(context.Context) error {
 
 // second starts another on the same socket, which ends with ctx.
 func (p *entered) second(ctx context.Context) error {
+	var printed bytes.Buffer
 	command, err := p.program()
 	if err == nil {
+		command.Stdout = io.MultiWriter(command.Stdout, &printed)
+		command.Stderr = command.Stdout
 		err = command.Start()
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", conformance.ErrNotRun, err)
 	}
 	defer context.AfterFunc(ctx, func() { _ = command.Process.Kill() })()
-	return command.Wait()
+	if err := command.Wait(); err != nil {
+		return fmt.Errorf("%w: %s", err, printed.Bytes())
+	}
+	return nil
 }

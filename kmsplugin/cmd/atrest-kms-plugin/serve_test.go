@@ -129,16 +129,26 @@ func TestAGroupMayConnect(t *testing.T) {
 }
 
 func TestAWrongEndpointIsRefusedAndLeavesNoKeyFile(t *testing.T) {
-	folder := plugintest.Folder(t)
-	path := filepath.Join(folder, "kek.json")
+	folder, open := plugintest.Folder(t), plugintest.Folder(t)
+	path, file := filepath.Join(folder, "kek.json"), filepath.Join(folder, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.NoError(t, os.Chmod(open, 0o777))
 	for listen, remedy := range map[string]string{
-		"unix://tmp/kms.sock":               "write three, unix:///tmp/kms.sock",
-		"unix:///@kms":                      "abstract socket",
-		"unix://" + folder + "/no/kms.sock": "mkdir -p",
+		"/run/kms.sock":                       "write unix:///path/to/plugin.sock",
+		"tcp://127.0.0.1:1":                   "write unix:///path/to/plugin.sock",
+		"unix://tmp/kms.sock":                 "write three, unix:///tmp/kms.sock",
+		"unix:///@kms":                        "abstract socket",
+		"unix:///" + strings.Repeat("x", 200): "choose a shorter folder",
+		"unix://" + folder + "/no/kms.sock":   "mkdir -p",
+		"unix://" + file:                      "move it away or choose another path",
+		"unix://" + file + "/kms.sock":        "choose another path",
+		"unix://" + open + "/kms.sock":        "chmod go-w " + open,
 	} {
 		got := runCommand(t, "keyfile", "serve", "--create", "--key-file", path, "--listen", listen)
-		require.Equal(t, exitFailed, got.code)
+		require.Equal(t, exitUsage, got.code, listen)
+		require.Contains(t, got.stderr, "flag --listen: ")
 		require.Contains(t, got.stderr, remedy)
+		require.Contains(t, got.stderr, "run 'atrest-kms-plugin keyfile serve --help'")
 		require.NoFileExists(t, path)
 	}
 }

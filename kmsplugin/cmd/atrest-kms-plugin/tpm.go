@@ -46,15 +46,19 @@ For a rotation:
   on the others  tpm recover COPY --recovery-key-file -
   on each        tpm activate KEY_ID
 
+Each keeps the PCRs, the version that wraps and the recovery key that it has.
+
 With --pcrs an update of the firmware, or of whatever the PCRs measure, closes
 the keys. Before it run "reseal --pcrs none", and after it "reseal --pcrs" with
 what was there; who forgets needs the recovery key.
+
+A key that nothing is stored under any more may be destroyed, with "destroy".
 
 More is in docs/plugins/tpm.md.`
 
 func newTPMGroup() *cobra.Command {
 	return group("tpm", "Keys in one file that the TPM of this machine opens", tpmHelp,
-		newTPMServe(), newTPMCreate(), newTPMRotate(), newTPMStage(), newTPMActivate(), newTPMReseal(), newTPMRecover(), newTPMList())
+		newTPMServe(), newTPMCreate(), newTPMRotate(), newTPMStage(), newTPMActivate(), newTPMReseal(), newTPMRecover(), newTPMList(), newTPMDestroy())
 }
 
 // addTPMFlags adds what every command that asks the TPM has.
@@ -92,8 +96,9 @@ func newTPMServe() *cobra.Command {
 
 The socket is as that of a key file's plugin ("keyfile serve --help"). The keys
 are unsealed at the start and stay in memory, which a TPM would be too slow for
-otherwise. With no limit on locked memory (LimitMEMLOCK=infinity in a unit) it
-is never swapped.
+otherwise; a slow one takes minutes for hundreds, and what is unsealed by then
+unwraps. With no limit on locked memory (LimitMEMLOCK=infinity in a unit) it is
+never swapped.
 
 Every --check the TPM proves that it would open the keys again. While it does
 not, or the file is missing, damaged, open to others or without a version that

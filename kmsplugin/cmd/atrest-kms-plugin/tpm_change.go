@@ -5,16 +5,40 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kube-atrest/atrest/kmsplugin/tpm"
 )
 
-// tpmTimeout is how long a change may take: a TPM is slow, and there may be many keys.
-const tpmTimeout = 2 * time.Minute
+// tpmTimeout is how long a change may take, and tpmKeyTime how much longer for each key: to seal one
+// again takes up to fifteen answers of a TPM, of half a second each where it is slow.
+const (
+	tpmTimeout = 2 * time.Minute
+	tpmKeyTime = 10 * time.Second
+)
+
+// tpmTime is how long a change of some files may take.
+func tpmTime(paths ...string) time.Duration {
+	most := 0
+	for _, path := range paths {
+		most = max(most, len(tpmVersions(path)))
+	}
+	return tpmTimeout + time.Duration(most)*tpmKeyTime
+}
+
+// tpmVersions are those in a file, if it can be read.
+func tpmVersions(path string) []tpm.KeyInfo {
+	store, err := tpm.New(tpm.Config{File: path})
+	if err != nil {
+		return nil
+	}
+	infos, _ := store.List()
+	return infos
+}
 
 // A tpmChange changes the file of sealed keys, and tells of one version of it.
 type tpmChange struct {
@@ -26,6 +50,10 @@ type tpmChange struct {
 	recovery bool
 	run      func(ctx context.Context, store *tpm.Store, argument string, recovery bool) (tpm.KeyInfo, string, error)
 	done     string // what became of the version
+	// flags adds others, if there are more.
+	flags func(*pflag.FlagSet, *tpm.Config)
+	// also says what else became of the file, if there is more to say.
+	also func(before, after []tpm.KeyInfo, argument string, config tpm.Config) string
 }
 
 func (c tpmChange) command() *cobra.Command {
@@ -38,45 +66,81 @@ func (c tpmChange) command() *cobra.Command {
 Run it as the owner of the file. A plugin that serves from the file notices
 within a second. The key_id goes to standard output, alone.`,
 		RunE: func(command *cobra.Command, args []string) error {
-			store, err := openTPM(command, config)
-			if err != nil {
-				return err
-			}
-			if c.use == createUse && config.PCRs != "" && config.PCRs != tpm.NoPCRs && !recovery {
-				return usagef("flag --pcrs without --recovery: the next update of the firmware would close the keys for ever")
-			}
-			ctx, cancel := context.WithTimeout(command.Context(), tpmTimeout)
-			defer cancel()
-			info, recoveryKey, err := c.run(ctx, store, append(args, "")[0], recovery)
-			if err != nil {
-				return err
-			}
-			return c.tell(command, config.File, info, recoveryKey)
+			return c.change(command, config, append(args, "")[0], recovery)
 		},
 	}
 	addTPMFlags(command, &config)
+	if c.flags != nil {
+		c.flags(command.Flags(), &config)
+	}
 	if c.pcrs != "" {
 		addPCRFlag(command, &config, c.pcrs)
 	}
 	if c.recovery {
 		command.Flags().BoolVar(&recovery, "recovery", false, "print a recovery key as well, after the key_id: it opens the keys on any machine, and is kept nowhere")
 		command.Long += `
-With --recovery a line with the recovery key follows.`
+With --recovery a line with the recovery key follows, before the file is changed:
+where it cannot be printed nothing is.`
 	}
 	return command
 }
 
-func (c tpmChange) tell(command *cobra.Command, path string, info tpm.KeyInfo, recoveryKey string) error {
-	fmt.Fprintf(command.ErrOrStderr(), "%s: version %s %s\n", path, info.ID, c.done)
-	out := info.KeyID + "\n"
-	if recoveryKey != "" {
-		fmt.Fprintln(command.ErrOrStderr(), "the line after the key_id is the recovery key: write it down, keep it away from this machine and from copies of the file; it is not shown again")
-		out += recoveryKey + "\n"
-	} else if !info.Recovery {
+func (c tpmChange) change(command *cobra.Command, config tpm.Config, argument string, recovery bool) error {
+	if recovery {
+		config.Show = func(writes tpm.KeyInfo, recoveryKey string) error { return show(command, writes, recoveryKey) }
+	}
+	store, err := openTPM(command, config)
+	if err != nil {
+		return err
+	}
+	if c.use == createUse && config.PCRs != "" && config.PCRs != tpm.NoPCRs && !recovery {
+		return usagef("flag --pcrs without --recovery: the next update of the firmware would close the keys for ever")
+	}
+	before := tpmVersions(config.File)
+	ctx, cancel := context.WithTimeout(command.Context(), tpmTime(config.File, argument))
+	defer cancel()
+	info, recoveryKey, err := c.run(ctx, store, argument, recovery)
+	if errors.Is(err, tpm.ErrConfig) || errors.Is(err, tpm.ErrRecoveryKey) {
+		return usageError{err}
+	}
+	if err != nil {
+		return err
+	}
+	also := ""
+	if c.also != nil {
+		also = c.also(before, tpmVersions(config.File), argument, config)
+	}
+	return c.tell(command, config.File, info, recoveryKey != "", also)
+}
+
+// show prints a new recovery key, which nothing is sealed for before it is out of this process.
+func show(command *cobra.Command, writes tpm.KeyInfo, recoveryKey string) error {
+	fmt.Fprintln(command.ErrOrStderr(), "the line after the key_id is the recovery key: write it down, keep it away from this machine and from copies of the file; it is not shown again")
+	out := command.OutOrStdout()
+	if _, err := io.WriteString(out, writes.KeyID+"\n"+recoveryKey+"\n"); err != nil {
+		return err
+	}
+	file, ok := out.(interface{ Sync() error })
+	if !ok {
+		return nil
+	}
+	if err := file.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) { // a pipe, or a terminal
+		return err
+	}
+	return nil
+}
+
+// tell says what became of a version. With a new recovery key its key_id was shown before.
+func (c tpmChange) tell(command *cobra.Command, path string, info tpm.KeyInfo, shown bool, also string) error {
+	fmt.Fprintf(command.ErrOrStderr(), "%s: version %s %s\n%s", path, info.ID, c.done, also)
+	if shown {
+		return nil
+	}
+	if !info.Recovery {
 		fmt.Fprintln(command.ErrOrStderr(), `there is no recovery key: with this TPM all that is stored is lost; "reseal --recovery" makes one`)
 	}
-	if _, err := io.WriteString(command.OutOrStdout(), out); err != nil {
-		return fmt.Errorf("the change is made, and what came of it could not be written: \"list\" has the key_id, and \"reseal --recovery\" makes another recovery key: %w", err)
+	if _, err := fmt.Fprintln(command.OutOrStdout(), info.KeyID); err != nil {
+		return fmt.Errorf("the change is made, and the key_id could not be written: \"list -o json\" has it: %w", err)
 	}
 	return nil
 }
@@ -156,8 +220,8 @@ func newTPMReseal() *cobra.Command {
 		long: `Seal all keys again under the same TPM. They stay the same keys.
 
 Before an update of the firmware, or of what else the PCRs measure, give
---pcrs none; after it --pcrs with what was there. With --recovery they are sealed
-for a new recovery key, and the old one opens this file no more.`,
+--pcrs none; after it --pcrs with what was there, which needs a recovery key. With
+--recovery they are sealed for a new one, and the old one opens this file no more.`,
 		example: `  atrest-kms-plugin tpm reseal --key-file /var/lib/atrest/tpm.json --pcrs none
   atrest-kms-plugin tpm reseal --key-file /var/lib/atrest/tpm.json --recovery`,
 		pcrs: "those it has", recovery: true,
@@ -166,59 +230,4 @@ for a new recovery key, and the old one opens this file no more.`,
 		},
 		done: "wraps, and all were sealed again; " + copyNow,
 	}.command()
-}
-
-func newTPMRecover() *cobra.Command {
-	var keyPath string
-	var command *cobra.Command
-	command = tpmChange{
-		use: "recover [COPY] --key-file PATH --recovery-key-file PATH", short: "Seal all keys under this TPM, with the recovery key",
-		args: change{takes: "the path of a copy of another node's file", optional: true}.args,
-		long: `Open all keys with the recovery key, and seal them under the TPM of this machine:
-after the TPM was cleared, the mainboard was replaced or the PCRs changed, or for
-another node. They stay the same keys, with the same key_ids.
-
-With a COPY of another node's file its keys take the place of this file's, or
-make it; it is refused if a key of this file would be lost.
-
-The recovery key is read from a file, or from standard input if that is "-".`,
-		example: `  atrest-kms-plugin tpm recover --key-file /var/lib/atrest/tpm.json --recovery-key-file -
-  atrest-kms-plugin tpm recover /root/tpm-of-cp-1.json --key-file /var/lib/atrest/tpm.json --recovery-key-file -`,
-		pcrs: "those it has",
-		run: func(ctx context.Context, store *tpm.Store, from string, _ bool) (tpm.KeyInfo, string, error) {
-			if keyPath == "" {
-				return tpm.KeyInfo{}, "", usagef("required and not given: --recovery-key-file")
-			}
-			recoveryKey, err := readRecoveryKey(keyPath, command.InOrStdin())
-			if err != nil {
-				return tpm.KeyInfo{}, "", err
-			}
-			info, err := store.Recover(ctx, recoveryKey, from)
-			if errors.Is(err, tpm.ErrRecoveryKey) {
-				err = usageError{err}
-			}
-			return info, "", err
-		},
-		done: "wraps, and all are sealed under this TPM; " + copyNow,
-	}.command()
-	command.Flags().StringVar(&keyPath, "recovery-key-file", "", `file with the recovery key, or "-" for standard input (required)`)
-	return command
-}
-
-// readRecoveryKey reads what may be one.
-func readRecoveryKey(path string, stdin io.Reader) (string, error) {
-	from := stdin
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return "", usagef("flag --recovery-key-file: %w", err)
-		}
-		defer file.Close()
-		from = file
-	}
-	data, err := io.ReadAll(io.LimitReader(from, 1024))
-	if err != nil {
-		return "", usagef("flag --recovery-key-file: %w", err)
-	}
-	return string(data), nil
 }

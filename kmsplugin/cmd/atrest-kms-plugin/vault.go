@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -160,8 +161,10 @@ func newVaultServe() *cobra.Command {
 		Long: `Serve KMS v2 on a unix socket until SIGTERM or SIGINT.
 
 The socket is as that of "keyfile serve". The plugin starts without Vault, and
-tells apiservers what is wrong until it is there; wrong flags and files that are
-missing end it at once.
+tells apiservers what is wrong until it is there. What is set up wrongly ends it
+at the start with exit code 2: wrong flags, files that are missing or cannot be
+read, a key of a type that cannot bind a DEK to its key_id or that derives others,
+a namespace that this Vault does not heed.
 
 Vault is asked for the key's versions every --poll. A new one is announced when it
 was seen twice, and is as old as --hold-down. One that is older than what was seen
@@ -186,8 +189,9 @@ answers.`,
 			if o.config.Concurrency < 1 {
 				return usagef("flag --concurrency is %d: it has to be at least 1", o.config.Concurrency)
 			}
-			return o.serve(command, transit, func(context.Context) ([]any, error) {
-				return []any{"vault", v.config.Address, "key", v.keyPath}, nil
+			looked := &lookedAt{Backend: transit, within: firstLookFor}
+			return o.serve(command, looked, func(ctx context.Context) ([]any, error) {
+				return []any{"vault", v.config.Address, "key", v.keyPath}, ofVault(looked.first(ctx, vault.ErrMistake))
 			})
 		},
 	}
@@ -196,6 +200,14 @@ answers.`,
 	command.Flags().IntVar(&o.config.Concurrency, "concurrency", 64, "how many calls of Vault may run at once")
 	command.Flags().Lookup("pin").Hidden = true // it has a name of its own here
 	return command
+}
+
+// ofVault gives an error its exit code: what has to be put right.
+func ofVault(err error) error {
+	if errors.Is(err, vault.ErrMistake) {
+		return usageError{err}
+	}
+	return err
 }
 
 func newVaultPolicy() *cobra.Command {

@@ -32,9 +32,12 @@ A wrapping token of --approle-secret-id-wrapped is used up.`,
 			if err != nil {
 				return err
 			}
+			if timeout <= 0 {
+				return usagef("flag --timeout is %s: it has to be over 0", timeout)
+			}
 			ctx, cancel := context.WithTimeout(command.Context(), timeout)
 			defer cancel()
-			return try(ctx, command, transit, transit.Config().Pin)
+			return ofVault(try(ctx, command, transit, transit.Config().Pin))
 		},
 	}
 	v.addFlags(command)

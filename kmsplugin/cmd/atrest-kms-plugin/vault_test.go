@@ -74,6 +74,59 @@ func TestVaultServeFollowsARotation(t *testing.T) {
 	require.NotContains(t, log, "hvs.")
 }
 
+// The rotation of two plugins on one key: each wraps under its own version and reads what the other
+// one wrote, whatever becomes the newest, and when the first is gone nothing is lost.
+func TestARotationOfTwoPluginsOnOneKey(t *testing.T) {
+	v, flags := inVault(t)
+	at := func(version, endpoint string) []string {
+		return append(append([]string{}, flags...), "--listen", endpoint, "--poll", "20ms", "--key-version", version)
+	}
+	wrapped := func(client kmsapi.KeyManagementServiceClient) (sealed *kmsapi.EncryptResponse) {
+		require.Eventually(t, func() (ok bool) {
+			var err error
+			sealed, err = client.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte("dek")})
+			return err == nil
+		}, time.Minute, time.Millisecond)
+		return sealed
+	}
+	requireReads := func(client kmsapi.KeyManagementServiceClient, sealed *kmsapi.EncryptResponse) {
+		read, err := client.Decrypt(t.Context(), &kmsapi.DecryptRequest{Ciphertext: sealed.Ciphertext, KeyId: sealed.KeyId, Annotations: sealed.Annotations})
+		require.NoError(t, err)
+		require.Equal(t, "dek", string(read.Plaintext))
+	}
+	first, second := plugintest.Endpoint(t), plugintest.Endpoint(t)
+	var byFirst *kmsapi.EncryptResponse
+	code, log := serveGroup(t, "vault", at("2", second), func() {
+		newer := plugintest.Dial(t, second)
+		_, err := newer.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte("dek")})
+		require.Error(t, err, "there is no version 2 yet, and no other one is wrapped with")
+		code, log := serveGroup(t, "vault", at("1", first), func() {
+			older := plugintest.Dial(t, first)
+			wrapped(older)
+			v.Rotate("kube")
+			for range 3 { // also after it was rotated once more
+				byFirst = wrapped(older)
+				bySecond := wrapped(newer)
+				require.Contains(t, string(byFirst.Ciphertext), "vault:v1:")
+				require.Contains(t, string(bySecond.Ciphertext), "vault:v2:")
+				require.NotEqual(t, byFirst.KeyId, bySecond.KeyId)
+				for client, own := range map[kmsapi.KeyManagementServiceClient]*kmsapi.EncryptResponse{older: byFirst, newer: bySecond} {
+					status, err := client.Status(t.Context(), &kmsapi.StatusRequest{})
+					require.NoError(t, err)
+					require.Equal(t, own.KeyId, status.KeyId)
+					requireReads(client, byFirst)
+					requireReads(client, bySecond)
+				}
+				v.Rotate("kube")
+			}
+		})
+		require.Equal(t, exitDone, code, log)
+		requireReads(newer, byFirst)
+	})
+	require.Equal(t, exitDone, code, log)
+	require.Contains(t, string(byFirst.Ciphertext), "vault:v1:")
+}
+
 func TestVaultServeStartsWithoutVault(t *testing.T) {
 	v, flags := inVault(t)
 	v.Down()
@@ -91,8 +144,93 @@ func TestVaultServeStartsWithoutVault(t *testing.T) {
 	require.Equal(t, exitDone, code, log)
 }
 
+// A key that can never be served with ends the command at the start, as "check" does, and leaves
+// nothing behind.
+func TestAKeyOfTheWrongKindEndsTheCommandWithARemedy(t *testing.T) {
+	v, flags := inVault(t)
+	v.CreateKey("derived", "", "derived", true)
+	v.CreateKey("convergent", "", "derived", true, "convergent_encryption", true)
+	v.CreateKey("rsa", "rsa-2048")
+	v.CreateKey("signs", "ed25519")
+	v.Policy("kube-kms", `path "transit/*" { capabilities = ["read", "update"] }`)
+	for key, remedy := range map[string]string{
+		"derived": "take a key without derivation", "convergent": "take a key without derivation",
+		"rsa": "take aes256-gcm96", "signs": "take aes256-gcm96",
+	} {
+		endpoint := plugintest.Endpoint(t)
+		for _, verb := range [][]string{{"check"}, {"serve", "--listen", endpoint}} {
+			got := runCommand(t, append(append([]string{"vault"}, verb...), append(flags, "--vault-key-path", "transit/keys/"+key)...)...)
+			require.Equal(t, exitUsage, got.code, got.stderr)
+			require.Contains(t, got.stderr, remedy)
+			require.Contains(t, got.stderr, "transit/keys/"+key)
+			require.Empty(t, got.stdout)
+			require.NotContains(t, got.stderr, "serving")
+		}
+		requireReleased(t, endpoint)
+	}
+}
+
+func TestANamespaceThatVaultDoesNotHeedEndsTheCommandWithARemedy(t *testing.T) {
+	_, flags := inVault(t)
+	for _, verb := range [][]string{{"check"}, {"serve", "--listen", plugintest.Endpoint(t)}} {
+		got := runCommand(t, append(append([]string{"vault"}, verb...), append(flags, "--vault-namespace", "team")...)...)
+		require.Equal(t, exitUsage, got.code, got.stderr)
+		require.Contains(t, got.stderr, "leave the namespace team away")
+	}
+}
+
+// What may be over soon ends nothing, nor does a key that was deleted: a backup may bring it back.
+func TestWhatIsWrongWithVaultForNowDoesNotEndTheCommand(t *testing.T) {
+	for name, test := range map[string]struct {
+		wrong, right func(v *vaulttest.Server)
+		says         string
+	}{
+		"sealed": {func(v *vaulttest.Server) { v.Seal() }, func(v *vaulttest.Server) { v.Unseal() }, "unseal it"},
+		"no key": {func(v *vaulttest.Server) { v.Delete("kube") }, func(v *vaulttest.Server) { v.CreateKey("kube", "") }, "deleted, or never made"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, flags := inVault(t)
+			test.wrong(v)
+			endpoint := plugintest.Endpoint(t)
+			code, log := serveGroup(t, "vault", append(flags, "--listen", endpoint, "--poll", "20ms"), func() {
+				client := plugintest.Dial(t, endpoint)
+				_, err := client.Status(t.Context(), &kmsapi.StatusRequest{})
+				require.Error(t, err)
+				test.right(v)
+				require.Eventually(t, func() bool {
+					_, err := client.Status(t.Context(), &kmsapi.StatusRequest{})
+					return err == nil
+				}, time.Minute, time.Millisecond)
+			})
+			require.Equal(t, exitDone, code, log)
+			require.Regexp(t, `(?m)the key cannot be used yet.*`+test.says, log)
+		})
+	}
+}
+
+// The session of the first look is the one that is served with: a second login might find a
+// secret-id used up, as that of one use.
+func TestTheFirstLookCostsNoLogin(t *testing.T) {
+	v, flags := inVault(t)
+	faults := v.Faults()
+	endpoint := plugintest.Endpoint(t)
+	code, log := serveGroup(t, "vault", append(flags, "--listen", endpoint, "--poll", "20ms"), func() {
+		client := plugintest.Dial(t, endpoint)
+		require.Eventually(t, func() bool {
+			_, err := client.Status(t.Context(), &kmsapi.StatusRequest{})
+			return err == nil
+		}, time.Minute, time.Millisecond)
+		require.Equal(t, 1, faults.Requests("auth/approle/login"))
+		require.Zero(t, faults.Requests("auth/token/revoke-self"))
+	})
+	require.Equal(t, exitDone, code, log)
+	require.Equal(t, 1, faults.Requests("auth/token/revoke-self"))
+}
+
 func TestMistakesWithVault(t *testing.T) {
 	v, right := inVault(t)
+	empty := filepath.Join(t.TempDir(), "empty")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	at := func(more ...string) []string { return append(append([]string{}, right...), more...) }
 	for name, test := range map[string]struct {
 		args    []string
@@ -110,6 +248,7 @@ func TestMistakesWithVault(t *testing.T) {
 		"a version of none": {at("--key-version", "latest"), "1 or higher"},
 		"half a cert":       {at("--tls-cert-file", "x"), "go together"},
 		"an argument":       {at("kube"), `unexpected argument "kube"`},
+		"an empty file":     {at("--approle-secret-id-file", empty), "write it again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, verb := range [][]string{{"check"}, {"serve", "--listen", plugintest.Endpoint(t)}} {
@@ -124,6 +263,9 @@ func TestMistakesWithVault(t *testing.T) {
 	}
 	got := runCommand(t, "vault", "serve", "--listen", "unix:///x", "--concurrency", "0", right[0], right[1], right[2], right[3], right[4], right[5], right[6], right[7], right[8], right[9])
 	require.Equal(t, exitUsage, got.code)
+	got = runCommand(t, append([]string{"vault", "check", "--timeout", "0s"}, right...)...)
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, "--timeout is 0s")
 	got = runCommand(t, "vault", "policy", "--vault-key-path", "transit/keys/k", "--vault-namespace", "b", "--vault-auth-namespace", "a")
 	require.Equal(t, exitUsage, got.code)
 	require.Contains(t, got.stderr, "log in at the same one, or above")

@@ -150,6 +150,20 @@ func (f *Faults) Lag(key string, version int) {
 	})
 }
 
+// Behind remembers a key of Transit as it is. Once what it returns is called, the key is shown as
+// it was then, as by a standby that lags, whatever became of it: rotated, or deleted and made
+// again.
+func (f *Faults) Behind(key string) (lag func()) {
+	path := "transit/keys/" + key
+	asked := httptest.NewRequest(http.MethodGet, "/v1/"+path, nil)
+	asked.Header.Set("X-Vault-Token", f.vault.Token)
+	then := httptest.NewRecorder()
+	f.vault.ServeHTTP(then, asked)
+	return func() {
+		f.Rewrite(path, func(int, []byte) (int, []byte) { return then.Code, then.Body.Bytes() })
+	}
+}
+
 // Mislabel has encryption with a key say that it was with another version.
 func (f *Faults) Mislabel(key string, version int) {
 	f.Rewrite("transit/encrypt/"+key, func(status int, body []byte) (int, []byte) {

@@ -48,6 +48,18 @@ func TestAStandbyLags(t *testing.T) {
 	require.EqualValues(t, 2, latest(s))
 }
 
+func TestAStandbyIsBehindADeletedKey(t *testing.T) {
+	s, f := faulty(t)
+	lag := f.Behind("k")
+	s.Delete("k")
+	s.CreateKey("k", "")
+	require.EqualValues(t, 1, latest(s))
+	lag()
+	require.EqualValues(t, 2, latest(s))
+	f.Clear()
+	require.EqualValues(t, 1, latest(s))
+}
+
 func TestACiphertextIsMislabelled(t *testing.T) {
 	s, f := faulty(t)
 	f.Mislabel("k", 1)

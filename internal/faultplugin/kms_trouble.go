@@ -1,0 +1,64 @@
+package faultplugin
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	kmsapi "k8s.io/kms/apis/v2"
+)
+
+// trouble is what to answer while the keys are away.
+func (p *KMS) trouble() error {
+	p.mu.Lock()
+	mended, tired := p.mended, p.tired
+	p.mu.Unlock()
+	switch {
+	case mended == nil && !tired:
+		return nil
+	case p.flaws[UnknownTrouble]:
+		return errors.New("the KMS is away")
+	case p.flaws[OtherTrouble]:
+		return status.Error(codes.NotFound, "there is no such key")
+	}
+	return status.Error(codes.Unavailable, "the KMS is away")
+}
+
+// hang waits, as [Hangs] has it, for the trouble to end, in one of a few places.
+func (p *KMS) hang() {
+	p.mu.Lock()
+	mended, slots := p.mended, p.slots
+	p.mu.Unlock()
+	if p.flaws[Hangs] && mended != nil {
+		slots <- struct{}{}
+		<-mended
+		<-slots
+	}
+}
+
+// troubleOf is what to answer a call.
+func (p *KMS) troubleOf(ctx context.Context) error {
+	err := p.trouble()
+	if err != nil && p.flaws[WaitsInTrouble] {
+		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return err
+}
+
+// statusInTrouble is how Status tells of it.
+func (p *KMS) statusInTrouble(err error) (*kmsapi.StatusResponse, error) {
+	if p.flaws[Hangs] {
+		p.slots <- struct{}{}
+		<-p.slots
+	}
+	again := p.alarmed.Add(1) > 1
+	switch {
+	case p.flaws[TellsOnce] && again:
+		return &kmsapi.StatusResponse{Version: "v2", Healthz: "ok", KeyId: p.named()}, nil
+	case p.flaws[TroubleAsText], p.flaws[TextAfterError] && again:
+		return &kmsapi.StatusResponse{Version: "v2", Healthz: err.Error(), KeyId: p.named()}, nil
+	}
+	return nil, err
+}

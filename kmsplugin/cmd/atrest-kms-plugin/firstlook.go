@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+)
+
+// firstLookFor is how long the start waits to find out what is set up wrongly.
+const firstLookFor = 10 * time.Second
+
+// lookedAt is a back end that is looked at once before it is served. The session of that look is
+// the first one that the kit gets: to log in again might use up a credential.
+type lookedAt struct {
+	kmsplugin.Backend
+	within time.Duration // how long the look may take
+
+	mu      sync.Mutex
+	session kmsplugin.Session // of the look, until it is given away
+}
+
+// first is an error if something is set up wrongly, which is one that wraps mistake. An outage is
+// none: it may be over soon.
+func (l *lookedAt) first(ctx context.Context, mistake error) error {
+	looking, cancel := context.WithTimeout(ctx, l.within)
+	defer cancel()
+	session, err := l.Backend.Open(looking)
+	if err == nil {
+		_, err = session.Versions(looking)
+	}
+	switch {
+	case errors.Is(err, mistake) && session != nil:
+		return errors.Join(err, session.Close(context.WithoutCancel(ctx)))
+	case errors.Is(err, mistake):
+		return err
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "the key cannot be used yet")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.session = session
+	return nil
+}
+
+// Open is that of the back end, or what the look has opened.
+func (l *lookedAt) Open(ctx context.Context) (kmsplugin.Session, error) {
+	l.mu.Lock()
+	session := l.session
+	l.session = nil
+	l.mu.Unlock()
+	if session != nil {
+		return session, nil
+	}
+	return l.Backend.Open(ctx)
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+)
+
+// slow is a back end that answers to nothing but the end of a call.
+type slow struct {
+	kmsplugin.Session
+	opens  bool
+	opened int
+}
+
+func (s *slow) Open(ctx context.Context) (kmsplugin.Session, error) {
+	if s.opened++; s.opens {
+		return s, nil
+	}
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+func (s *slow) Versions(ctx context.Context) (kmsplugin.Versions, error) {
+	<-ctx.Done()
+	return kmsplugin.Versions{}, context.Cause(ctx)
+}
+
+func TestTheFirstLookWaitsForNobodyForLong(t *testing.T) {
+	for _, backend := range []*slow{{}, {opens: true}} {
+		looked := &lookedAt{Backend: backend, within: time.Millisecond}
+		require.NoError(t, looked.first(t.Context(), errors.New("a mistake")))
+		require.Equal(t, 1, backend.opened)
+		if backend.opens {
+			session, err := looked.Open(t.Context())
+			require.NoError(t, err)
+			require.Same(t, backend, session)
+			require.Equal(t, 1, backend.opened, "what the look has opened is served with")
+			_, err = looked.Open(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 2, backend.opened, "once")
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/kmsplugin/tpm/swtpmtest"
+)
+
+// made is a file with a recovery key, which another file has.
+func made(t *testing.T, chip *swtpmtest.TPM, args ...string) (path, keyFile string) {
+	t.Helper()
+	path, keyFile = filepath.Join(t.TempDir(), "tpm.json"), filepath.Join(t.TempDir(), "recovery-key")
+	created := tpmCommand(t, chip, path, append([]string{"create", "--recovery"}, args...)...)
+	require.Equal(t, exitDone, created.code, created.stderr)
+	_, recoveryKey, _ := strings.Cut(created.stdout, "\n")
+	require.NoError(t, os.WriteFile(keyFile, []byte(recoveryKey), 0o600))
+	return path, keyFile
+}
+
+func TestARecoverySaysWhatChangedAndWhatStays(t *testing.T) {
+	one, two := swtpmtest.Start(t), swtpmtest.Start(t)
+	path, keyFile := made(t, one)
+	there := filepath.Join(t.TempDir(), "tpm.json")
+	first := tpmCommand(t, two, there, "recover", path, "--recovery-key-file", keyFile, "--pcrs", "sha256:7")
+	require.Equal(t, exitDone, first.code, first.stderr)
+	rotated := tpmCommand(t, one, path, "rotate")
+	require.Equal(t, exitDone, rotated.code, rotated.stderr)
+
+	again := tpmCommand(t, two, there, "recover", path, "--recovery-key-file", keyFile)
+	require.Equal(t, exitDone, again.code, again.stderr)
+	require.Equal(t, first.stdout, again.stdout, "it writes with what it did")
+	require.Regexp(t, `(?m)^version [0-9a-f]{32} is new here$`, again.stderr)
+	require.Contains(t, again.stderr, "PCRs: sha256:7, as before\n")
+	require.Contains(t, again.stderr, "recovery key: the one of this file, as before")
+	require.Regexp(t, `(?m)^in the copy version ([0-9a-f]{32}) wraps: "activate [0-9a-f]{32}" has it wrap here$`, again.stderr)
+
+	asked := tpmCommand(t, two, there, "recover", path, "--recovery-key-file", keyFile, "--pcrs", "none", "--adopt-recovery")
+	require.Equal(t, exitDone, asked.code, asked.stderr)
+	require.Contains(t, asked.stderr, "PCRs: none, and no more sha256:7\n")
+	require.Contains(t, asked.stderr, "recovery key: that of the copy from now on\n")
+}
+
+// Where the path belongs somebody puts the key.
+func TestARecoveryKeyOnTheCommandLineIsNotRepeated(t *testing.T) {
+	const key = "ABCD-EFGH-IJKL-MNOP-QRST-UVWX-YZ23-4567-ABCD-EFGH-IJKL-MNOP-QRST-UVWX"
+	path := filepath.Join(t.TempDir(), "tpm.json")
+	golden, err := os.ReadFile("../../tpm/testdata/v1.json")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, golden, 0o600))
+	for _, key := range []string{key, strings.ToLower(key), strings.ReplaceAll(key, "-", " "), strings.ReplaceAll(key, "-", ""), key[:40], key + "/" + key} {
+		for _, args := range [][]string{
+			{"--recovery-key-file", key}, {"--recovery-key-file=" + key}, {path, key, "--recovery-key-file", "-"}, {key, "--recovery-key-file", "-"},
+		} {
+			got := runCommand(t, append([]string{"tpm", "recover", "--key-file", path}, args...)...)
+			require.Equal(t, exitUsage, got.code, got.stderr)
+			require.NotContains(t, strings.ToUpper(got.stderr), "ABCD", args)
+		}
+	}
+	short := runCommand(t, "tpm", "recover", "--key-file", path, "--recovery-key-file", "ABCD")
+	require.NotContains(t, short.stderr, "ABCD")
+	require.Contains(t, short.stderr, "reseal --recovery")
+}
+
+// A reader that has gone ends the process when it writes.
+func TestAnOutputThatNobodyReadsLeavesTheOldRecoveryKey(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	path, keyFile := made(t, chip)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer full.Close()
+	reader, closed, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, reader.Close())
+	defer closed.Close()
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, out := range []*os.File{closed, full} {
+		for _, args := range [][]string{{"reseal", "--key-file", path}, {"create", "--key-file", path + ".new"}} {
+			command := command(t, append([]string{"tpm"}, append(args, "--recovery", "--tpm", chip.Device())...)...)
+			command.Stdout = out
+			require.Error(t, command.Run())
+			if out == closed {
+				require.Equal(t, syscall.SIGPIPE, command.ProcessState.Sys().(syscall.WaitStatus).Signal())
+			} else {
+				require.Equal(t, exitFailed, command.ProcessState.ExitCode())
+			}
+			after, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.Equal(t, before, after)
+			require.NoFileExists(t, path+".new")
+		}
+	}
+	recovered := tpmCommand(t, chip, path, "recover", "--recovery-key-file", keyFile)
+	require.Equal(t, exitDone, recovered.code, recovered.stderr)
+}
+
+func TestAChangeOfManyKeysHasMoreTime(t *testing.T) {
+	require.Equal(t, 2*time.Minute, tpmTime(filepath.Join(t.TempDir(), "none"), ""))
+	golden, err := os.ReadFile("../../tpm/testdata/v1.json")
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "tpm.json")
+	require.NoError(t, os.WriteFile(path, golden, 0o600))
+	require.Equal(t, 2*time.Minute+20*time.Second, tpmTime("", path), "it has two")
+}
+
+func TestResealingWithPCRsNeedsARecoveryKey(t *testing.T) {
+	chip, path := swtpmtest.Start(t), filepath.Join(t.TempDir(), "tpm.json")
+	created := tpmCommand(t, chip, path, "create")
+	require.Equal(t, exitDone, created.code, created.stderr)
+	bound := tpmCommand(t, chip, path, "reseal", "--pcrs", "sha256:7")
+	require.Equal(t, exitUsage, bound.code)
+	require.Contains(t, bound.stderr, "reseal --recovery")
+	bound = tpmCommand(t, chip, path, "reseal", "--pcrs", "sha256:7", "--recovery")
+	require.Equal(t, exitDone, bound.code, bound.stderr)
+	require.Len(t, strings.Split(strings.TrimSpace(bound.stdout), "\n"), 2)
+}

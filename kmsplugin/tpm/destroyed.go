@@ -1,0 +1,58 @@
+package tpm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+)
+
+// Destroy removes a version for ever: its id, or its key_id, has to be given whole. What is
+// wrapped under it cannot be read any more with this file, or with another node's that is made
+// of a copy of it; copies of the file from before still have the key, which the TPM or the
+// recovery key opens, and so may the disk. It is refused of the version that writes. A
+// [kmsplugin.Keeper] of the same file goes on without it at its next look. It needs no TPM.
+// ctx as in Create.
+func (s *Store) Destroy(ctx context.Context, id string) (info KeyInfo, err error) {
+	_, err = s.change(ctx, func(now *ring) (*ring, string, error) {
+		k, err := now.ToDestroy(id)
+		if err == nil && len(now.Destroyed) >= maxVersions {
+			err = fmt.Errorf("%w: %d versions were destroyed in it: serve a new file under another provider name and migrate to it", ErrFull, len(now.Destroyed))
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		info = now.info(k)
+		return now.like(now.Without(k)), now.Writes, nil
+	})
+	if err != nil {
+		return KeyInfo{}, err
+	}
+	return info, nil
+}
+
+// Destroy removes a version from the file.
+func (o *session) Destroy(ctx context.Context, v kmsplugin.Version) error {
+	_, err := o.store.Destroy(ctx, v.Label)
+	return err
+}
+
+// inPlaceOf is the ring as it may take the place of another one: nothing is lost by that, and
+// nothing comes back that was destroyed.
+func (r *ring) inPlaceOf(now *ring) (*ring, error) {
+	if err := r.HasAll(now.Ring); err != nil {
+		return nil, fmt.Errorf("%w: take the file that has all", err)
+	}
+	if err := r.Spares(now.Ring); err != nil {
+		return nil, err
+	}
+	for _, id := range now.Destroyed {
+		if _, has := r.ByID[id]; has {
+			return nil, fmt.Errorf("version %s was destroyed here: destroy it in the other file too or, to have it back, move this file away first", id)
+		}
+	}
+	keys := *r.Ring
+	keys.Destroyed = slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Destroyed, now.Destroyed))))
+	return r.like(&keys), nil
+}

@@ -1,0 +1,153 @@
+package tpm_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
+	"github.com/kube-atrest/atrest/kmsplugin/tpm"
+	"github.com/kube-atrest/atrest/kmsplugin/tpm/swtpmtest"
+)
+
+// slow has a clock go on with each command of a kind, or with each one at all if that is 0, and
+// counts what is unsealed.
+func (b *bus) slow(clock *clocktesting.FakeClock, kind tpm2.TPMCC, by time.Duration) (unsealed *int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	unsealed = new(int)
+	b.command = func(command []byte) {
+		if code(command) == tpm2.TPMCCUnseal {
+			*unsealed++
+		}
+		if kind == 0 || code(command) == kind {
+			clock.Step(by)
+		}
+	}
+	return unsealed
+}
+
+// slowStore is a file of keys on a bus, and a clock of its own, with a day between two proofs.
+func slowStore(t *testing.T, b *bus, versions int) (*tpm.Store, *clocktesting.FakeClock) {
+	t.Helper()
+	clock := clocktesting.NewFakeClock(time.Now())
+	s, err := tpm.New(tpm.Config{Device: b.path, File: filepath.Join(t.TempDir(), "kek.json"), Check: 24 * time.Hour, Clock: clock})
+	require.NoError(t, err)
+	_, _, err = s.Create(t.Context(), true)
+	require.NoError(t, err)
+	for range versions - 1 {
+		_, err = s.Rotate(t.Context())
+		require.NoError(t, err)
+	}
+	return s, clock
+}
+
+// hour is a context that lasts for one.
+func hour(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestWhatWasUnsealedStaysWhereThereIsNoTimeForAll(t *testing.T) {
+	const versions = 12
+	b := onBus(t, swtpmtest.Start(t))
+	s, clock := slowStore(t, b, versions)
+	newest := wrap(t, s)
+	unsealed := b.slow(clock, tpm2.TPMCCUnseal, 10*time.Minute)
+
+	session, err := s.Open(hour(t))
+	require.NoError(t, err, "it is no error that it is slow")
+	t.Cleanup(func() { require.NoError(t, session.Close(context.Background())) })
+	require.Equal(t, 5, *unsealed, "three quarters of an hour")
+	found, err := session.Versions(hour(t))
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.ErrorContains(t, err, "5 of 12 keys are opened so far")
+	require.Len(t, found.All, 5)
+	requireOpens(t, session, newest)
+
+	looks := 0
+	for ; err != nil; looks++ {
+		require.Less(t, looks, versions)
+		_, err = session.Versions(hour(t))
+	}
+	require.Equal(t, 2, looks)
+	require.Equal(t, versions+looks, *unsealed, "each one once, and what writes at each look")
+	found, err = session.Versions(hour(t))
+	require.NoError(t, err)
+	require.Len(t, found.All, versions)
+	require.Equal(t, versions+looks, *unsealed)
+}
+
+// A TPM for which even one key takes more time than there is.
+func TestEachLookOpensOneKeyAtLeast(t *testing.T) {
+	b := onBus(t, swtpmtest.Start(t))
+	s, clock := slowStore(t, b, 3)
+	b.slow(clock, 0, 10*time.Hour)
+	session, err := s.Open(hour(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, session.Close(context.Background())) })
+	for _, opened := range []int{1, 2} {
+		found, err := session.Versions(hour(t))
+		require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+		require.Len(t, found.All, opened)
+	}
+	found, err := session.Versions(hour(t))
+	require.NoError(t, err)
+	require.Len(t, found.All, 3)
+}
+
+// What is in memory is no proof that the TPM opens what the file has now.
+func TestAKeyThatIsSealedAnewAndDoesNotOpenStaysATrouble(t *testing.T) {
+	s, _ := created(t, swtpmtest.Start(t), "")
+	was := wrap(t, s)
+	for range 2 {
+		_, err := s.Rotate(t.Context())
+		require.NoError(t, err)
+	}
+	session, _, err := looked(t, s)
+	require.NoError(t, err)
+	data, err := os.ReadFile(s.Path())
+	require.NoError(t, err)
+	r, err := tpm.Decode(data)
+	require.NoError(t, err)
+	data, err = tpm.Encode(tpm.Exchange(r)) // two that do not write
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(s.Path(), data, 0o600))
+	for range 3 {
+		requireTrouble(t, session, was, kmsplugin.ErrUnavailable, "something else")
+	}
+}
+
+// For a proof the TPM is asked seven times.
+func TestATPMThatTakesAlmostHalfASecondForAnAnswerIsNoTrouble(t *testing.T) {
+	b := onBus(t, swtpmtest.Start(t))
+	clock := clocktesting.NewFakeClock(time.Now())
+	s, err := tpm.New(tpm.Config{Device: b.path, File: filepath.Join(t.TempDir(), "kek.json"), Clock: clock})
+	require.NoError(t, err)
+	_, _, err = s.Create(t.Context(), true)
+	require.NoError(t, err)
+	looks := make(chan kmsplugin.Look, 100)
+	config := tpm.KeeperConfig()
+	config.Clock, config.Observer.Looked = clock, func(look kmsplugin.Look) { looks <- look }
+	keeper := plugintest.Keep(t, s, config)
+	b.mu.Lock()
+	b.command = func([]byte) { clock.Step(450 * time.Millisecond) }
+	b.mu.Unlock()
+	for range 10 {
+		clock.Step(tpm.DefaultCheck)
+		require.NoError(t, keeper.Check(t.Context()))
+	}
+	require.GreaterOrEqual(t, len(looks), 11)
+	for range len(looks) {
+		require.Equal(t, codes.OK, (<-looks).Code)
+	}
+}
