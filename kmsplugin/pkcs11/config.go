@@ -33,9 +33,10 @@ type Config struct {
 	PINFile string
 	// Key is the CKA_LABEL of the keys, all of which are versions of one KEK.
 	Key string
-	// Sessions is how many calls the token does at once: 8.
+	// Sessions is how many calls the token does at once: 8. While it has no more for this
+	// process, it is fewer.
 	Sessions int
-	// AllowExtractable takes keys that can be read from the token, too.
+	// AllowExtractable takes keys, too, that can be read from the token, or used without a PIN.
 	AllowExtractable bool
 	// Clock is the system's unless a test hands another in.
 	Clock clock.Clock
@@ -72,6 +73,8 @@ type Token struct {
 	config Config
 	load   func(path string) (*module, error)
 	pin    pins
+	// sessions are those that are not closed.
+	sessions siblings
 }
 
 var _ kmsplugin.Backend = (*Token)(nil)
@@ -89,9 +92,10 @@ func New(c Config) (*Token, error) {
 }
 
 // Keeping is how a [kmsplugin.Keeper] keeps the token: with as many calls at once as there are
-// sessions, and opened anew when the PIN file changes.
+// sessions, and one that is told so if none of them returns, and opened anew when the PIN file
+// changes.
 func (t *Token) Keeping() kmsplugin.Config {
-	return kmsplugin.Config{Concurrency: t.config.Sessions, Credentials: []string{t.config.PINFile}}
+	return kmsplugin.Config{Concurrency: t.config.Sessions + 1, Credentials: []string{t.config.PINFile}}
 }
 
 // String is for logs and errors.

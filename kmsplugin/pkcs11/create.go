@@ -7,11 +7,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	cryptoki "github.com/miekg/pkcs11"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
 // KeyInfo is one key on the token, without the key.
@@ -31,11 +33,15 @@ func infoOf(id keyID, writes bool) KeyInfo {
 	return KeyInfo{ID: v.Label, KeyID: v.KeyID(), Hash: hashed.ID(v.KeyID()), Created: v.Created, Writes: writes, CKAID: hex.EncodeToString(id[:])}
 }
 
-// Create has the token make the first key of the label. It is an error if there is one.
+// Create has the token make the first key of the label. It is an error if there is one, or anything
+// else of the label that is not as it has to be.
 func (t *Token) Create(ctx context.Context) (KeyInfo, error) {
 	return t.generate(ctx, func(found *ring) error {
-		if len(found.ids) > 0 {
+		switch {
+		case len(found.ids) > 0:
 			return fmt.Errorf("%s has %d versions of the key %q: rotate to make another", t, len(found.ids), t.config.Key)
+		case !errors.Is(found.problem, ErrNoKey): // nothing would be wrapped under it
+			return found.problem
 		}
 		return nil
 	})
@@ -50,32 +56,34 @@ func (t *Token) Rotate(ctx context.Context) (KeyInfo, error) {
 // List tells of all keys of the label, the oldest first, also beside an error that says what is
 // wrong with them.
 func (t *Token) List(ctx context.Context) ([]KeyInfo, error) {
-	var infos []KeyInfo
-	err := t.administer(ctx, "look for its keys", 0, func(d driver, h cryptoki.SessionHandle) error {
-		found, err := t.lookUp(d, h)
+	return administer(ctx, t, "look for its keys", 0, func(d driver, h cryptoki.SessionHandle) ([]KeyInfo, error) {
+		found, err := t.lookTwice(ctx, d, h)
 		if err != nil {
-			return err
+			return nil, err
 		}
+		var infos []KeyInfo
 		for i, id := range found.ids {
 			infos = append(infos, infoOf(id, i == len(found.ids)-1))
 		}
-		return found.problem
+		return infos, found.problem
 	})
-	return infos, err
 }
 
-func (t *Token) generate(ctx context.Context, may func(*ring) error) (info KeyInfo, err error) {
-	err = t.administer(ctx, "make a key", cryptoki.CKF_RW_SESSION, func(d driver, h cryptoki.SessionHandle) error {
-		found, err := t.lookUp(d, h)
-		if err != nil {
-			return err
+func (t *Token) generate(ctx context.Context, may func(*ring) error) (KeyInfo, error) {
+	return administer(ctx, t, "make a key", cryptoki.CKF_RW_SESSION, func(d driver, h cryptoki.SessionHandle) (KeyInfo, error) {
+		found, err := t.lookTwice(ctx, d, h)
+		if err == nil {
+			err = may(found)
 		}
-		if err := may(found); err != nil {
-			return err
+		if err != nil {
+			return KeyInfo{}, err
 		}
 		var last uint32
 		if n := len(found.ids); n > 0 {
 			last = found.ids[n-1].counter()
+		}
+		if last == math.MaxUint32 {
+			return KeyInfo{}, fmt.Errorf("%w: %s: version %s has the highest number there is, so that none comes after it: make a key of another label, serve that beside this one, and go over to it as to another plugin", ErrMistake, t, found.ids[len(found.ids)-1].label())
 		}
 		id := newKeyID(last+1, t.config.Clock.Now())
 		mechanism := []*cryptoki.Mechanism{cryptoki.NewMechanism(cryptoki.CKM_AES_KEY_GEN, nil)}
@@ -84,13 +92,11 @@ func (t *Token) generate(ctx context.Context, may func(*ring) error) (info KeyIn
 		if isCode(err, cryptoki.CKR_TEMPLATE_INCONSISTENT, cryptoki.CKR_ATTRIBUTE_TYPE_INVALID, cryptoki.CKR_ATTRIBUTE_VALUE_INVALID) {
 			_, err = d.GenerateKey(h, mechanism, t.template(id)) // not every token has that
 		}
-		info = infoOf(id, true)
-		return err
+		if err != nil {
+			return KeyInfo{}, err
+		}
+		return infoOf(id, true), nil
 	})
-	if err != nil {
-		return KeyInfo{}, err
-	}
-	return info, nil
 }
 
 // template is of a key that encrypts and decrypts, and that nobody reads.
@@ -111,17 +117,45 @@ func (t *Token) template(id keyID) []*cryptoki.Attribute {
 	return template
 }
 
-// administer has f use a session of its own.
-func (t *Token) administer(ctx context.Context, what string, flags uint, f func(driver, cryptoki.SessionHandle) error) error {
+// patience is how long a command waits for the token.
+const patience = time.Minute
+
+// administer has f use a session of its own. Who calls it has an answer when ctx ends, and after a
+// minute; what the module does then goes on.
+func administer[T any](ctx context.Context, t *Token, what string, flags uint, f func(driver, cryptoki.SessionHandle) (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		value, err := inSession(ctx, t, what, flags, f)
+		done <- answer{value, err}
+	}()
+	timer := t.config.Clock.NewTimer(patience)
+	defer timer.Stop()
+	why := fmt.Errorf("it has not answered for %s", patience)
+	select {
+	case a := <-done:
+		return a.value, a.err
+	case <-timer.C():
+	case <-ctx.Done():
+		why = context.Cause(ctx)
+	}
+	var none T
+	return none, fmt.Errorf("%w: %s did not %s in time, and may do so still: %w", kmsplugin.ErrUnavailable, t, what, why)
+}
+
+func inSession[T any](ctx context.Context, t *Token, what string, flags uint, f func(driver, cryptoki.SessionHandle) (T, error)) (value T, err error) {
 	s, err := t.enter(ctx, flags, 1)
 	if err != nil {
-		return err
+		return value, err
 	}
-	h := <-s.free
-	err = f(s.module.driver, h)
+	h := <-s.pool.free
+	value, err = f(s.module.driver, h)
 	if code := cryptoki.Error(0); errors.As(err, &code) {
 		err = fmt.Errorf("%s cannot %s: %w", t, what, explain(err))
 	}
-	s.free <- h
-	return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+	s.pool.put(h)
+	return value, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 }

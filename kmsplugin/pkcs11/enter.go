@@ -54,14 +54,14 @@ func (t *Token) tryToEnter(m *module, pin string, flags uint, n int) (*session, 
 		return nil, err
 	}
 	var handles []cryptoki.SessionHandle
-	for range n {
-		h, err := m.driver.OpenSession(slot, cryptoki.CKF_SERIAL_SESSION|flags)
-		switch {
-		case err == nil:
+	for len(handles) < n {
+		h, err := t.openSession(m, slot, flags, len(handles) == 0)
+		if isCode(err, cryptoki.CKR_SESSION_COUNT) && len(handles) > 0 {
+			break // with as many as it has now; others are opened when they are needed
+		}
+		if err == nil {
 			handles = append(handles, h)
-		case isCode(err, cryptoki.CKR_SESSION_COUNT) && len(handles) > 0:
-			return newSession(t, m, slot, info.SerialNumber, handles), nil // as many as it has
-		default:
+		} else {
 			err = fmt.Errorf("%s: C_OpenSession: %w", t, explain(err))
 		}
 		if err == nil && len(handles) == 1 {
@@ -74,7 +74,25 @@ func (t *Token) tryToEnter(m *module, pin string, flags uint, n int) (*session, 
 			return nil, err
 		}
 	}
-	return newSession(t, m, slot, info.SerialNumber, handles), nil
+	return newSession(t, m, slot, info.SerialNumber, flags, n, handles), nil
+}
+
+// openSession opens one session. A token that has no more has those back first that are over,
+// and if that does not help the first is taken from a session that is called still, and is
+// closed once this one is there.
+func (t *Token) openSession(m *module, slot, flags uint, first bool) (cryptoki.SessionHandle, error) {
+	h, err := m.driver.OpenSession(slot, cryptoki.CKF_SERIAL_SESSION|flags)
+	if !isCode(err, cryptoki.CKR_SESSION_COUNT) {
+		return h, err
+	}
+	t.sessions.giveUp()
+	h, err = m.driver.OpenSession(slot, cryptoki.CKF_SERIAL_SESSION|flags)
+	if first && flags == 0 && isCode(err, cryptoki.CKR_SESSION_COUNT) {
+		if lent, ok := t.sessions.lend(m); ok {
+			return lent, nil
+		}
+	}
+	return h, err
 }
 
 // hasGCM is an error if the token says that it has no AES-GCM. It is asked by the first session of
@@ -136,20 +154,45 @@ func (t *Token) login(d driver, h cryptoki.SessionHandle, slot uint, pin string)
 		return denied("the PIN is locked: have the security officer unlock it")
 	case before.Flags&cryptoki.CKF_USER_PIN_FINAL_TRY != 0:
 		return denied("one more wrong PIN locks the token, and so none is tried: log in once with the right one, as \"pkcs11-tool --login --list-objects\" does")
-	case t.pin.isRefused(pin):
-		return denied("the token has refused this PIN, and it is not tried again, as tokens lock after some wrong ones: write the right one into the file, or restart this if it is right by now")
+	}
+	if answer, refused := t.pin.refused(pin); refused {
+		return denied(fmt.Sprintf("the token has answered this PIN with %s, and it is not tried again, as tokens lock after some wrong ones: write the right one into the file or, once you know that it is right, start this again", answer))
 	}
 	err = d.Login(h, cryptoki.CKU_USER, pin)
-	if err == nil || isCode(err, cryptoki.CKR_USER_ALREADY_LOGGED_IN) {
+	switch {
+	case err == nil:
+		t.pin.worked(pin)
 		return nil
+	case isCode(err, cryptoki.CKR_USER_ALREADY_LOGGED_IN):
+		return nil
+	case isCode(err, gone...) || saysNothing(err) && !t.answers(d, slot, before): // it was not tried
+		return fmt.Errorf("%w: %s: C_Login: %w", errAway, t, err)
 	}
-	if isCode(err, cryptoki.CKR_PIN_INCORRECT, cryptoki.CKR_PIN_INVALID, cryptoki.CKR_PIN_LEN_RANGE, cryptoki.CKR_PIN_EXPIRED) || t.counted(d, slot, before) {
-		t.pin.refuse(pin)
+	inDoubt := saysNothing(err) && !t.counted(d, slot, before)
+	if t.pin.failed(pin, err.Error(), inDoubt) {
+		return fmt.Errorf("%w: %s: PIN file %s: C_Login: %s: this PIN is not tried again, as tokens lock after some wrong ones: write the right one into the file or, once you know that it is right, start this again", classOf(err), t, t.config.PINFile, explain(err))
 	}
-	if saysNothing(err) { // and so it is not tried again at once, as what is away is
-		return fmt.Errorf("%w: %s: C_Login: %v", kmsplugin.ErrUnavailable, t, err)
+	return fmt.Errorf("%w: %s: C_Login: %v", kmsplugin.ErrUnavailable, t, err) // and so it is not tried again at once, as what is away is
+}
+
+// gone are the answers by which no PIN was tried: there was nothing to try it at.
+var gone = []uint{
+	cryptoki.CKR_DEVICE_REMOVED, cryptoki.CKR_TOKEN_NOT_PRESENT, cryptoki.CKR_TOKEN_NOT_RECOGNIZED, cryptoki.CKR_SLOT_ID_INVALID,
+	cryptoki.CKR_SESSION_HANDLE_INVALID, cryptoki.CKR_SESSION_CLOSED, cryptoki.CKR_CRYPTOKI_NOT_INITIALIZED,
+}
+
+// classOf is the class of an answer to a PIN. One that says nothing is taken for a refusal.
+func classOf(err error) error {
+	if saysNothing(err) {
+		return kmsplugin.ErrDenied
 	}
-	return fmt.Errorf("%s: PIN file %s: C_Login: %w", t, t.config.PINFile, explain(err))
+	return explain(err)
+}
+
+// answers reports whether the token is there still.
+func (t *Token) answers(d driver, slot uint, before cryptoki.TokenInfo) bool {
+	now, err := d.GetTokenInfo(slot)
+	return err == nil && now.SerialNumber == before.SerialNumber
 }
 
 // counted reports whether the token has counted a wrong PIN, whatever it answered.

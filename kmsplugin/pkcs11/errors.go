@@ -18,6 +18,12 @@ var errAway = fmt.Errorf("%w: the token is away", kmsplugin.ErrUnavailable)
 // errOver is for calls of a session that is over already.
 var errOver = fmt.Errorf("%w: the session with the token is over, and another one is opened when that can be done", errAway)
 
+// errHang is for who would have to wait for calls that do not return.
+var errHang = fmt.Errorf("%w: calls into the module have not returned, and nobody can end them: restart the plugin if the device is back", kmsplugin.ErrUnavailable)
+
+// errLast is that the token has no other session than the one there is.
+var errLast = errors.New("the token has no other session")
+
 // codeAEADFailed is CKR_AEAD_DECRYPT_FAILED of PKCS#11 3.0, and codeProhibited
 // CKR_ACTION_PROHIBITED of 2.40, which the library has no names for.
 const (

@@ -3,6 +3,7 @@
 package pkcs11
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -45,9 +46,9 @@ func (r *ring) hasAll(other *ring) bool {
 	return !slices.ContainsFunc(other.ids, func(id keyID) bool { return len(r.handles[id]) == 0 })
 }
 
-// lookUp reads what keys there are of the label. The error is that they cannot be read; what is
-// wrong with them is the ring's problem.
-func (t *Token) lookUp(d driver, h cryptoki.SessionHandle) (*ring, error) {
+// lookUp reads what keys there are of the label, as far as they are not known. The error is that
+// they cannot be read; what is wrong with them is the ring's problem.
+func (t *Token) lookUp(ctx context.Context, d driver, h cryptoki.SessionHandle, known readings) (*ring, error) {
 	objects, err := d.find(h, []*cryptoki.Attribute{
 		cryptoki.NewAttribute(cryptoki.CKA_CLASS, cryptoki.CKO_SECRET_KEY),
 		cryptoki.NewAttribute(cryptoki.CKA_TOKEN, true),
@@ -56,31 +57,48 @@ func (t *Token) lookUp(d driver, h cryptoki.SessionHandle) (*ring, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := known.update(ctx, t, d, h, objects); err != nil {
+		return nil, err
+	}
 	found := &ring{handles: map[keyID][]cryptoki.ObjectHandle{}}
 	var problems []error
 	for _, object := range objects {
-		id, err := t.examine(d, h, object)
-		if isCode(err, cryptoki.CKR_OBJECT_HANDLE_INVALID) {
-			continue // was deleted meanwhile
-		}
+		is, there := known[object]
 		var bad badKey
-		if err != nil && !errors.As(err, &bad) {
-			return nil, err
-		}
-		if err != nil {
-			problems = append(problems, err)
+		switch {
+		case !there:
+			continue
+		case errors.As(is.bad, &bad):
+			problems = append(problems, bad)
 			if !bad.unwraps {
 				continue
 			}
 		}
-		if found.handles[id] == nil {
-			found.ids = append(found.ids, id)
+		if found.handles[is.id] == nil {
+			found.ids = append(found.ids, is.id)
 		}
-		found.handles[id] = append(found.handles[id], object)
+		found.handles[is.id] = append(found.handles[is.id], object)
 	}
 	slices.SortFunc(found.ids, older)
 	found.problem = t.problem(found, problems)
 	return found, nil
+}
+
+// lookTwice reads them until they are the same twice: while another process makes a key SoftHSM
+// does not find what is there.
+func (t *Token) lookTwice(ctx context.Context, d driver, h cryptoki.SessionHandle) (found *ring, err error) {
+	known, last := readings{}, ""
+	for n := range atMost {
+		if found, err = t.lookUp(ctx, d, h, known); ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		is := fmt.Sprint(found, err)
+		if is == last || !t.rests(ctx, pause<<n) {
+			break
+		}
+		last = is
+	}
+	return found, err
 }
 
 // problem is what is wrong with the keys of the label as a whole.
@@ -109,31 +127,37 @@ func (b badKey) Error() string { return b.what }
 
 // examine tells which version an object is, and what is wrong with it.
 func (t *Token) examine(d driver, h cryptoki.SessionHandle, object cryptoki.ObjectHandle) (keyID, error) {
-	a, err := attributes(d, h, object, cryptoki.CKA_ID, cryptoki.CKA_KEY_TYPE)
+	which := []uint{cryptoki.CKA_ID, cryptoki.CKA_KEY_TYPE}
+	what := append(which, cryptoki.CKA_VALUE_LEN, cryptoki.CKA_PRIVATE, cryptoki.CKA_SENSITIVE, cryptoki.CKA_EXTRACTABLE, cryptoki.CKA_ENCRYPT, cryptoki.CKA_DECRYPT)
+	a, err := attributes(d, h, object, what...)
+	if isCode(err, cryptoki.CKR_ATTRIBUTE_TYPE_INVALID, cryptoki.CKR_ATTRIBUTE_SENSITIVE) { // as a key of another type has not all of them
+		if other, failed := attributes(d, h, object, which...); failed == nil && number(other[cryptoki.CKA_KEY_TYPE]) != cryptoki.CKK_AES {
+			a, err = other, nil
+		}
+	}
 	if err != nil {
 		return keyID{}, err
 	}
 	raw := a[cryptoki.CKA_ID]
 	id, ours := parseKeyID(raw)
+	may := func(attribute uint) bool { return isTrue(a[attribute]) }
 	switch {
 	case number(a[cryptoki.CKA_KEY_TYPE]) != cryptoki.CKK_AES:
 		return id, badKey{what: fmt.Sprintf("the one with CKA_ID %.64x is not of AES: give it another label", raw)}
 	case !ours:
 		return id, badKey{what: fmt.Sprintf("the one with CKA_ID %.64x was not made by \"atrest-kms-plugin pkcs11 create\" or \"rotate\", and a key that is made again could have the same: give it another label", raw)}
-	}
-	a, err = attributes(d, h, object, cryptoki.CKA_VALUE_LEN, cryptoki.CKA_SENSITIVE, cryptoki.CKA_EXTRACTABLE, cryptoki.CKA_ENCRYPT, cryptoki.CKA_DECRYPT)
-	if err != nil {
-		return id, err
-	}
-	switch {
 	case number(a[cryptoki.CKA_VALUE_LEN]) != keySize:
 		return id, badKey{what: fmt.Sprintf("version %s has %d bytes, and not %d: give it another label", id.label(), number(a[cryptoki.CKA_VALUE_LEN]), keySize)}
-	case !isTrue(a[cryptoki.CKA_DECRYPT]):
+	case !may(cryptoki.CKA_DECRYPT):
 		return id, badKey{what: fmt.Sprintf("version %s may not decrypt: set CKA_DECRYPT, or give it another label once nothing needs it", id.label())}
-	case !isTrue(a[cryptoki.CKA_ENCRYPT]):
+	case !may(cryptoki.CKA_ENCRYPT):
 		return id, badKey{unwraps: true, what: fmt.Sprintf("version %s may not encrypt: set CKA_ENCRYPT", id.label())}
-	case !t.config.AllowExtractable && (!isTrue(a[cryptoki.CKA_SENSITIVE]) || isTrue(a[cryptoki.CKA_EXTRACTABLE])):
-		return id, badKey{unwraps: true, what: fmt.Sprintf("version %s can be read from the token (CKA_SENSITIVE is %t and CKA_EXTRACTABLE %t): set them to true and false and rotate, or say --allow-extractable", id.label(), isTrue(a[cryptoki.CKA_SENSITIVE]), isTrue(a[cryptoki.CKA_EXTRACTABLE]))}
+	case t.config.AllowExtractable:
+		return id, nil
+	case !may(cryptoki.CKA_PRIVATE):
+		return id, badKey{unwraps: true, what: fmt.Sprintf("version %s is used without a PIN by whoever reaches the token (CKA_PRIVATE is false): say --allow-extractable, rotate, and delete it once nothing needs it", id.label())}
+	case !may(cryptoki.CKA_SENSITIVE) || may(cryptoki.CKA_EXTRACTABLE):
+		return id, badKey{unwraps: true, what: fmt.Sprintf("version %s can be read from the token (CKA_SENSITIVE is %t and CKA_EXTRACTABLE %t): set them to true and false and rotate, or say --allow-extractable", id.label(), may(cryptoki.CKA_SENSITIVE), may(cryptoki.CKA_EXTRACTABLE))}
 	}
 	return id, nil
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
@@ -35,7 +36,7 @@ func readPIN(path string) (string, error) {
 	case !info.Mode().IsRegular():
 		return "", pinMistake(path, fmt.Sprintf("it is no regular file (%s)", info.Mode()))
 	case info.Mode().Perm()&0o027 != 0: // the group may read it, as it does of a volume with an fsGroup
-		return "", pinMistake(path, fmt.Sprintf("its mode %04o lets others in: chmod 600 %s, and change the PIN if others may have read it", info.Mode().Perm(), path))
+		return "", pinMistake(path, fmt.Sprintf("its mode %04o lets others in: chmod 600 %s, and change the PIN if others may have read it", info.Mode().Perm(), shown(path)))
 	}
 	content, err := io.ReadAll(io.LimitReader(file, maxPIN+1))
 	if err != nil {
@@ -49,24 +50,61 @@ func readPIN(path string) (string, error) {
 }
 
 func pinMistake(path, what string) error {
-	return fmt.Errorf("%w: %w: PIN file %s: %s", kmsplugin.ErrDenied, ErrMistake, path, what)
+	return fmt.Errorf("%w: %w: PIN file %s: %s", kmsplugin.ErrDenied, ErrMistake, shown(path), what)
 }
 
-// pins remembers which PIN the token has refused. A token locks after some three wrong ones, so
-// that none is tried twice, whatever is done to its file.
+// pins remembers, by their hashes, which PINs the token has refused. A token locks after some
+// three wrong ones, so that none is tried twice, whatever is done to its file. It is safe for
+// concurrent use.
 type pins struct {
-	mu      sync.Mutex
-	refused [sha256.Size]byte
+	mu  sync.Mutex
+	all map[[sha256.Size]byte]attempt
 }
 
-func (p *pins) isRefused(pin string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.refused == sha256.Sum256([]byte(pin))
+// attempt is how a PIN was answered.
+type attempt struct {
+	refused string // what the token said to it, if it is not tried again
+	doubts  int    // how many answers that say nothing are not taken for a refusal
 }
 
-func (p *pins) refuse(pin string) {
+// refused tells what the token said to a PIN that is not tried again.
+func (p *pins) refused(pin string) (answer string, refused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.refused = sha256.Sum256([]byte(pin))
+	a := p.all[sha256.Sum256([]byte(pin))]
+	return a.refused, a.refused != ""
+}
+
+// worked is for a PIN that is right. When the token next answers it with something that may mean
+// anything, it is tried once more.
+func (p *pins) worked(pin string) { p.set(pin, attempt{doubts: 1}) }
+
+// failed is for a PIN that the token did not take, and reports whether it is not tried again.
+func (p *pins) failed(pin, answer string, inDoubt bool) bool {
+	p.mu.Lock()
+	a := p.all[sha256.Sum256([]byte(pin))]
+	p.mu.Unlock()
+	if inDoubt && a.doubts > 0 {
+		p.set(pin, attempt{doubts: a.doubts - 1})
+		return false
+	}
+	p.set(pin, attempt{refused: answer})
+	return true
+}
+
+func (p *pins) set(pin string, a attempt) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == nil {
+		p.all = map[[sha256.Size]byte]attempt{}
+	}
+	p.all[sha256.Sum256([]byte(pin))] = a
+}
+
+// shown is a path for an error, unless it may be the PIN itself, which somebody gave in its place.
+func shown(path string) string {
+	if !strings.Contains(path, "/") {
+		return "(not shown, as it is no path with a folder, and may be the PIN itself)"
+	}
+	return path
 }

@@ -84,6 +84,9 @@ func TestAHandleThatIsAnotherKeysByNowIsFound(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, other.version(), used)
 	require.NotEqual(t, v.KeyID(), used.KeyID())
+	_, err = s.Unwrap(t.Context(), v, append([]byte{form}, make([]byte, 60)...), nil)
+	require.ErrorIs(t, err, errAnother)
+	require.NotErrorIs(t, err, kmsplugin.ErrInvalid)
 
 	a.set(func(a *altered) {
 		a.attributes = func(found []*cryptoki.Attribute) { found[0].Value = []byte("other") }

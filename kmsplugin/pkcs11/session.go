@@ -4,6 +4,7 @@ package pkcs11
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -14,30 +15,49 @@ import (
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
-// session is some sessions with the token, in the sense of PKCS#11, under one login. Each has
-// one owner at a time, who takes it from free and puts it back: a session does one thing at
-// once.
+// session is a pool of sessions with the token, in the sense of PKCS#11, and the keys that were
+// found there.
 type session struct {
 	token      *Token
 	module     *module
 	generation int
 	slot       uint
 	serial     string
-	free       chan cryptoki.SessionHandle
+	pool       *pool
+	late       atomic.Int32 // calls of the module that nobody waits for any more
+	lateSince  atomic.Pointer[time.Time]
 	keys       atomic.Pointer[ring]
 	looking    sync.Mutex
+	known      readings      // of who is looking
 	over       chan struct{} // closed when the token is away
 	ending     sync.Once
 }
 
-func newSession(t *Token, m *module, slot uint, serial string, handles []cryptoki.SessionHandle) *session {
-	s := &session{token: t, module: m, generation: m.joined(), slot: slot, serial: serial,
-		free: make(chan cryptoki.SessionHandle, len(handles)), over: make(chan struct{})}
+func newSession(t *Token, m *module, slot uint, serial string, flags uint, most int, handles []cryptoki.SessionHandle) *session {
+	s := &session{token: t, module: m, generation: m.joined(), slot: slot, serial: serial, known: readings{},
+		pool: newPool(most, handles, t.config.Clock), over: make(chan struct{})}
 	s.keys.Store(&ring{})
-	for _, h := range handles {
-		s.free <- h
+	s.pool.open = func() (h cryptoki.SessionHandle, err error) {
+		err = s.within(func() error {
+			h, err = m.driver.OpenSession(slot, cryptoki.CKF_SERIAL_SESSION|flags)
+			return err
+		})
+		return h, err
 	}
+	s.pool.close = func(h cryptoki.SessionHandle) {
+		_ = s.within(func() error { return m.driver.CloseSession(h) }) // one that is over cannot be closed
+	}
+	t.sessions.add(s)
 	return s
+}
+
+// within has f call the module, unless that was initialised again since.
+func (s *session) within(f func() error) error {
+	if err := s.module.begin(s.generation); err != nil {
+		return err
+	}
+	defer s.module.end()
+	return f()
 }
 
 // Open logs in to the token. A token that is away is found again, with the module initialised
@@ -64,7 +84,7 @@ func (s *session) Renew(ctx context.Context) error {
 // wrapped, and those that can unwrap.
 func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
 	if !s.looking.TryLock() {
-		return s.keys.Load().versions(), fmt.Errorf("%w: %s: the last look at it has not ended: does it answer others?", kmsplugin.ErrUnavailable, s.token)
+		return s.keys.Load().versions(), fmt.Errorf("%w: %s: the last look at it has not ended: restart the plugin if the token answers others", kmsplugin.ErrUnavailable, s.token)
 	}
 	defer s.looking.Unlock()
 	err := s.call(ctx, "look for its keys", func(d driver, h cryptoki.SessionHandle) error {
@@ -81,137 +101,82 @@ func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
 	return found.versions(), found.problem
 }
 
-// While another process logs in or makes a key SoftHSM may find half of a key, and say of a token
-// that is there that it is not. So what has changed is looked at again after a pause, and believed
-// once it is the same twice; and whether the token is there is asked only if keys are missing.
-const (
-	pause  = 20 * time.Millisecond // at first, and then each time twice as long
-	atMost = 6
-)
-
-// look reads the keys. To who is not logged in, and where the token is away, it is as if there
-// were none.
-func (s *session) look(ctx context.Context, d driver, h cryptoki.SessionHandle) (found *ring, err error) {
-	before := s.keys.Load()
-	last, known := "", before.String()+" <nil>"
-	for n := range atMost {
-		if err := s.isLoggedIn(d, h); err != nil {
-			return nil, err
-		}
-		if found, err = s.token.lookUp(d, h); err != nil || !found.hasAll(before) || len(found.ids) == 0 {
-			if err := s.isThere(ctx, d); err != nil {
-				return nil, err
-			}
-		}
-		is := fmt.Sprint(found, err)
-		if is == known || is == last || !s.rests(ctx, pause<<n) {
-			break
-		}
-		last = is
-	}
-	return found, err
-}
-
-// isGone is why the token is away, after a call failed that does not say so.
-func (s *session) isGone(ctx context.Context, d driver, h cryptoki.SessionHandle) error {
-	if err := s.isLoggedIn(d, h); err != nil {
-		return err
-	}
-	for _, objects := range s.keys.Load().handles {
-		if _, err := attributes(d, h, objects[0], cryptoki.CKA_ID); err == nil {
-			return nil
-		}
-		break
-	}
-	return s.isThere(ctx, d)
-}
-
-func (s *session) isLoggedIn(d driver, h cryptoki.SessionHandle) error {
-	state, err := d.GetSessionInfo(h)
-	if err != nil {
-		return fmt.Errorf("%w: C_GetSessionInfo: %w", errAway, err)
-	}
-	if !isUsers(state.State) {
-		return fmt.Errorf("%w: nobody is logged in", errAway)
-	}
-	return nil
-}
-
-// isThere is an error if the very token is not in its slot, as far as one can tell while ctx lasts.
-func (s *session) isThere(ctx context.Context, d driver) (err error) {
-	for n := range atMost {
-		var info cryptoki.TokenInfo
-		info, err = d.GetTokenInfo(s.slot)
-		switch {
-		case err == nil && info.SerialNumber == s.serial:
-			return nil
-		case err == nil && info.SerialNumber != "":
-			return fmt.Errorf("%w: the one with the serial number %q is in its slot", errAway, info.SerialNumber)
-		case err == nil:
-			err = fmt.Errorf("%w: its slot is empty", errAway)
-		default:
-			err = fmt.Errorf("%w: C_GetTokenInfo: %w", errAway, err)
-		}
-		if !s.rests(ctx, pause<<n) {
-			break
-		}
-	}
-	return err
-}
-
-// rests waits, unless ctx ends.
-func (s *session) rests(ctx context.Context, pause time.Duration) bool {
-	timer := s.token.config.Clock.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // call has f use one of the sessions, and ends all of them if the token is away. What f could
-// not do may be left half done in its session, which is replaced then.
+// not do may be left half done in its session, which is exchanged for another one then.
 func (s *session) call(ctx context.Context, what string, f func(driver, cryptoki.SessionHandle) error) error {
 	if s.isOver() {
 		return fmt.Errorf("%s: %w", s.token, errOver)
 	}
-	var h cryptoki.SessionHandle
-	select {
-	case h = <-s.free:
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %s: all of its %d sessions are in use: %w", kmsplugin.ErrThrottled, s.token, cap(s.free), context.Cause(ctx))
+	h, err := s.pool.take(ctx, s.hangs)
+	switch {
+	case errors.Is(err, errHang):
+		return fmt.Errorf("%s cannot %s: %w", s.token, what, err)
+	case err != nil:
+		return fmt.Errorf("%w: %s: all of its %d sessions are in use: %w", kmsplugin.ErrThrottled, s.token, s.pool.size(), err)
 	}
-	defer func() { s.free <- h }()
-	err := s.module.begin(s.generation)
-	if err != nil {
+	if err := s.module.begin(s.generation); err != nil {
+		s.pool.put(h)
 		s.end()
 		return fmt.Errorf("%s: %w", s.token, err)
 	}
 	defer s.module.end()
-	d := s.module.driver
-	if err = f(d, h); err == nil {
+	inTime := context.AfterFunc(ctx, s.overdue)
+	defer func() {
+		if !inTime() {
+			s.late.Add(-1)
+		}
+	}()
+	if err = f(s.module.driver, h); err == nil {
+		s.pool.put(h)
 		return nil
 	}
+	return fmt.Errorf("%s cannot %s: %w", s.token, what, explain(s.failed(ctx, h, err)))
+}
+
+// failed puts back a session with which something failed, or another one, and finds out whether the
+// token is away.
+func (s *session) failed(ctx context.Context, h cryptoki.SessionHandle, err error) error {
 	away := isAway(err)
 	if !away && (saysNothing(err) || isCode(err, cryptoki.CKR_OBJECT_HANDLE_INVALID, cryptoki.CKR_KEY_HANDLE_INVALID)) {
-		if gone := s.isGone(ctx, d, h); gone != nil {
+		if gone := s.isGone(ctx, s.module.driver, h); gone != nil {
 			err, away = fmt.Errorf("%w: %w", gone, err), true
 		}
 	}
 	if !away {
-		_ = d.CloseSession(h)
-		next, failed := d.OpenSession(s.slot, cryptoki.CKF_SERIAL_SESSION)
-		if failed == nil {
-			h = next
+		next, failed := s.pool.exchange(h)
+		h = next
+		switch {
+		case failed == nil:
+		case errors.Is(failed, errLast): // it is all that there is
+			away = isCode(err, cryptoki.CKR_OPERATION_ACTIVE)
+		default:
+			away = !isCode(failed, cryptoki.CKR_SESSION_COUNT) || s.pool.size() == 0
 		}
-		away = failed != nil
 	}
 	if away {
 		s.end()
 	}
-	return fmt.Errorf("%s cannot %s: %w", s.token, what, explain(err))
+	if h != 0 {
+		s.pool.put(h)
+	}
+	return err
+}
+
+// overdue tells that nobody waits any more for a call of the module that runs.
+func (s *session) overdue() {
+	s.late.Add(1)
+	now := s.token.config.Clock.Now()
+	s.lateSince.Store(&now)
+}
+
+// hangFor is for how long nobody has waited for any of the calls that run before they are said to
+// hang. A call that is given up may well return soon.
+const hangFor = time.Second
+
+// hangs reports whether each session does something that does not return.
+func (s *session) hangs() bool {
+	since, size := s.lateSince.Load(), s.pool.size()
+	return size > 0 && int(s.late.Load()) >= size && since != nil && s.token.config.Clock.Since(*since) >= hangFor
 }
 
 func (s *session) isOver() bool {
@@ -233,18 +198,10 @@ func (s *session) end() {
 
 // Close ends the sessions; with the last one of this process the token logs it out.
 func (s *session) Close(ctx context.Context) error {
+	defer s.token.sessions.remove(s)
 	defer s.end()
-	if err := s.module.begin(s.generation); err != nil {
-		return nil // they ended with the module
-	}
-	defer s.module.end()
-	for range cap(s.free) {
-		select {
-		case h := <-s.free:
-			_ = s.module.driver.CloseSession(h) // one that is over cannot be closed
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %s: a call of it does not return: %w", kmsplugin.ErrUnavailable, s.token, context.Cause(ctx))
-		}
+	if err := s.pool.end(ctx); err != nil {
+		return fmt.Errorf("%w: %s: a call of it does not return: %w", kmsplugin.ErrUnavailable, s.token, err)
 	}
 	return nil
 }

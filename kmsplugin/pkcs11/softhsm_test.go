@@ -217,7 +217,7 @@ func doElsewhere(do string) error {
 	case "change the PIN":
 		return d.SetPIN(h, firstPIN, otherPIN)
 	case "tell the CKA_ID":
-		found, err := t.lookUp(d, h)
+		found, err := t.lookUp(context.Background(), d, h, readings{})
 		fmt.Printf("%x", found.ids[len(found.ids)-1][:])
 		return err
 	case "delete":
@@ -265,6 +265,8 @@ func make1(d library, h cryptoki.SessionHandle, t *Token, wrong []string) error 
 		set(cryptoki.CKA_EXTRACTABLE, true)
 	case "of 128 bits":
 		set(cryptoki.CKA_VALUE_LEN, 16)
+	case "public":
+		set(cryptoki.CKA_PRIVATE, false)
 	case "foreign":
 		set(cryptoki.CKA_ID, []byte{1})
 	case "write-only":

@@ -14,7 +14,7 @@ import (
 
 	cryptoki "github.com/miekg/pkcs11"
 	"github.com/stretchr/testify/require"
-	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
@@ -173,6 +173,7 @@ func TestAKeyThatIsDeleted(t *testing.T) {
 func TestAKeyOfTheLabelThatIsNotAsItHasToBe(t *testing.T) {
 	for what, says := range map[string]string{
 		"extractable": "--allow-extractable",
+		"public":      "is used without a PIN",
 		"of 128 bits": "has 16 bytes, and not 32",
 		"foreign":     "was not made by",
 		"write-only":  "set CKA_DECRYPT",
@@ -305,21 +306,29 @@ func TestATokenWithFewerSessionsIsUsedWithWhatItHas(t *testing.T) {
 	}
 	s, err := token.Open(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 3, cap(s.(*session).free))
+	require.Equal(t, 3, s.(*session).pool.size())
 	found, err := s.Versions(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, info.KeyID, found.All[0].KeyID())
 	require.NoError(t, s.Close(t.Context()))
 }
 
+// dated is a clock that runs, and has another date.
+type dated struct {
+	clock.RealClock
+	now time.Time
+}
+
+func (d *dated) Now() time.Time { return d.now }
+
 func TestARotationCountsOnWhateverTheClockSays(t *testing.T) {
 	c := newConfig(t)
-	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC))
+	clock := &dated{now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)}
 	c.Clock = clock
 	token := newToken(t, c)
 	first, err := token.Create(t.Context())
 	require.NoError(t, err)
-	clock.SetTime(clock.Now().Add(-24 * time.Hour))
+	clock.now = clock.now.Add(-24 * time.Hour)
 	second, err := token.Rotate(t.Context())
 	require.NoError(t, err)
 	infos, err := token.List(t.Context())

@@ -48,15 +48,26 @@ func sealUnderWhat(d driver, h cryptoki.SessionHandle, key cryptoki.ObjectHandle
 	if err != nil {
 		return nil, kmsplugin.Version{}, err
 	}
-	a, err := attributes(d, h, key, cryptoki.CKA_ID)
+	id, err := which(d, h, key)
 	if err != nil {
 		return nil, kmsplugin.Version{}, err
 	}
+	return ciphertext, id.version(), nil
+}
+
+var errAnother = fmt.Errorf("%w: the key is another one by now", kmsplugin.ErrUnavailable)
+
+// which reads from the token which key a handle stands for now.
+func which(d driver, h cryptoki.SessionHandle, key cryptoki.ObjectHandle) (keyID, error) {
+	a, err := attributes(d, h, key, cryptoki.CKA_ID)
+	if err != nil {
+		return keyID{}, err
+	}
 	id, ours := parseKeyID(a[cryptoki.CKA_ID])
 	if !ours {
-		return nil, kmsplugin.Version{}, fmt.Errorf("%w: the key is another one by now", kmsplugin.ErrUnavailable)
+		return keyID{}, errAnother
 	}
-	return ciphertext, id.version(), nil
+	return id, nil
 }
 
 // seal has the token encrypt with an IV that is drawn here, or with its own: some tokens, those
@@ -110,6 +121,9 @@ func (s *session) open(ctx context.Context, id keyID, key cryptoki.ObjectHandle,
 		return dek, err
 	}
 	err = s.call(ctx, "wrap and unwrap with version "+id.label(), func(d driver, h cryptoki.SessionHandle) error {
+		if is, err := which(d, h, key); err != nil || is != id {
+			return errors.Join(errAnother, err)
+		}
 		probe := []byte("as long as a DEK, used for none.")
 		sealed, err := seal(d, h, key, probe, probe)
 		if err != nil {
@@ -131,7 +145,11 @@ func (s *session) open(ctx context.Context, id keyID, key cryptoki.ObjectHandle,
 // handles are those of a version's key.
 func (s *session) handles(v kmsplugin.Version) (keyID, []cryptoki.ObjectHandle, error) {
 	id, _ := parseKeyID(v.Lineage)
-	handles := s.keys.Load().handles[id]
+	found := s.keys.Load()
+	handles := found.handles[id]
+	if found.handles == nil {
+		return id, nil, fmt.Errorf("%w: %s has not told all of its keys yet", kmsplugin.ErrUnavailable, s.token)
+	}
 	if len(handles) == 0 {
 		return id, nil, fmt.Errorf("%w: %s has no %s", kmsplugin.ErrUnknownKey, s.token, v)
 	}

@@ -55,7 +55,7 @@ func (o *tokenOptions) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.config.Serial, "token-serial", "", "serial number of the token, where no other has it")
 	flags.StringVar(&o.config.PINFile, "pin-file", "", "file with the PIN of the token's user (required)")
 	flags.StringVar(&o.config.Key, "key", "", "label of the keys, CKA_LABEL (required)")
-	flags.BoolVar(&o.config.AllowExtractable, "allow-extractable", false, "take keys that can be read from the token, too")
+	flags.BoolVar(&o.config.AllowExtractable, "allow-extractable", false, "take keys, too, that can be read from the token, or used without a PIN")
 }
 
 // token is the one that the flags name.
@@ -91,9 +91,9 @@ What is set up wrongly ends the command at the start with exit code 2: a module
 or a PIN file that is not there, no token of the label but others, a key of the
 label that can be read from the token. A token that is away or a PIN that it
 refuses does not: the command serves, tells apiservers so, and is well once that
-is over. A PIN that was refused is tried once and never again, as tokens lock
-after some wrong ones; write the right one into the file, which is read again
-when it changes.
+is over. A PIN that was refused is tried once and not again until the next start,
+as tokens lock after some wrong ones: let nothing start this again and again.
+Write the right one into the file, which is read again when it changes.
 
 With --hold-down a new version wraps only once it is that old: longer than the
 HSMs take to copy a key to each other. --pin takes the ID of a version as "list"

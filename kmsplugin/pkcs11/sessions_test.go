@@ -1,0 +1,234 @@
+//go:build cgo
+
+package pkcs11
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	cryptoki "github.com/miekg/pkcs11"
+	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
+)
+
+// limited is a token that has so many sessions and no more.
+type limited struct {
+	driver
+	mu   sync.Mutex
+	live map[cryptoki.SessionHandle]bool
+	most int
+}
+
+// limit puts a token with so few sessions in the place of a token.
+func limit(t testing.TB, token *Token, most int) *limited {
+	t.Helper()
+	m, err := load(token.config.Module)
+	require.NoError(t, err)
+	l := &limited{driver: m.driver, live: map[cryptoki.SessionHandle]bool{}, most: most}
+	mine := newModule(m.path, l)
+	token.load = func(string) (*module, error) { return mine, nil }
+	return l
+}
+
+func (l *limited) OpenSession(slot, flags uint) (cryptoki.SessionHandle, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.live) >= l.most {
+		return 0, cryptoki.Error(cryptoki.CKR_SESSION_COUNT)
+	}
+	h, err := l.driver.OpenSession(slot, flags)
+	if err == nil {
+		l.live[h] = true
+	}
+	return h, err
+}
+
+func (l *limited) CloseSession(h cryptoki.SessionHandle) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.live, h)
+	return l.driver.CloseSession(h)
+}
+
+// requireSessions takes so many sessions at once, and gives them back.
+func requireSessions(t testing.TB, s *session, n int) {
+	t.Helper()
+	var taken []cryptoki.SessionHandle
+	now, cancel := context.WithCancel(t.Context())
+	cancel() // nobody waits
+	for range n {
+		h, err := s.pool.take(now, s.hangs)
+		require.NoError(t, err)
+		taken = append(taken, h)
+	}
+	for _, h := range taken {
+		s.pool.put(h)
+	}
+	_, err := s.Versions(t.Context())
+	require.NoError(t, err)
+}
+
+func damagedOf(ciphertext []byte) []byte {
+	damaged := bytes.Clone(ciphertext)
+	damaged[len(damaged)-1] ^= 1
+	return damaged
+}
+
+// A token logs a process out with its last session.
+func TestADamagedCiphertextDoesNotLogThePluginOut(t *testing.T) {
+	for _, sessions := range []int{1, 2} {
+		for _, most := range []int{sessions, sessions + 1} {
+			t.Run(fmt.Sprintf("%d sessions of %d", sessions, most), func(t *testing.T) {
+				c := newConfig(t)
+				c.Sessions = sessions
+				token := newToken(t, c)
+				_, err := token.Create(t.Context())
+				require.NoError(t, err)
+				limit(t, token, most)
+				s, v := opened(t, token)
+				ct, _, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
+				require.NoError(t, err)
+				act(t, c, "change the PIN") // who is logged out is so for good
+				for range 5 {
+					_, err = s.Unwrap(t.Context(), v, damagedOf(ct), nil)
+					require.ErrorIs(t, err, kmsplugin.ErrInvalid)
+					dek, err := s.Unwrap(t.Context(), v, ct, nil)
+					require.NoError(t, err)
+					require.Equal(t, "dek", string(dek))
+				}
+				require.False(t, s.isOver())
+				require.Equal(t, sessions, s.pool.size())
+			})
+		}
+	}
+}
+
+func TestDamagedCiphertextsOfManyCallersHarmNobodyElse(t *testing.T) {
+	token, _ := tokenWithKey(t)
+	a := alter(t, token)
+	s, v := opened(t, token)
+	ct, _, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
+	require.NoError(t, err)
+	act(t, token.config, "change the PIN") // who is logged out is so for good
+	opening := atomic.Int32{}
+	all := make(chan struct{})
+	a.set(func(a *altered) {
+		a.opens = func() error {
+			if opening.Add(1) == 8 {
+				close(all)
+			}
+			<-all // until each session is exchanged for another one
+			return nil
+		}
+	})
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			if _, err := s.Unwrap(t.Context(), v, damagedOf(ct), nil); !is(kmsplugin.ErrInvalid)("", err) {
+				t.Errorf("damaged: %v", err)
+			}
+		})
+	}
+	callers.Wait()
+	for range 8 {
+		_, err = s.Unwrap(t.Context(), v, ct, nil)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 8, s.pool.size())
+}
+
+// The kit opens another session before it closes the last.
+func TestASessionThatTakesOverHasAllSessionsOnceTheOtherIsClosed(t *testing.T) {
+	for _, most := range []int{8, 10} {
+		token, _ := tokenWithKey(t)
+		limit(t, token, most)
+		first, err := token.Open(t.Context())
+		require.NoError(t, err)
+		second, err := token.Open(t.Context())
+		require.NoError(t, err)
+		_, err = first.Versions(t.Context())
+		require.NoError(t, err, "it is called still")
+		require.NoError(t, first.Close(t.Context()))
+		requireSessions(t, second.(*session), 8)
+		require.NoError(t, second.Close(t.Context()))
+	}
+}
+
+func TestASessionThatIsOverGivesItsSessionsBack(t *testing.T) {
+	token, _ := tokenWithKey(t)
+	l := limit(t, token, 8)
+	first, err := token.Open(t.Context())
+	require.NoError(t, err)
+	h := <-first.(*session).pool.free
+	require.NoError(t, l.CloseSession(h)) // the token ends it
+	first.(*session).pool.put(h)
+	first.(*session).end()
+	second, err := token.Open(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 8, second.(*session).pool.size())
+	require.NoError(t, first.Close(t.Context()))
+	requireSessions(t, second.(*session), 8)
+	require.NoError(t, second.Close(t.Context()))
+}
+
+func TestATokenThatHasNoMoreSessionsIsAskedAgain(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	asked, has := 0, false
+	p := newPool(2, []cryptoki.SessionHandle{1}, clock)
+	p.open = func() (cryptoki.SessionHandle, error) {
+		if asked++; !has {
+			return 0, cryptoki.Error(cryptoki.CKR_SESSION_COUNT)
+		}
+		return 2, nil
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	take := func() error {
+		_, err := p.take(over, func() bool { return false })
+		return err
+	}
+	require.NoError(t, take())
+	for range 3 {
+		require.ErrorIs(t, take(), context.Canceled)
+	}
+	require.Equal(t, 1, asked, "not for each call")
+	has = true
+	clock.SetTime(clock.Now().Add(again))
+	require.NoError(t, take())
+	require.Equal(t, 2, p.size())
+	require.ErrorIs(t, take(), context.Canceled, "there are as many as there may be")
+}
+
+func TestWhenNoCallReturnsTheLogSaysToRestart(t *testing.T) {
+	token, info := tokenWithKey(t)
+	a := alter(t, token)
+	config := quick(token)
+	config.CallTimeout = 100 * time.Millisecond
+	k := plugintest.Keep(t, token, config)
+	becomes(t, k, wraps(info.KeyID))
+	hang := make(chan struct{})
+	a.set(func(a *altered) {
+		a.encrypts = func(real driver, h cryptoki.SessionHandle, key cryptoki.ObjectHandle, iv, aad, plaintext []byte) ([]byte, []byte, error) {
+			<-hang
+			return real.seal(h, key, iv, aad, plaintext)
+		}
+	})
+	for range 12 {
+		_, err := k.Encrypt(t.Context(), "", []byte("dek"))
+		require.Error(t, err)
+	}
+	becomes(t, k, is(errHang))
+	_, err := k.Status(t.Context())
+	require.ErrorContains(t, err, "restart the plugin")
+	a.set(func(a *altered) { a.encrypts = nil })
+	close(hang)
+	becomes(t, k, wraps(info.KeyID))
+}

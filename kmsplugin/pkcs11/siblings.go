@@ -1,0 +1,57 @@
+//go:build cgo
+
+package pkcs11
+
+import (
+	"slices"
+	"sync"
+
+	cryptoki "github.com/miekg/pkcs11"
+)
+
+// siblings are the sessions of a [Token] that are not closed: the kit opens another one before it
+// closes the last. It is safe for concurrent use.
+type siblings struct {
+	mu  sync.Mutex
+	all []*session
+}
+
+func (s *siblings) add(one *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, one)
+}
+
+func (s *siblings) remove(one *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = slices.DeleteFunc(s.all, func(other *session) bool { return other == one })
+}
+
+func (s *siblings) now() []*session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.all)
+}
+
+// giveUp closes what is left of those that are over, for a token that has no more.
+func (s *siblings) giveUp() {
+	for _, one := range s.now() {
+		if one.isOver() {
+			one.pool.giveUp()
+		}
+	}
+}
+
+// lend is a session of one that is not over, which has others, for a token that has no more.
+func (s *siblings) lend(m *module) (cryptoki.SessionHandle, bool) {
+	for _, one := range s.now() {
+		if one.module != m || one.generation != m.current() {
+			continue
+		}
+		if h, ok := one.pool.lend(); ok {
+			return h, true
+		}
+	}
+	return 0, false
+}
