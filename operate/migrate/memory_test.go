@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -27,6 +28,9 @@ func (m *inMemory) serve(w http.ResponseWriter, r *http.Request) bool {
 	object := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", ResourceVersion: "1"}}
 	if m.stored {
 		object.ResourceVersion = "2"
+	}
+	if m.annotated {
+		object.Annotations = map[string]string{"atrest/stored-from-memory": "true"}
 	}
 	switch {
 	case r.Method == http.MethodGet && r.URL.Query().Has("limit"):
@@ -55,7 +59,7 @@ func (m *inMemory) serve(w http.ResponseWriter, r *http.Request) bool {
 			m.stored, m.annotated, object.ResourceVersion = true, true, "2"
 		}
 		if m.stored && what == "takes the annotation" {
-			m.annotated, object.ResourceVersion = false, "3"
+			m.annotated, object.ResourceVersion, object.Annotations = false, "3", nil
 		}
 	}
 	if !m.stored {
@@ -86,7 +90,7 @@ func TestWhatNobodyHasInMemoryFails(t *testing.T) {
 	m := &inMemory{t: t}
 	counts, err := m.rewrite()
 	require.ErrorContains(t, err, "because")
-	require.Equal(t, migrate.Counts{Seen: 1, Failed: 1, Retries: 8}, counts)
+	require.Equal(t, migrate.Counts{Seen: 1, Failed: 1, Retries: 4}, counts)
 }
 
 // Its answer is lost, so that it is sent again, and finds that the version is another one.
@@ -117,4 +121,60 @@ func TestNothingIsAnnotatedThatEtcdHas(t *testing.T) {
 	_, err := m.rewrite()
 	require.ErrorContains(t, err, "because")
 	require.Equal(t, []string{"nothing at 2"}, slices.Compact(m.patches))
+}
+
+// The patch that takes the annotation meets somebody else's.
+func TestAnAnnotationIsTakenThoughSomebodyUpdatesTheObject(t *testing.T) {
+	m := &inMemory{t: t, cached: true, answers: map[int]func(http.ResponseWriter, *http.Request){7: refuse(409, metav1.StatusReasonConflict)}}
+	_, err := m.rewrite()
+	require.NoError(t, err)
+	require.False(t, m.annotated)
+}
+
+func TestTheNextMigrationTakesAnAnnotationThatIsLeft(t *testing.T) {
+	m := &inMemory{t: t, cached: true, stored: true, annotated: true}
+	counts, err := m.rewrite()
+	require.NoError(t, err)
+	require.Equal(t, migrate.Counts{Seen: 1, Rewritten: 1}, counts)
+	require.False(t, m.annotated)
+}
+
+func TestAnInterruptedMigrationTakesItsAnnotation(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	m := &inMemory{t: t, cached: true}
+	m.answers = map[int]func(http.ResponseWriter, *http.Request){6: func(_ http.ResponseWriter, r *http.Request) {
+		m.stored, m.annotated = true, true // the apiserver goes on
+		cancel()
+		<-r.Context().Done()
+	}}
+	a := newAPI(t, 0)
+	a.fault = m.serve
+	_, err := a.cluster(newClock()).Rewrite(ctx, secrets, migrate.Checkpoint{}, migrate.Options{})
+	require.ErrorIs(t, err, context.Canceled)
+	require.False(t, m.annotated)
+}
+
+// As those do before Kubernetes 1.34: a list with a limit, or what comes after its first page.
+func TestAListThatOneObjectKeepsFromEtcdIsRescued(t *testing.T) {
+	m := &inMemory{t: t, cached: true}
+	a := newAPI(t, 0)
+	a.fault = func(w http.ResponseWriter, r *http.Request) bool {
+		switch query := r.URL.Query(); {
+		case query.Has("limit") && !m.stored:
+			refuse(500, metav1.StatusReasonInternalError)(w, r)
+			return true
+		case query.Get("resourceVersion") == "0":
+			query.Set("limit", "0")
+			r.URL.RawQuery = query.Encode()
+		}
+		return m.serve(w, r)
+	}
+	at, err := rewrite(t, a, migrate.Checkpoint{}, migrate.Options{PageSize: 1})
+	require.NoError(t, err)
+	require.Equal(t, migrate.Counts{Seen: 1, Rewritten: 1, Retries: 4}, at.Counts)
+	require.False(t, m.annotated)
+
+	m.stored, m.cached = false, false
+	_, err = rewrite(t, a, migrate.Checkpoint{}, migrate.Options{PageSize: 1})
+	require.ErrorIs(t, err, migrate.ErrUnreadable)
 }

@@ -40,19 +40,22 @@ const (
 type version struct {
 	Object
 	resourceVersion string
+	passing         bool // it has that annotation
 }
 
 // meta is all of an object's metadata that is looked at.
 type meta struct {
 	Metadata struct {
-		Namespace       string `json:"namespace"`
-		Name            string `json:"name"`
-		ResourceVersion string `json:"resourceVersion"`
+		Namespace       string            `json:"namespace"`
+		Name            string            `json:"name"`
+		ResourceVersion string            `json:"resourceVersion"`
+		Annotations     map[string]string `json:"annotations"`
 	} `json:"metadata"`
 }
 
 func (m meta) version() version {
-	return version{Object{m.Metadata.Namespace, m.Metadata.Name}, m.Metadata.ResourceVersion}
+	_, has := m.Metadata.Annotations[passing]
+	return version{Object{m.Metadata.Namespace, m.Metadata.Name}, m.Metadata.ResourceVersion, has}
 }
 
 // Unmarshal reads protobuf.
@@ -67,6 +70,9 @@ func (m *meta) Unmarshal(data []byte) error {
 
 func (m *meta) of(o *metav1.PartialObjectMetadata) {
 	m.Metadata.Namespace, m.Metadata.Name, m.Metadata.ResourceVersion = o.Namespace, o.Name, o.ResourceVersion
+	if _, has := o.Annotations[passing]; has {
+		m.Metadata.Annotations = o.Annotations
+	}
 }
 
 type listing struct {

@@ -84,7 +84,8 @@ type run struct {
 	mu       sync.Mutex // of what is below
 	page     Checkpoint // what was done of the present page
 	progress progress
-	waiting  string // what is waited for
+	waiting  string          // what is waited for
+	rescued  map[Object]bool // stored again already, from memory; nil before that was tried
 }
 
 // Rewrite has all objects of a resource rewritten that need it, beginning at a
@@ -120,6 +121,13 @@ func (c *Cluster) Rewrite(ctx context.Context, resource schema.GroupVersionResou
 // nextPageDone does a page and saves where that leads.
 func (r *run) nextPageDone(ctx context.Context) error {
 	p, err := r.nextPage(ctx)
+	if kindOf(ctx, err) == broken && r.rescued == nil {
+		r.rescued = map[Object]bool{}
+		if err := r.rescue(ctx); err != nil {
+			return err
+		}
+		p, err = r.nextPage(ctx)
+	}
 	if kindOf(ctx, err) == broken {
 		return fmt.Errorf("%w (%w)", ErrUnreadable, err)
 	}
@@ -133,7 +141,7 @@ func (r *run) nextPageDone(ctx context.Context) error {
 	objects := r.at.undone(p.objects)
 	r.expect(len(objects), p)
 	r.lookAhead(ctx, p.next)
-	if err := r.all(ctx, objects); err != nil {
+	if err := r.all(ctx, objects, r.one); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -157,15 +165,15 @@ func (r *run) incomplete() error {
 	return &IncompleteError{Resource: r.resource, Failed: r.at.Counts.Failed, Failures: r.at.Failures}
 }
 
-// all rewrites the objects of a page, several at once. There is an error unless all were.
-func (r *run) all(ctx context.Context, objects []version) error {
+// all does something with each object, several at once. There is an error unless it was done.
+func (r *run) all(ctx context.Context, objects []version, do func(context.Context, version) error) error {
 	workers, working := errgroup.WithContext(ctx)
 	workers.SetLimit(r.options.Workers)
 	for _, o := range objects {
 		if working.Err() != nil {
 			break
 		}
-		workers.Go(func() error { return r.one(working, o) })
+		workers.Go(func() error { return do(working, o) })
 	}
 	if err := workers.Wait(); err != nil {
 		return err
@@ -232,7 +240,7 @@ func (r *run) outcome(ctx context.Context, o, is version, err error) error {
 		r.note(Counts{Gone: 1})
 	case k != fine:
 		r.fail(o.Object, err.Error())
-	case is.resourceVersion == o.resourceVersion:
+	case is.resourceVersion == o.resourceVersion && !r.rescued[o.Object]:
 		r.note(Counts{Unchanged: 1})
 	default:
 		r.note(Counts{Rewritten: 1})
@@ -240,11 +248,15 @@ func (r *run) outcome(ctx context.Context, o, is version, err error) error {
 	return nil
 }
 
-// patch updates an object with nothing but the version that it has to have. That it has
-// no field that its kind does not know need not be looked for.
+// patch updates an object with nothing but the version that it has to have, unless an annotation
+// has to go. That it has no field that its kind does not know need not be looked for.
 func (r *run) patch(ctx context.Context, o version) (version, error) {
-	q := r.patchTo(o, map[string]any{"resourceVersion": o.resourceVersion})
-	q.Again = true
+	changes := map[string]any{"resourceVersion": o.resourceVersion}
+	if o.passing {
+		changes["annotations"] = map[string]any{passing: nil}
+	}
+	q := r.patchTo(o, changes)
+	q.Again = !o.passing
 	return r.object(ctx, q)
 }
 
