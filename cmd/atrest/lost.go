@@ -53,9 +53,10 @@ not judged, and nothing there is removed: other apiservers store it, with other 
 So it is, with --remove, with what an aggregated apiserver serves, by its APIService.
 A backup of another cluster is refused, by the UID of the namespace kube-system.
 
-With --remove the apiservers delete what is lost: one that starts can neither list nor
-watch a resource while one of its objects cannot be read. For each namespace its name
-is to be typed, or to be among those of --confirm. Nothing is deleted
+With --remove the apiservers delete Secrets and ConfigMaps that are lost: one that
+starts can neither list nor watch a resource while one of its objects cannot be read.
+For each namespace its name is to be typed, or to be among those of --confirm. Nothing
+is deleted
   - while one object cannot be opened now, here or in a backup that is named
   - while an apiserver does not find a plugin well, takes another file into use, has
     another file in effect than --config, unless --separate-configs says that each has
@@ -69,11 +70,11 @@ and an object is left that
     from etcd, and each plugin is asked again
   - an apiserver can read, or has in memory, or of which one of them does not say that
     it cannot decrypt it, ready but for what a start waits for
-  - no API serves, or that others go with: a namespace, a CustomResourceDefinition, a
-    PersistentVolume or a PersistentVolumeClaim, a Node, a ServiceAccount, a snapshot of
-    a volume, a custom resource that is not named by --custom, and whatever owns
-    something that opens or that another apiserver reads, by group, namespace and name
-    of its ownerReferences, or may own what is there and has none that can be read
+  - is neither a Secret nor a ConfigMap: what belongs to anything else may be deleted
+    with it, by the garbage collector or by whoever made it
+  - owns something that opens or that an apiserver reads, by the name in its
+    ownerReferences, or may own something of its namespace of which nobody can see the
+    owner: what no key opens and is left, and what has no metadata that can be read
 Before each is deleted it is written to the new file --keep as etcd has it, and with its
 key found it is restored from there: docs/atrest.md shows how. What comes to be owned by
 a lost object after the list is deleted by the garbage collector, and is not in --keep.

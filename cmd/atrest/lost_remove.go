@@ -26,7 +26,6 @@ type removeFlags struct {
 	remove   bool
 	keep     string
 	confirm  []string
-	custom   []string
 	separate bool
 	cluster  clusterFlags
 	fleet    fleetFlags
@@ -42,14 +41,13 @@ func (f *removeFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.remove, "remove", false, "have the apiservers delete what is lost, after a confirmation for each namespace")
 	flags.StringVar(&f.keep, "keep", "", "new file for what is deleted, as etcd had it (required with --remove)")
 	flags.StringSliceVar(&f.confirm, "confirm", nil, "namespaces in which --remove deletes without asking, by commas; - for what is in none. In no other is anything deleted")
-	flags.StringSliceVar(&f.custom, "custom", nil, "custom resources, as widgets.example.com, of which --remove may delete objects: an operator may delete what belongs to one")
 	flags.BoolVar(&f.separate, "separate-configs", false, "each apiserver has a configuration of its own, as for a socket of its own: --remove does not compare them with --config")
 	f.cluster.add(flags)
 	f.fleet.addAsked(flags)
 }
 
 // ofRemove are the flags that say nothing without --remove.
-var ofRemove = []string{"keep", "confirm", "custom", "separate-configs", "kubeconfig", "context", "tls-server-name", "apiservers", "without-apiservers", "separate-apiservers", "metrics-timeout"}
+var ofRemove = []string{"keep", "confirm", "separate-configs", "kubeconfig", "context", "tls-server-name", "apiservers", "without-apiservers", "separate-apiservers", "metrics-timeout"}
 
 func (l *lostCommand) checkRemove() error {
 	f := &l.remove
@@ -135,7 +133,7 @@ func (l *lostCommand) begin(ctx context.Context, c *config.Configuration, apiser
 		return nil, err
 	}
 	r.remover = &lost.Remover{Apiservers: apiservers, Version: cluster.Version, Resources: cluster.Own, APIs: apis, Dependents: cluster.Dependents, Etcd: from, Look: look, Config: c,
-		Without: l.remove.fleet.without, SeparateConfigs: l.remove.separate, Custom: l.remove.custom, Keep: r.keep}
+		Without: l.remove.fleet.without, SeparateConfigs: l.remove.separate, Keep: r.keep}
 	if err := r.remover.May(ctx, a); err != nil {
 		return nil, fmt.Errorf("nothing was deleted: %w", err)
 	}
@@ -153,14 +151,8 @@ func (r *removal) all(ctx context.Context, objects []lost.Lost) error {
 			r.warn("flag --confirm: nothing is lost in %s", printable(name))
 		}
 	}
-	mayRead := r.leaveReadable(ctx, by)
-	var unread []lost.Object
-	for _, objects := range by {
-		for _, o := range objects {
-			unread = append(unread, o.Object)
-		}
-	}
-	if len(unread) > 0 && ctx.Err() == nil {
+	unread, mayRead := r.leaveReadable(ctx, by)
+	if len(by) > 0 && ctx.Err() == nil {
 		if err := r.remover.Present(ctx, unread); err != nil {
 			return fmt.Errorf("what is owned by something lost is not known: %w", err)
 		}
@@ -183,15 +175,19 @@ func (r *removal) all(ctx context.Context, objects []lost.Lost) error {
 }
 
 // leaveReadable asks for all objects, before anything is deleted and an apiserver is
-// advised to be started anew, and takes out what one of them reads, or may read.
-func (r *removal) leaveReadable(ctx context.Context, by map[string][]lost.Lost) (mayRead bool) {
+// advised to be started anew, and takes out what is left. What is unread no apiserver reads.
+func (r *removal) leaveReadable(ctx context.Context, by map[string][]lost.Lost) (unread []lost.Object, mayRead bool) {
 	for _, namespace := range slices.Sorted(maps.Keys(by)) {
 		by[namespace] = slices.DeleteFunc(by[namespace], func(o lost.Lost) bool {
 			err := r.remover.Unreadable(ctx, o.Object)
+			if err == nil || errors.Is(err, lost.ErrKept) {
+				unread = append(unread, o.Object)
+			} else {
+				mayRead = true
+			}
 			if err == nil || ctx.Err() != nil {
 				return false
 			}
-			mayRead = true
 			r.left(o, err.Error())
 			return true
 		})
@@ -199,7 +195,7 @@ func (r *removal) leaveReadable(ctx context.Context, by map[string][]lost.Lost) 
 			delete(by, namespace)
 		}
 	}
-	return mayRead
+	return unread, mayRead
 }
 
 func (r *removal) namespace(ctx context.Context, namespace string, objects []lost.Lost) error {

@@ -49,7 +49,6 @@ var (
 // What is said of those that somebody has to restore.
 const (
 	hintNever     = "what belongs to it is deleted with it: restore it, and do not delete it before"
-	hintCustom    = "what made it may delete what belongs to it, also without owner references: restore it, or see what that does and name it with --custom %s"
 	hintToken     = "the token of a service account: make the Secret again without data, with its type and its annotation kubernetes.io/service-account.name, and a new token is put in"
 	hintTokenName = "by the name perhaps the token of a service account, which nothing makes again since Kubernetes 1.24"
 	hintBootstrap = "a bootstrap token, which nothing makes again: kubeadm token create makes another"

@@ -56,8 +56,6 @@ type Remover struct {
 	// their configurations not compared with Config.
 	Without         []string
 	SeparateConfigs bool
-	// Custom are the custom resources of which objects may be deleted.
-	Custom []string
 	// Keep puts a record away before its object is deleted; nothing more is deleted after
 	// an error of it.
 	Keep func(Record) error
@@ -109,18 +107,20 @@ func (r *Remover) Well(ctx context.Context) error {
 	return nil
 }
 
-// Remove deletes an object, if it still is what it was when it was found lost, nothing
-// opens it now, and no apiserver can read it. The error says why it was left; it wraps
+// ErrKept is why an object is left of whose kind nothing is ever deleted.
+var ErrKept = errors.New("Secrets and ConfigMaps alone are deleted, as what belongs to anything else may be deleted with it: restore it or, if nothing does, take it out with etcdctl del")
+
+// Remove deletes a Secret or a ConfigMap, if it still is what it was when it was found lost,
+// nothing opens it now, and no apiserver can read it. The error says why it was left; it wraps
 // [ErrStop] if what comes next is to be left too. It tells which apiserver deleted it.
 func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 	switch {
-	case slices.Contains(never, o.Resource):
-		return "", errors.New(hintNever)
+	case !isRemovable(o.Resource):
+		return "", ErrKept
 	case r.others(o):
 		return "", errOthers
 	}
-	resource := schema.ParseGroupResource(o.Resource)
-	version, err := r.Version(ctx, resource)
+	version, err := r.Version(ctx, schema.ParseGroupResource(o.Resource))
 	switch {
 	case errors.Is(err, migrate.ErrNoResource):
 		return "", errors.New("no API serves it, so that none deletes it")
@@ -128,11 +128,10 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 		return "", err
 	case r.Look.owners.of(o) != "":
 		return "", errors.New(r.Look.owners.of(o))
-	case isCustom(o.Resource) && !slices.Contains(r.Custom, o.Resource):
-		return "", fmt.Errorf(hintCustom, o.Resource)
 	}
-	entry, err := r.again(ctx, resource, o)
+	entry, err := r.again(ctx, o)
 	if err != nil {
+		r.Look.owners.left(o, err)
 		return "", err
 	}
 	if err := r.unreadable(ctx, version, o); err != nil {
@@ -150,11 +149,30 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 	return by, r.gone(ctx, o, by)
 }
 
-// Unreadable is why an apiserver may be able to read an object, which is to be known of
-// all that is lost before one of them is started anew or anything is deleted: one that
-// runs may read, by what it has in memory, what its file does not, and who owns that is
-// left, too. Of what no API ever serves there is nothing to ask.
+// Unreadable is why an object is left, which is to be known of all that is lost before an
+// apiserver is started anew or anything is deleted: one that runs may read, by what it has in
+// memory, what its file does not, and who owns what is left is left, too. It wraps [ErrKept]
+// if nobody reads it and nothing like it is ever deleted.
 func (r *Remover) Unreadable(ctx context.Context, o Object) error {
+	err := r.asked(ctx, o)
+	if err == nil && !isRemovable(o.Resource) {
+		err = ErrKept
+	}
+	if err == nil {
+		_, err = r.again(ctx, o)
+	}
+	if err != nil {
+		r.Look.owners.left(o, err)
+	}
+	if errors.Is(err, migrate.ErrNoResource) {
+		return ErrKept // nobody reads it now, and whoever is to serve it may later
+	}
+	return err
+}
+
+// asked is why an apiserver may be able to read an object. Of what no API ever serves there
+// is nothing to ask.
+func (r *Remover) asked(ctx context.Context, o Object) error {
 	resource := schema.ParseGroupResource(o.Resource)
 	version, err := r.Version(ctx, resource)
 	if errors.Is(err, migrate.ErrNoResource) && !audit.HasAPI(resource) {
@@ -165,13 +183,7 @@ func (r *Remover) Unreadable(ctx context.Context, o Object) error {
 	}
 	var reads *fleet.ReadError
 	if r.others(o) && !errors.As(err, &reads) {
-		err = errOthers
-	}
-	if err != nil {
-		r.Look.owners.left(o, err)
-	}
-	if errors.Is(err, migrate.ErrNoResource) {
-		return nil // nobody reads it now, and whoever is to serve it may later
+		return errOthers
 	}
 	return err
 }
@@ -240,7 +252,7 @@ func (r *Remover) gone(ctx context.Context, o Object, by string) error {
 
 // again looks at an object once more, and asks each plugin that may open it, whatever it
 // answered before.
-func (r *Remover) again(ctx context.Context, resource schema.GroupResource, o Object) (audit.Entry, error) {
+func (r *Remover) again(ctx context.Context, o Object) (audit.Entry, error) {
 	entry, err := r.Etcd.Find(ctx, o.Key)
 	switch {
 	case errors.Is(err, audit.ErrNotFound):
@@ -258,7 +270,7 @@ func (r *Remover) again(ctx context.Context, resource schema.GroupResource, o Ob
 	now := &Look{opener: opener, names: r.Look.names, walk: r.Look.walk}
 	form, came := audit.Inspect(entry.Value, now.names).Form, outcome{}
 	if form.Kind != audit.Undecodable && form.Kind != audit.Unknown {
-		came = now.open(ctx, resource, audit.Object{Key: entry.Key, Value: entry.Value})
+		came = now.open(ctx, schema.ParseGroupResource(o.Resource), audit.Object{Key: entry.Key, Value: entry.Value})
 	}
 	switch why, is := now.judge(form, came); is {
 	case "":

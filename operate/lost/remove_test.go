@@ -111,10 +111,11 @@ func TestWhatKeepsAnObject(t *testing.T) {
 		"it is not deleted":               {func(o *one, _ *Object) { o.errors["discard"] = boom }, "boom", false, 1},
 		"it is still there":               {func(o *one, _ *Object) { o.lies = true }, "it is still there: that apiserver has another etcd", true, 1},
 		"it cannot be kept":               {func(o *one, _ *Object) { o.errors["keep"] = boom }, "as it cannot be kept: boom", true, 0},
-		"no API serves it":                {func(o *one, is *Object) { is.Resource = "apiServerIPInfo" }, "no API serves it", false, 0},
-		"it is not known what API serves": {func(o *one, is *Object) { is.Resource = "lame" }, "boom", false, 0},
-		"it is another apiserver's":       {func(o *one, is *Object) { is.Key = "/openshift.io/routes/shop/web" }, "another apiserver stores it", false, 0},
-		"others go with it":               {func(o *one, is *Object) { is.Resource = "namespaces" }, hintNever, false, 0},
+		"no API serves it":                {func(o *one, _ *Object) { o.errors["version"] = migrate.ErrNoResource }, "no API serves it", false, 0},
+		"it is not known what API serves": {func(o *one, _ *Object) { o.errors["version"] = boom }, "boom", false, 0},
+		"it is another apiserver's":       {func(o *one, is *Object) { is.Key = "/openshift.io/secrets/shop/web" }, "another apiserver stores it", false, 0},
+		"others go with it":               {func(o *one, is *Object) { is.Resource = "namespaces" }, ErrKept.Error(), false, 0},
+		"what belongs to it may":          {func(o *one, is *Object) { is.Resource = "secrets.example.com" }, ErrKept.Error(), false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := &one{entry: audit.Entry{Key: "/registry/secrets/shop/db", Value: []byte(gone), ModRevision: 7}, errors: map[string]error{}}
@@ -143,6 +144,9 @@ func remover(t *testing.T, o *one) *Remover {
 	return &Remover{
 		Apiservers: apiservers{of: o}, Etcd: o, Config: c, Look: NewLook(nil, c, audit.Options{Layout: audit.NewLayout("/kubernetes.io", nil)}),
 		Version: func(_ context.Context, r schema.GroupResource) (schema.GroupVersionResource, error) {
+			if err := o.errors["version"]; err != nil {
+				return schema.GroupVersionResource{}, err
+			}
 			switch r.Resource {
 			case "apiServerIPInfo", "unserved":
 				return schema.GroupVersionResource{}, migrate.ErrNoResource
@@ -164,34 +168,45 @@ func remover(t *testing.T, o *one) *Remover {
 	}
 }
 
-// What is in the way of its owner is not only what somebody reads: one that is not served
-// may be served again, what leads to another apiserver asks any one of them, and what
-// cannot be asked for may be read.
+// What is in the way of its owner is not only what somebody reads: what is left may open
+// later, one that is not served may be served again, what leads to another apiserver asks any
+// one of them, and what cannot be asked for may be read.
 func TestWhoMayOwnAnObjectIsLeft(t *testing.T) {
 	for name, c := range map[string]struct {
-		of     Object
-		reads  error
-		left   string
-		unread bool
+		of    Object
+		value string
+		reads error
+		why   string // it is left
+		left  string // the Secret that may own it
 	}{
-		"it is read by nobody":     {Object{Resource: "configmaps"}, nil, "", true},
-		"no API serves it now":     {Object{Resource: "unserved.example.com"}, nil, "it may own unserved.example.com shop/of", true},
-		"no API ever serves it":    {Object{Resource: "apiServerIPInfo"}, nil, "", true},
-		"whether one does is dark": {Object{Resource: "lame"}, nil, "it may own lame shop/of", false},
-		"another apiserver's":      {Object{Resource: "widgets.example.com"}, nil, "it may own widgets.example.com shop/of", false},
-		"OpenShift's":              {Object{Resource: "routes.route.openshift.io", Key: "/openshift.io/routes/shop/of"}, nil, "it may own routes.route.openshift.io shop/of", false},
-		"another reads it":         {Object{Resource: "widgets.example.com"}, &fleet.ReadError{Apiserver: "cp-1", Owners: []metav1.OwnerReference{{APIVersion: "v1", Name: "db"}}}, "it owns widgets.example.com shop/of by its name, which apiserver cp-1 reads", false},
-		"another is owned by more": {Object{Resource: "widgets.example.com"}, &fleet.ReadError{Apiserver: "cp-1", Owners: []metav1.OwnerReference{{APIVersion: "v1", Name: "more"}}}, "", false},
+		"it may go itself":         {Object{Resource: "configmaps"}, gone, nil, "", ""},
+		"it is never deleted":      {Object{Resource: "persistentvolumeclaims"}, gone, nil, "Secrets and ConfigMaps alone", "it may own persistentvolumeclaims shop/of, which is lost and left"},
+		"nor is a custom one":      {Object{Resource: "gateways.gateway.networking.k8s.io"}, gone, nil, "Secrets and ConfigMaps alone", "it may own gateways.gateway.networking.k8s.io shop/of"},
+		"it opens by now":          {Object{Resource: "configmaps"}, "{}", nil, "it opens now", "it may own configmaps shop/of"},
+		"its plugin is away":       {Object{Resource: "configmaps"}, string(ofPlugin(t, "away")), nil, "is not known now", "it may own configmaps shop/of"},
+		"no API serves it now":     {Object{Resource: "unserved.example.com"}, gone, nil, "Secrets and ConfigMaps alone", "it may own unserved.example.com shop/of"},
+		"no API ever serves it":    {Object{Resource: "apiServerIPInfo"}, gone, nil, "Secrets and ConfigMaps alone", "it may own apiServerIPInfo shop/of"},
+		"whether one does is dark": {Object{Resource: "lame"}, gone, nil, "boom", "it may own lame shop/of"},
+		"another apiserver's":      {Object{Resource: "widgets.aggregated.com"}, gone, nil, "another apiserver stores it", "it may own widgets.aggregated.com shop/of"},
+		"OpenShift's":              {Object{Resource: "routes.route.openshift.io", Key: "/openshift.io/routes/shop/of"}, gone, nil, "another apiserver stores it", "it may own routes.route.openshift.io shop/of"},
+		"another reads it":         {Object{Resource: "widgets.aggregated.com"}, gone, owned("Secret", "db"), "cp-1", "it owns widgets.aggregated.com shop/of by its name, which apiserver cp-1 reads"},
+		"another is owned by more": {Object{Resource: "widgets.aggregated.com"}, gone, owned("Secret", "more"), "cp-1", ""},
+		"and by another kind":      {Object{Resource: "widgets.aggregated.com"}, gone, owned("ConfigMap", "db"), "cp-1", ""},
+		"in another namespace":     {Object{Resource: "persistentvolumeclaims", Namespace: "blog"}, gone, nil, "Secrets and ConfigMaps alone", ""},
 	} {
-		o := &one{entry: audit.Entry{Key: "/registry/secrets/shop/db", Value: []byte(gone), ModRevision: 7}, errors: map[string]error{}, reads: c.reads}
+		o := &one{entry: audit.Entry{Key: "/registry/secrets/shop/db", Value: []byte(c.value), ModRevision: 7}, errors: map[string]error{}, reads: c.reads}
 		r := remover(t, o)
-		r.Aggregated = []string{"example.com"}
-		if c.of.Resource == "unserved.example.com" {
-			r.Aggregated = nil
+		r.Aggregated = []string{"aggregated.com"}
+		c.of.Name, c.of.modRevision = "of", 7
+		if c.of.Namespace == "" {
+			c.of.Namespace = "shop"
 		}
-		c.of.Namespace, c.of.Name = "shop", "of"
-		require.Equal(t, c.unread, r.Unreadable(t.Context(), c.of) == nil, name)
-		o.reads = nil
+		if err := r.Unreadable(t.Context(), c.of); c.why == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, c.why, name)
+		}
+		o.reads, o.entry.Value = nil, []byte(gone)
 		_, err := r.Remove(t.Context(), Object{Key: o.entry.Key, Resource: "secrets", Namespace: "shop", Name: "db", modRevision: 7})
 		if c.left == "" {
 			require.NoError(t, err, name)
@@ -199,4 +214,19 @@ func TestWhoMayOwnAnObjectIsLeft(t *testing.T) {
 		}
 		require.ErrorContains(t, err, c.left, name)
 	}
+}
+
+func owned(kind, name string) error {
+	return &fleet.ReadError{Apiserver: "cp-1", Owners: []metav1.OwnerReference{{APIVersion: "v1", Kind: kind, Name: name}}}
+}
+
+// What is seen only when it is its turn counts, too.
+func TestTheOwnerOfWhatOpensByNowIsLeft(t *testing.T) {
+	o := &one{entry: audit.Entry{Key: "/registry/secrets/shop/db", ModRevision: 7, Value: []byte("{}")}, errors: map[string]error{}}
+	r := remover(t, o)
+	_, err := r.Remove(t.Context(), Object{Key: o.entry.Key, Resource: "secrets", Namespace: "shop", Name: "db", modRevision: 7})
+	require.ErrorContains(t, err, "it opens now")
+	o.entry = audit.Entry{Key: "/registry/configmaps/shop/owner", Value: []byte(gone), ModRevision: 7}
+	_, err = r.Remove(t.Context(), Object{Key: o.entry.Key, Resource: "configmaps", Namespace: "shop", Name: "owner", modRevision: 7})
+	require.ErrorContains(t, err, "it may own secrets shop/db")
 }
