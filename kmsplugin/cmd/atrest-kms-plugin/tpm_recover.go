@@ -34,10 +34,10 @@ its PCRs, the version that wraps and its recovery key, which need not be those
 of the COPY; one that has no recovery key takes that of the COPY. What
 changed is printed.
 
-Guard a COPY, and backups of the file, against writing: who can write one can put
-keys of their own in it, with no TPM and no recovery key. Hold the key_ids that
-are printed against "list" on the node that it is of. A key under an id that is
-here is compared where this TPM or the recovery key opens this file.
+Guard a COPY, and backups of the file, against writing: who can write one can
+put keys of their own in it, with no TPM and no recovery key. Hold the key_ids
+that are printed against "list -o json" on the node that it is of. A key whose
+id is here, too, is compared where this TPM or the recovery key opens this file.
 
 The recovery key, that of the COPY if there is one, is read from a file, or from
 standard input if that is "-".`,
