@@ -34,7 +34,10 @@
 // # What it does not protect
 //
 // The running machine: whoever is root there, or the plugin's user, has the KEKs. Whoever can write
-// the file can put a KEK of their own in it.
+// the file can put a KEK of their own in it, and so can who can write a copy that [Store.Recover]
+// is given: what is sealed for the recovery key is sealed with its public half, which is in each
+// copy. Under an id of the file no other KEK is taken from a copy, as long as the TPM or
+// the recovery key opens what is in the file.
 //
 // # The file
 //

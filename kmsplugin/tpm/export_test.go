@@ -4,8 +4,10 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"syscall"
 
+	"github.com/kube-atrest/atrest/kmsplugin/internal/kek"
 	"github.com/kube-atrest/atrest/kmsplugin/internal/keptfile"
 )
 
@@ -35,6 +37,23 @@ func Exchange(r *Ring) *Ring {
 	return r
 }
 
+// Forged has KEKs of somebody else's under the ids of a file, for its recovery key alone: they need
+// neither that nor a TPM.
+func Forged(r *Ring) *Ring {
+	keys := *r.Ring
+	keys.Keys = slices.Clone(r.Keys)
+	for i, k := range r.Keys {
+		theirs, err := kek.New(domain, [kek.Size]byte{7})
+		if err == nil {
+			keys.Keys[i].recovery, err = sealFor(r.recovery, k.id, secretOf(k.id, theirs))
+		}
+		if err != nil {
+			panic(err)
+		}
+	}
+	return r.like(&keys)
+}
+
 // FailToSync has the system say, when a file has taken its place, that it may not be on the disk
 // to stay. FailToPublish has the file not take its place.
 var (
@@ -42,11 +61,20 @@ var (
 	FailToPublish = func(s *Store) { s.disk.Files = &failing{FileSystem: s.disk.Files, publish: true} }
 )
 
+// FailToSyncOnce has the first sync of the folder fail, and counts them.
+func FailToSyncOnce(s *Store) (synced *int) {
+	files := &failing{FileSystem: s.disk.Files, folder: filepath.Dir(s.Path()), placed: true, once: true}
+	s.disk.Files = files
+	return &files.synced
+}
+
 type failing struct {
 	keptfile.FileSystem
 	folder  string
 	publish bool
 	placed  bool
+	once    bool
+	synced  int
 }
 
 func (f *failing) place(place func(from, to string) error, from, to string) error {
@@ -62,7 +90,9 @@ func (f *failing) Link(from, to string) error   { return f.place(f.FileSystem.Li
 
 func (f *failing) OpenFile(name string, flag int, mode fs.FileMode) (keptfile.Opened, error) {
 	if name == f.folder && f.placed {
-		return nil, syscall.EIO
+		if f.synced++; f.synced == 1 || !f.once {
+			return nil, syscall.EIO
+		}
 	}
 	return f.FileSystem.OpenFile(name, flag, mode)
 }

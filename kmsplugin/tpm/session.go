@@ -15,7 +15,6 @@ import (
 	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/internal/filestamp"
 	"github.com/kube-atrest/atrest/kmsplugin/internal/kek"
-	"github.com/kube-atrest/atrest/kmsplugin/internal/keptfile"
 	"github.com/kube-atrest/atrest/kmsplugin/internal/keyring"
 )
 
@@ -28,9 +27,13 @@ type session struct {
 	held    atomic.Pointer[held]
 	looking sync.Mutex // one look at a time: a slow one would undo what a later one saw
 	seen    filestamp.Stamp
-	looked  time.Time
-	problem error // of the last look, or nil
-	fresh   bool  // it is Open's, and nobody was told
+	// unsynced is that what was seen may not be on the disk to stay. It stays so: a second attempt
+	// may succeed without the bytes that the first one lost.
+	unsynced error
+	left     error // what has kept a key of it from being opened, or nil
+	looked   time.Time
+	problem  error // of the last look, or nil
+	fresh    bool  // it is Open's, and nobody was told
 }
 
 // held are the keys that were unsealed. It is read-only.
@@ -39,11 +42,14 @@ type held struct {
 	keks map[string]kek.KEK // by id
 	// proven are the ids of those that the TPM has opened as the ring has them sealed.
 	proven map[string]bool
+	// failed are the ids of those that did not open when they were tried last: the others go first.
+	failed map[string]bool
 }
 
 // with is what is held of another ring.
 func (h *held) with(next *ring) *held {
-	after := &held{ring: next, keks: maps.Clone(h.keks), proven: map[string]bool{}}
+	after := &held{ring: next, keks: maps.Clone(h.keks), proven: map[string]bool{}, failed: map[string]bool{}}
+	maps.Copy(after.failed, h.failed)
 	for id := range h.proven {
 		if h.ByID[id].sealedAlike(next.ByID[id]) {
 			after.proven[id] = true
@@ -100,15 +106,20 @@ func (o *session) told(err error) error {
 func (o *session) look(ctx context.Context) error {
 	now, had := o.store.config.Clock.Now(), o.held.Load()
 	info, err := os.Lstat(o.store.Path())
-	unchanged := err == nil && len(had.keks) > 0 && filestamp.Of(info) == o.seen
-	// What could not be made durable stays so: a second attempt may succeed without the
-	// bytes that the first one lost.
-	if unchanged && (errors.Is(o.problem, keptfile.ErrNotDurable) || o.problem == nil && now.Sub(o.looked) < o.store.config.Check) {
-		return o.problem
+	if err == nil && len(had.keks) > 0 && filestamp.Of(info) == o.seen {
+		switch {
+		case o.unsynced != nil && o.left == nil:
+			return o.unsynced
+		case o.problem == nil && now.Sub(o.looked) < o.store.config.Check:
+			return nil
+		}
 	}
 	next, seen, unsynced := o.store.load()
 	if next == nil {
 		return unsynced
+	}
+	if seen == o.seen {
+		unsynced = cmp.Or(o.unsynced, unsynced)
 	}
 	if err := next.HasAll(had.Ring); err != nil {
 		return fmt.Errorf("%w, which this process has served: restore the file that has it; to serve this one and leave values unreadable, restart", err)
@@ -119,10 +130,13 @@ func (o *session) look(ctx context.Context) error {
 	// Without an error it is all of them.
 	after.ring = next.like(keyring.New(next.Writes, after.opened()...))
 	o.held.Store(after)
-	if err = cmp.Or(unsynced, err); err == nil || unsynced != nil {
-		o.seen, o.looked = seen, now
+	if err == nil || unsynced != nil {
+		o.seen, o.unsynced, o.left, o.looked = seen, unsynced, err, now
 	}
-	return err
+	if err != nil && unsynced != nil {
+		return fmt.Errorf("%w; %w", unsynced, err)
+	}
+	return cmp.Or(unsynced, err)
 }
 
 // drop erases the KEKs that the file has no more, which were destroyed.
@@ -135,35 +149,40 @@ func (h *held) drop() {
 	}
 }
 
-// enough tells when no other key is begun, so that what was done is there before ctx ends.
+// enough tells when no other key is begun, so that what was done is there before ctx ends. It is asked
+// before each.
 func (s *Store) enough(ctx context.Context) func() bool {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return func() bool { return false }
 	}
-	last := s.config.Clock.Now().Add(time.Until(deadline) / 4 * 3)
-	return func() bool { return s.config.Clock.Now().After(last) }
+	begun, most, longest := s.config.Clock.Now(), time.Until(deadline), time.Duration(0)
+	before := begun
+	return func() bool {
+		now := s.config.Clock.Now()
+		longest, before = max(longest, now.Sub(before)), now
+		took := now.Sub(begun)
+		return took > most/4*3 || took+longest > most
+	}
 }
 
-// fill unseals what is not held as it is sealed now, the newest first, and what writes in any case:
-// that is the proof. The error is the first one of a key; the others are tried, until enough
-// says that there is no time: one more there always is, so that it comes to an end.
+// fill unseals what is not held as it is sealed now, the newest first and what has failed before
+// last. Where that is nothing it unseals what writes: one key of either is the proof. The error is
+// the first one of a key; the others are tried, until enough says that there is no time, or the
+// TPM does not answer: one there always is, another one than at the last look, so that it
+// comes to an end.
 func (h *held) fill(c *chip, enough func() bool) (first error) {
 	if err := c.is(h.primary); err != nil {
 		return err
 	}
-	tried := 0
-	for _, k := range slices.Backward(h.Keys) {
-		proven := h.proven[k.id]
-		switch {
-		case proven && k.id != h.Writes:
-			continue
-		case proven:
-		case tried > 0 && enough():
+	closed := h.closed()
+	if len(closed) == 0 {
+		return h.open(c, h.ByID[h.Writes])
+	}
+	for tried, k := range closed {
+		if enough() && tried > 0 {
 			late := fmt.Errorf("%w: TPM: %d of %d keys are opened so far, and it goes on: a slow one takes minutes for hundreds, fewer if what nothing needs any more is destroyed", kmsplugin.ErrUnavailable, len(h.proven), len(h.Keys))
 			return cmp.Or(first, late)
-		default:
-			tried++
 		}
 		err := h.open(c, k)
 		if errors.Is(err, kmsplugin.ErrUnavailable) {
@@ -174,8 +193,24 @@ func (h *held) fill(c *chip, enough func() bool) (first error) {
 	return first
 }
 
+// closed are the keys to open, in the order in which they are tried.
+func (h *held) closed() []key {
+	var next, last []key
+	for _, k := range slices.Backward(h.Keys) {
+		switch {
+		case h.proven[k.id]:
+		case h.failed[k.id]:
+			last = append(last, k)
+		default:
+			next = append(next, k)
+		}
+	}
+	return append(next, last...)
+}
+
 // open unseals a key, and holds it against what is held of it.
 func (h *held) open(c *chip, k key) error {
+	h.failed[k.id] = true
 	secret, err := openKey(c, h.ring, k)
 	if err != nil {
 		return err
@@ -189,6 +224,7 @@ func (h *held) open(c *chip, k key) error {
 		h.keks[k.id] = secret
 	}
 	h.proven[k.id] = true
+	delete(h.failed, k.id)
 	return nil
 }
 

@@ -1,9 +1,11 @@
 package tpm_test
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,11 +82,11 @@ func TestWhatWasUnsealedStaysWhereThereIsNoTimeForAll(t *testing.T) {
 		_, err = session.Versions(hour(t))
 	}
 	require.Equal(t, 2, looks)
-	require.Equal(t, versions+looks, *unsealed, "each one once, and what writes at each look")
+	require.Equal(t, versions, *unsealed, "each one once")
 	found, err = session.Versions(hour(t))
 	require.NoError(t, err)
 	require.Len(t, found.All, versions)
-	require.Equal(t, versions+looks, *unsealed)
+	require.Equal(t, versions, *unsealed)
 }
 
 // A TPM for which even one key takes more time than there is.
@@ -103,6 +105,107 @@ func TestEachLookOpensOneKeyAtLeast(t *testing.T) {
 	found, err := session.Versions(hour(t))
 	require.NoError(t, err)
 	require.Len(t, found.All, 3)
+}
+
+// until is a context with a deadline, which ends by another clock.
+type until struct {
+	context.Context
+	deadline time.Time
+}
+
+func (u until) Deadline() (time.Time, bool) { return u.deadline, true }
+
+// Where there is time for one key at a look that is not always the same one.
+func TestAStartComesToAnEndWhereThereIsTimeToProveOneKey(t *testing.T) {
+	const versions = 6
+	for _, answer := range []time.Duration{450, 1200, 1500, 1900} {
+		t.Run((answer * time.Millisecond).String(), func(t *testing.T) {
+			b := onBus(t, swtpmtest.Start(t))
+			s, clock := slowStore(t, b, versions)
+			var end time.Time
+			cancel := func(error) {}
+			within := func(most time.Duration) context.Context {
+				var ctx context.Context
+				ctx, cancel = context.WithCancelCause(t.Context())
+				end = clock.Now().Add(most)
+				return until{ctx, time.Now().Add(most)}
+			}
+			b.mu.Lock()
+			b.command = func([]byte) {
+				if clock.Step(answer * time.Millisecond); clock.Now().After(end) {
+					cancel(context.DeadlineExceeded)
+				}
+			}
+			b.mu.Unlock()
+			config := tpm.KeeperConfig()
+			session, err := s.Open(within(config.OpenTimeout))
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = session.Close(context.Background()) })
+			_, err = session.Versions(within(config.CallTimeout))
+			for looks := 0; err != nil; looks++ {
+				require.Less(t, looks, versions, "each look opens one: %v", err)
+				_, err = session.Versions(within(config.CallTimeout))
+			}
+			clock.Step(48 * time.Hour)
+			found, err := session.Versions(within(config.CallTimeout))
+			require.NoError(t, err, "a proof")
+			require.Len(t, found.All, versions)
+		})
+	}
+}
+
+// One key that the TPM answers oddly for keeps no other one closed.
+func TestAnOddAnswerForOneKeyLeavesTheOthersToBeOpened(t *testing.T) {
+	b := onBus(t, swtpmtest.Start(t))
+	s, _ := slowStore(t, b, 5)
+	r, err := tpm.Decode(content(t, s))
+	require.NoError(t, err)
+	_, newest := tpm.Parts(r)
+	odd, left := false, 2
+	b.mu.Lock()
+	b.command = func(command []byte) {
+		if code(command) == tpm2.TPMCCLoad {
+			odd = bytes.Contains(command, newest)
+		}
+	}
+	b.change = func(command tpm2.TPMCC, answer []byte) []byte {
+		if command != tpm2.TPMCCUnseal || !odd || left == 0 {
+			return answer
+		}
+		left--
+		return []byte("\x80\x01\x00\x00\x00\x0a\x00\x00\x01\x43") // TPM_RC_COMMAND_CODE
+	}
+	b.mu.Unlock()
+	session, err := s.Open(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, session.Close(context.Background())) })
+	found, err := session.Versions(t.Context())
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.Empty(t, found.All)
+	found, err = session.Versions(t.Context())
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable, "the newest still")
+	require.Len(t, found.All, 4)
+	found, err = session.Versions(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found.All, 5)
+}
+
+// Where the disk cannot say that the file is there to stay it is read with: all of it, on a slow TPM too.
+func TestAFileThatMayNotStayIsOpenedToTheEndAndStaysATrouble(t *testing.T) {
+	b := onBus(t, swtpmtest.Start(t))
+	s, clock := slowStore(t, b, 12)
+	b.slow(clock, tpm2.TPMCCUnseal, 10*time.Minute)
+	synced := tpm.FailToSyncOnce(s)
+	session, err := s.Open(hour(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, session.Close(context.Background())) })
+	for _, opened := range []int{5, 10, 12, 12} {
+		found, err := session.Versions(hour(t))
+		require.ErrorContains(t, err, "may not be on the disk to stay", "also when a later attempt succeeds")
+		require.Equal(t, opened < 12, strings.Contains(err.Error(), "keys are opened so far"), err)
+		require.Len(t, found.All, opened)
+	}
+	require.Equal(t, 3, *synced, "it is read again until all are open")
 }
 
 // What is in memory is no proof that the TPM opens what the file has now.

@@ -47,6 +47,7 @@ For a rotation:
   on each        tpm activate KEY_ID
 
 Each keeps the PCRs, the version that wraps and the recovery key that it has.
+Guard a COPY against writing: who can write it can put a key of theirs in it.
 
 With --pcrs an update of the firmware, or of whatever the PCRs measure, closes
 the keys. Before it run "reseal --pcrs none", and after it "reseal --pcrs" with
@@ -57,8 +58,8 @@ A key that nothing is stored under any more may be destroyed, with "destroy".
 More is in docs/plugins/tpm.md.`
 
 func newTPMGroup() *cobra.Command {
-	return group("tpm", "Keys in one file that the TPM of this machine opens", tpmHelp,
-		newTPMServe(), newTPMCreate(), newTPMRotate(), newTPMStage(), newTPMActivate(), newTPMReseal(), newTPMRecover(), newTPMList(), newTPMDestroy())
+	return withoutTypedKeys(group("tpm", "Keys in one file that the TPM of this machine opens", tpmHelp,
+		newTPMServe(), newTPMCreate(), newTPMRotate(), newTPMStage(), newTPMActivate(), newTPMReseal(), newTPMRecover(), newTPMList(), newTPMDestroy()))
 }
 
 // addTPMFlags adds what every command that asks the TPM has.

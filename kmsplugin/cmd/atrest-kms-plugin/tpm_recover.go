@@ -8,7 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,10 +28,16 @@ after the TPM was cleared, the mainboard was replaced or the PCRs changed, or fo
 another node. They stay the same keys, with the same key_ids.
 
 With a COPY of another node's file its keys are put in this file, or make it; it
-is refused if a key of this file would be lost. A file that there is keeps
+is refused if a key of this file would be lost or be another one. A key that was
+destroyed in the COPY goes here, too, for ever. A file that there is keeps
 its PCRs, the version that wraps and its recovery key, which need not be those
 of the COPY; one that has no recovery key takes that of the COPY. What
 changed is printed.
+
+Guard a COPY, and backups of the file, against writing: who can write one can
+put keys of their own in it, with no TPM and no recovery key. Hold the key_ids
+that are printed against "list -o json" on the node that it is of. A key whose
+id is here, too, is compared where this TPM or the recovery key opens this file.
 
 The recovery key, that of the COPY if there is one, is read from a file, or from
 standard input if that is "-".`,
@@ -56,20 +62,15 @@ standard input if that is "-".`,
 	return command
 }
 
-// typedKey is what a recovery key looks like, or most of one: no path does.
-var typedKey = regexp.MustCompile(`^\s*[A-Za-z0-9]{4}([- ][A-Za-z0-9]{4}){3,}|^[A-Za-z2-7]{56}$`)
-
 const notTheKey = "it takes the path of a file and never the recovery key itself, which whoever lists processes, or reads the history of the shell, would have: if that was the key, make another one (reseal --recovery)"
 
-// recoverArgs never shows an argument that may be the recovery key.
+// recoverArgs never shows an argument, which may be the recovery key.
 func recoverArgs(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 1:
 		return usagef("%d arguments: there is one, the path of a copy of another node's file; the recovery key is read from --recovery-key-file", len(args))
 	case len(args) == 1 && args[0] == "":
 		return usagef("required and not given: the path of a copy of another node's file")
-	case len(args) == 1 && typedKey.MatchString(args[0]):
-		return usagef("COPY: %s", notTheKey)
 	}
 	return nil
 }
@@ -81,8 +82,6 @@ func readRecoveryKey(path string, stdin io.Reader) (string, error) {
 	switch {
 	case path == "":
 		return "", usagef("required and not given: --recovery-key-file")
-	case typedKey.MatchString(path):
-		return "", usagef("flag --recovery-key-file: %s", notTheKey)
 	case path != "-":
 		file, err := os.Open(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -111,18 +110,18 @@ func withoutPath(err error) error {
 
 // whatRecovered says what a recovery has changed, and what it has left.
 func whatRecovered(before, after []tpm.KeyInfo, from string, config tpm.Config) string {
-	if len(before) == 0 || len(after) == 0 {
-		return ""
+	if len(after) == 0 {
+		return "what changed cannot be told, as the file cannot be read again: \"list\" says why\n"
+	}
+	if len(before) == 0 {
+		return allAreNew(after)
 	}
 	var out strings.Builder
-	had := map[string]bool{}
-	for _, info := range before {
-		had[info.ID] = true
+	for _, info := range missingIn(after, before) {
+		fmt.Fprintf(&out, "version %s was destroyed in the copy and is removed here for ever, with what is stored under key_id %s\n", info.ID, info.KeyID)
 	}
-	for _, info := range after {
-		if !had[info.ID] {
-			fmt.Fprintf(&out, "version %s is new here\n", info.ID)
-		}
+	for _, info := range missingIn(before, after) {
+		fmt.Fprintf(&out, "version %s is new here, key_id %s\n", info.ID, info.KeyID)
 	}
 	if was, is := cmp.Or(before[0].PCRs, "none"), cmp.Or(after[0].PCRs, "none"); was != is {
 		fmt.Fprintf(&out, "PCRs: %s, and no more %s\n", is, was)
@@ -140,6 +139,30 @@ func whatRecovered(before, after []tpm.KeyInfo, from string, config tpm.Config) 
 		fmt.Fprintf(&out, "in the copy version %s wraps: \"activate %s\" has it wrap here\n", there, there)
 	}
 	return out.String()
+}
+
+// allAreNew says what came where there was no file before.
+func allAreNew(after []tpm.KeyInfo) string {
+	var out strings.Builder
+	for _, info := range after {
+		wraps := ""
+		if info.Writes {
+			wraps = ", and wraps"
+		}
+		fmt.Fprintf(&out, "version %s is new here, key_id %s%s\n", info.ID, info.KeyID, wraps)
+	}
+	fmt.Fprintf(&out, "PCRs: %s\nrecovery key: that of the copy\n", cmp.Or(after[0].PCRs, "none"))
+	out.WriteString("hold these against \"list -o json\" on the node that the copy is of: who can write a copy can put a key of theirs in it\n")
+	return out.String()
+}
+
+// missingIn are those of others that some do not have.
+func missingIn(some, others []tpm.KeyInfo) []tpm.KeyInfo {
+	has := map[string]bool{}
+	for _, info := range some {
+		has[info.ID] = true
+	}
+	return slices.DeleteFunc(slices.Clone(others), func(info tpm.KeyInfo) bool { return has[info.ID] })
 }
 
 // writerOf is the id of the version that wraps, if there is any.

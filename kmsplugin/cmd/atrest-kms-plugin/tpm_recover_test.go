@@ -36,7 +36,9 @@ func TestARecoverySaysWhatChangedAndWhatStays(t *testing.T) {
 	again := tpmCommand(t, two, there, "recover", path, "--recovery-key-file", keyFile)
 	require.Equal(t, exitDone, again.code, again.stderr)
 	require.Equal(t, first.stdout, again.stdout, "it writes with what it did")
-	require.Regexp(t, `(?m)^version [0-9a-f]{32} is new here$`, again.stderr)
+	infos := sealedKeys(t, path)
+	require.Contains(t, again.stderr, "version "+infos[1].ID+" is new here, key_id "+infos[1].KeyID+"\n")
+	require.NotContains(t, again.stderr, infos[0].KeyID)
 	require.Contains(t, again.stderr, "PCRs: sha256:7, as before\n")
 	require.Contains(t, again.stderr, "recovery key: the one of this file, as before")
 	require.Regexp(t, `(?m)^in the copy version ([0-9a-f]{32}) wraps: "activate [0-9a-f]{32}" has it wrap here$`, again.stderr)
@@ -45,6 +47,67 @@ func TestARecoverySaysWhatChangedAndWhatStays(t *testing.T) {
 	require.Equal(t, exitDone, asked.code, asked.stderr)
 	require.Contains(t, asked.stderr, "PCRs: none, and no more sha256:7\n")
 	require.Contains(t, asked.stderr, "recovery key: that of the copy from now on\n")
+}
+
+// Somebody may have put a key of theirs in the copy, and nothing is here to hold it against.
+func TestAFirstRecoverySaysWhatCame(t *testing.T) {
+	one, two := swtpmtest.Start(t), swtpmtest.Start(t)
+	path, keyFile := made(t, one)
+	for _, verb := range []string{"rotate", "stage"} {
+		got := tpmCommand(t, one, path, verb)
+		require.Equal(t, exitDone, got.code, got.stderr)
+	}
+	first := tpmCommand(t, two, filepath.Join(t.TempDir(), "tpm.json"), "recover", path, "--recovery-key-file", keyFile)
+	require.Equal(t, exitDone, first.code, first.stderr)
+	infos := sealedKeys(t, path)
+	require.Len(t, infos, 3)
+	for i, wraps := range []string{"", ", and wraps", ""} {
+		require.Contains(t, first.stderr, "version "+infos[i].ID+" is new here, key_id "+infos[i].KeyID+wraps+"\n")
+	}
+	require.Contains(t, first.stderr, "PCRs: none\nrecovery key: that of the copy\nhold these against")
+}
+
+func TestARecoveryThatRemovesAKeySaysSo(t *testing.T) {
+	one, two := swtpmtest.Start(t), swtpmtest.Start(t)
+	path, keyFile := made(t, one)
+	there := filepath.Join(t.TempDir(), "tpm.json")
+	for _, got := range []result{
+		tpmCommand(t, one, path, "rotate"), tpmCommand(t, two, there, "recover", path, "--recovery-key-file", keyFile),
+	} {
+		require.Equal(t, exitDone, got.code, got.stderr)
+	}
+	gone := sealedKeys(t, path)[0]
+	destroyed := runCommand(t, "tpm", "destroy", gone.ID, "--yes", "--key-file", path)
+	require.Equal(t, exitDone, destroyed.code, destroyed.stderr)
+	got := tpmCommand(t, two, there, "recover", path, "--recovery-key-file", keyFile)
+	require.Equal(t, exitDone, got.code, got.stderr)
+	require.Len(t, sealedKeys(t, there), 1)
+	require.Contains(t, got.stderr, "version "+gone.ID+" was destroyed in the copy and is removed here for ever, with what is stored under key_id "+gone.KeyID+"\n")
+}
+
+func TestNoCommandRepeatsARecoveryKey(t *testing.T) {
+	const key = "ABCD-EFGH-IJKL-MNOP-QRST-UVWX-YZ23-4567-ABCD-EFGH-IJKL-MNOP-QRST-UVWX"
+	path := filepath.Join(t.TempDir(), "tpm.json")
+	for _, key := range []string{key, strings.ToLower(key), strings.ReplaceAll(key, "-", ""), strings.ReplaceAll(key, "-", "\n"), key[:40]} {
+		for _, args := range [][]string{
+			{key}, {"--" + key}, {"--key-file", key}, {"reseal", "--recovery=" + key}, {"create", "--recovery", key}, {"create", "--pcrs", key},
+			{"rotate", key}, {"rotate", "-" + key}, {"stage", "x", key}, {"activate", key}, {"destroy", key}, {"destroy", "x", key},
+			{"list", key}, {"list", "-o", key}, {"list", "-o" + key}, {"serve", "--listen", key}, {"serve", "--check", key}, {"serve", "--tpm", key, "--listen", "unix:///x"},
+			{"recover", "--recovery=" + key}, {"recover", "--adopt-recovery=" + key}, {"recover", "--adopt-recovery", key}, {"recover", "x", "--recovery-key-file", key},
+			append([]string{"recover"}, strings.FieldsFunc(key, func(r rune) bool { return r == '-' || r == '\n' })...),
+			append([]string{"rotate"}, strings.FieldsFunc(key, func(r rune) bool { return r == '-' || r == '\n' })...),
+		} {
+			got := runCommand(t, append(append([]string{"tpm"}, args...), "--key-file", path)...)
+			require.Equal(t, exitUsage, got.code, "%v: %s", args, got.stderr)
+			require.NotContains(t, strings.ToUpper(got.stderr+got.stdout), "ABCD", args)
+		}
+	}
+	for _, args := range [][]string{
+		{"rotate", "x"}, {"activate", strings.Repeat("0123456789abcdef", 4)}, {"activate", "node"}, {"list", "-o", "yaml"}, {"rotate", "--key"}, {"none"},
+	} {
+		got := runCommand(t, append(append([]string{"tpm"}, args...), "--key-file", path)...)
+		require.NotContains(t, got.stderr, "looks like the recovery key", args)
+	}
 }
 
 // Where the path belongs somebody puts the key.
