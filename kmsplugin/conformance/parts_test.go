@@ -233,6 +233,18 @@ func TestACallThatGoesOnAfterItsDeadlineIsSeen(t *testing.T) {
 	require.Regexp(t, "^Decrypt goes on .* after its deadline$", seen.hung[1])
 }
 
+// What waits in a socket that was passed on is taken by nobody.
+func TestAConnectionThatNobodyAnswersIsNotTaken(t *testing.T) {
+	s := server(t, func(http.ResponseWriter, *http.Request) {})
+	require.True(t, s.takesConnections(t.Context()))
+	s.address += ".passed-on"
+	listener, err := net.Listen("unix", s.address)
+	require.NoError(t, err)
+	require.False(t, s.takesConnections(t.Context()))
+	require.NoError(t, listener.Close())
+	require.False(t, s.takesConnections(t.Context()))
+}
+
 // A server that takes a connection and no call keeps nobody waiting for ever.
 func TestACallThatIsNotTakenIsGivenUp(t *testing.T) {
 	folder, err := os.MkdirTemp("", "kms")
