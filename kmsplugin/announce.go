@@ -20,6 +20,9 @@ type announcing struct {
 	// seen is when each version was seen first, by its key_id: zero of those that were there
 	// at the first look.
 	seen map[string]time.Time
+	// newer are versions behind the announced one, by key_id, as they were seen last: one that
+	// is not among them may be older.
+	newer map[string]bool
 }
 
 // next is what is announced once a poll found these versions, or why none can be. A new
@@ -32,39 +35,67 @@ func (a announcing) next(found Versions, c Config, now time.Time) (announcing, e
 		return a, fmt.Errorf("%w: the back end has %d versions and wraps with number %d: make a key first", ErrKeyDisabled, len(found.All), found.Writes)
 	}
 	if c.Pin != "" {
-		at := slices.IndexFunc(found.All, func(v Version) bool { return v.Label == c.Pin })
-		if at < 0 {
-			return a, fmt.Errorf("%w: version %.64q is pinned, and the back end has none of that label", ErrKeyDisabled, c.Pin)
-		}
-		if at < found.Oldest {
-			return a, fmt.Errorf("%w: version %.64q is pinned, and only unwraps: the oldest that wraps is %.64q", ErrKeyDisabled, c.Pin, found.All[found.Oldest].Label)
-		}
-		return announcing{version: &found.All[at]}, nil
+		return a.pinned(found, c.Pin)
 	}
 	wanted := found.All[found.Writes]
 	_, former := a.seen[wanted.KeyID()]
-	if former && a.version != nil && !found.unwraps(*a.version) {
+	if former && a.version != nil && !found.unwraps(*a.version) && !a.newer[wanted.KeyID()] {
 		return a, fmt.Errorf("%w: version %.64q, which is wrapped under, is gone, as when an older backup is restored: restore one that has it; to go on with %.64q, and leave what needs it unreadable, restart", ErrKeyDisabled, a.version.Label, wanted.Label)
 	}
+	after := a.decided(found, c, now)
+	after.newer = a.newerThan(*after.version, found)
+	return after, nil
+}
+
+// pinned announces the version of a label, and no other.
+func (a announcing) pinned(found Versions, pin string) (announcing, error) {
+	at := slices.IndexFunc(found.All, func(v Version) bool { return v.Label == pin })
+	if at < 0 {
+		return a, fmt.Errorf("%w: version %.64q is pinned, and the back end has none of that label", ErrKeyDisabled, pin)
+	}
+	if at < found.Oldest {
+		return a, fmt.Errorf("%w: version %.64q is pinned, and only unwraps: the oldest that wraps is %.64q", ErrKeyDisabled, pin, found.All[found.Oldest].Label)
+	}
+	return announcing{version: &found.All[at]}, nil
+}
+
+// newerThan are the versions behind the one that is announced from now on. Those that are not
+// there now are still, if it was announced before.
+func (a announcing) newerThan(announced Version, found Versions) map[string]bool {
+	newer := map[string]bool{}
+	if a.version != nil && a.version.KeyID() == announced.KeyID() {
+		maps.Copy(newer, a.newer)
+	}
+	behind := false
+	for _, v := range found.All {
+		newer[v.KeyID()] = behind
+		behind = behind || v.KeyID() == announced.KeyID()
+	}
+	return newer
+}
+
+// decided is what is announced of versions that can be.
+func (a announcing) decided(found Versions, c Config, now time.Time) announcing {
+	wanted := found.All[found.Writes]
 	a.seen = a.seeing(found, now)
 	switch {
 	case a.version == nil:
 		first := oldEnough(found, c.HoldDown, now)
-		return announcing{version: &first, seen: a.seen}, nil
+		return announcing{version: &first, seen: a.seen}
 	case a.version.KeyID() == wanted.KeyID():
-		return announcing{version: a.version, seen: a.seen}, nil
+		return announcing{version: a.version, seen: a.seen}
 	case !found.wrapsWith(*a.version):
 		// What was announced may be used no more: there is nothing to go on with.
-		return announcing{version: &wanted, seen: a.seen}, nil
+		return announcing{version: &wanted, seen: a.seen}
 	}
 	if a.candidate != wanted.KeyID() {
 		a.candidate, a.polls, a.since = wanted.KeyID(), 0, now
 	}
 	a.polls++
 	if a.polls >= c.Steady && a.age(wanted, c.HoldDown, now) >= c.HoldDown {
-		return announcing{version: &wanted, seen: a.seen}, nil
+		return announcing{version: &wanted, seen: a.seen}
 	}
-	return a, nil
+	return a
 }
 
 // seeing is when each version was seen first, once these were found.

@@ -81,7 +81,7 @@ func (k *Keeper) Encrypt(ctx context.Context, _ string, plaintext []byte) (Seale
 			continue // another session took over
 		}
 		if err != nil {
-			k.nudge()
+			k.nudge(ask{probe: true}) // it may still tell its versions, and not wrap
 			return Sealed{}, err
 		}
 		return sealed, nil
@@ -143,7 +143,7 @@ func (k *Keeper) Decrypt(ctx context.Context, _ string, sealed Sealed) ([]byte, 
 			continue
 		}
 		if err != nil && s.trouble != nil {
-			k.nudge() // somebody waits for the end of the trouble
+			k.nudge(ask{}) // somebody waits for the end of the trouble
 		}
 		return plaintext, err
 	}

@@ -362,6 +362,40 @@ func TestAKeyThatIsGoneIsNotGoneBackFrom(t *testing.T) {
 	})
 }
 
+// The version that is announced is destroyed on purpose, as one that was disclosed, while the
+// newer one is held down. That is no way back.
+func TestAVersionThatGoesWhileANewerOneIsHeldDownIsFollowedByThatOne(t *testing.T) {
+	s := newShelf("1", "2")
+	kept(t, s, Config{HoldDown: time.Hour}, func(t *testing.T, k *Keeper) {
+		s.set(func() { s.all, s.writes = append(s.all, version("3")), 2 })
+		poll(3)
+		require.Equal(t, version("2").KeyID(), keyIDOf(t, k))
+		s.set(func() { s.all, s.writes = []Version{version("1"), version("3")}, 1 })
+		poll(1)
+		require.Equal(t, version("3").KeyID(), keyIDOf(t, k))
+		s.set(func() { s.all, s.writes = []Version{version("1"), version("2")}, 1 })
+		poll(5)
+		_, err := k.Status(t.Context())
+		require.ErrorIs(t, err, ErrKeyDisabled, "from the newer one there is no way back")
+	})
+}
+
+// What was newer than a version is not for that newer than another one.
+func TestAVersionThatIsGoneIsNotFollowedByOneThatWasNeverSeenBehindIt(t *testing.T) {
+	s := newShelf("1")
+	kept(t, s, Config{HoldDown: time.Hour}, func(t *testing.T, k *Keeper) {
+		s.set(func() { s.all, s.writes = append(s.all, version("2")), 1 })
+		poll(3)
+		s.set(func() { s.all, s.writes = []Version{version("made again")}, 0 })
+		poll(3)
+		require.Equal(t, version("made again").KeyID(), keyIDOf(t, k))
+		s.set(func() { s.all, s.writes = []Version{version("1"), version("2")}, 1 })
+		poll(3)
+		_, err := k.Status(t.Context())
+		require.ErrorIs(t, err, ErrKeyDisabled)
+	})
+}
+
 func TestAPinIsWrappedWithWhateverTheBackEndSays(t *testing.T) {
 	s := newShelf("1", "2")
 	kept(t, s, Config{Pin: "1"}, func(t *testing.T, k *Keeper) {

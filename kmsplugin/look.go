@@ -35,9 +35,9 @@ func (k *Keeper) look(ctx context.Context, a ask) error {
 }
 
 // nudge has the versions looked at again, and waits for nothing.
-func (k *Keeper) nudge() {
+func (k *Keeper) nudge(a ask) {
 	select {
-	case k.asks <- ask{}:
+	case k.asks <- a:
 	default: // it looks already
 	}
 }

@@ -82,3 +82,42 @@ func TestAProbeThatFailsLaterIsTrouble(t *testing.T) {
 		require.NoError(t, stop())
 	})
 }
+
+// Who may read the key and not wrap with it any more tells all versions: Status says so once an
+// Encrypt has failed, and not with the next probe.
+func TestAnEncryptThatFailsIsSeenInStatusSoon(t *testing.T) {
+	c := &unwraps{shelf: newShelf("1")}
+	synctest.Test(t, func(t *testing.T) {
+		k, err := NewKeeper(c, Config{})
+		require.NoError(t, err)
+		stop := k.Start(t.Context())
+		c.alone.Store(true)
+		time.Sleep(2 * time.Second)
+		keyIDOf(t, k)
+		_, err = k.Encrypt(t.Context(), "", []byte("dek"))
+		require.ErrorIs(t, err, ErrDenied)
+		time.Sleep(soon)
+		synctest.Wait()
+		_, err = k.Status(t.Context())
+		require.ErrorIs(t, err, ErrDenied)
+		require.NoError(t, stop())
+	})
+}
+
+// unwraps is a shelf that at some time does nothing else.
+type unwraps struct {
+	*shelf
+	alone atomic.Bool
+}
+
+func (u *unwraps) Open(ctx context.Context) (Session, error) {
+	_, err := u.shelf.Open(ctx)
+	return u, err
+}
+
+func (u *unwraps) Wrap(ctx context.Context, v Version, dek, aad []byte) ([]byte, Version, error) {
+	if u.alone.Load() {
+		return nil, Version{}, ErrDenied
+	}
+	return u.shelf.Wrap(ctx, v, dek, aad)
+}

@@ -2,14 +2,17 @@ package conformance
 
 import (
 	"context"
+	"encoding/base32"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +33,15 @@ func TestAKeyIsFoundInAnyForm(t *testing.T) {
 		"shifted by 2": base64.StdEncoding.EncodeToString(append([]byte("ab"), key...)),
 		"shifted by 3": base64.StdEncoding.EncodeToString(append([]byte("abc"), key...)),
 		"shifted by 4": base64.RawURLEncoding.EncodeToString(append([]byte("abcd"), key...)),
+		"in a form":    url.QueryEscape(base64.StdEncoding.EncodeToString(key)),
+		"in JSON":      strings.ReplaceAll(base64.StdEncoding.EncodeToString(key), "/", `\/`),
+		"protobuf":     eachByte(key, `\%03o`, ""), "protobuf in JSON": eachByte(key, `\\%03o`, ""),
+		"Go's %#v": fmt.Sprintf("%#v", key), "upper": eachByte(key, "0x%02X", " "), "C": eachByte(key, `\x%02X`, ""),
+		"Java": fmt.Sprint(signed(key)), "Java with commas": eachByte(signed(key), "%d", ", "), "lines": eachByte(key, "%d", ",\n    "),
+		"JavaScript": eachByte(key, `\u00%02x`, ""), "Ruby": eachByte(key, `\u{%x}`, ""), "a URL": eachByte(key, "%%%02X", ""),
+		"a fingerprint": eachByte(key, "%02X", ":"), "a dump": hex.Dump(key), "ISO-8859-1": eachByte(key, "%c", ""),
+		"base32": base32.StdEncoding.EncodeToString(key), "base32hex": base32.HexEncoding.EncodeToString(key),
+		"base32, lower and shifted": strings.ToLower(base32.StdEncoding.EncodeToString(append([]byte("abc"), key...))),
 	} {
 		require.True(t, told.isIn([]byte("level=info plaintext="+text+" uid=1")), form)
 		require.NotContains(t, told.scrub("it said "+text), text, form)
@@ -40,6 +52,23 @@ func TestAKeyIsFoundInAnyForm(t *testing.T) {
 	}
 }
 
+// eachByte prints one after the other.
+func eachByte[T byte | int8](all []T, format, between string) string {
+	var texts []string
+	for _, b := range all {
+		texts = append(texts, fmt.Sprintf(format, b))
+	}
+	return strings.Join(texts, between)
+}
+
+// signed are the bytes of Java.
+func signed(key []byte) (all []int8) {
+	for _, b := range key {
+		all = append(all, int8(b))
+	}
+	return all
+}
+
 func TestWhatAKeyIDShows(t *testing.T) {
 	for id, want := range map[string]string{
 		"https://vault.example.com:8200/v1/transit/keys/k8s":                 "an address with a scheme",
@@ -48,7 +77,14 @@ func TestWhatAKeyIDShows(t *testing.T) {
 		"arn:aws:kms:eu-central-1:123456789012:key/1":                        "the ARN of a resource",
 		"projects/p/locations/l/keyRings/r/cryptoKeys/k/cryptoKeyVersions/1": "the path of a resource",
 		"hvs.CAESIJ1q2w3e4r5t6z7u8i9o0p":                                     "a token of Vault",
+		"1.2.3.4:8200":                                                       "an IPv4 address",
+		"kms@1.2.3.4":                                                        "an IPv4 address",
+		"192.168.1.2":                                                        "an IPv4 address",
+		"kms.internal:443/k":                                                 "a host with a port",
 		"password=secret":                                                    "a password",
+		"db-password:1234":                                                   "a password",
+		"client_secret=q1w2e3r4":                                             "a password",
+		"token=s.q1w2e3r4t5y6u7i8o9p0aa":                                     "a password",
 		base64.StdEncoding.EncodeToString([]byte("\n\x02v1\x1a#\n!https://vault.example.com:8200")): "an address with a scheme in base64",
 		hex.EncodeToString([]byte("vault.example.com:8200/transit")):                                "a host with a port in hex",
 	} {
@@ -57,6 +93,7 @@ func TestWhatAKeyIDShows(t *testing.T) {
 	for _, fine := range []string{
 		"1", "v1.2.3.4.5", "0f3a", "1.0f3ac2", "2026-01-31T12:00:00Z", "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
 		"a1b2c3d4-e5f6-4a5b-8c7d-9e0f1a2b3c4d", "local-kek:3", "key/7", "300.300.300.300",
+		"1.2.3.4", "aes-1.2.3.4-7", "v1.key:12", "prod.key:123", "softhsm-token:1", "secret:7", "pkcs11:token=softhsm;object=kek",
 	} {
 		require.Empty(t, shows(fine), fine)
 	}
@@ -194,6 +231,18 @@ func TestACallThatGoesOnAfterItsDeadlineIsSeen(t *testing.T) {
 	require.GreaterOrEqual(t, len(seen.hung), 2) // and those that went before may keep Status out
 	require.Regexp(t, "^Encrypt goes on .* after its deadline$", seen.hung[0])
 	require.Regexp(t, "^Decrypt goes on .* after its deadline$", seen.hung[1])
+}
+
+// What waits in a socket that was passed on is taken by nobody.
+func TestAConnectionThatNobodyAnswersIsNotTaken(t *testing.T) {
+	s := server(t, func(http.ResponseWriter, *http.Request) {})
+	require.True(t, s.takesConnections(t.Context()))
+	s.address += ".passed-on"
+	listener, err := net.Listen("unix", s.address)
+	require.NoError(t, err)
+	require.False(t, s.takesConnections(t.Context()))
+	require.NoError(t, listener.Close())
+	require.False(t, s.takesConnections(t.Context()))
 }
 
 // A server that takes a connection and no call keeps nobody waiting for ever.

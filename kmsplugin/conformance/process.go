@@ -42,7 +42,9 @@ func processChecks() []Check {
 }
 
 // sigtermDrains has a call under way, of which the plugin knows the beginning, and
-// finishes it when nobody else is let in any more.
+// finishes it when nobody else is let in any more, or when the plugin has told the connection of
+// the call that it leaves: who answers on new ones then is another plugin, to which the same
+// socket was passed on.
 func sigtermDrains(ctx context.Context, s *session) error {
 	err := s.terminateInACall(ctx)
 	return errors.Join(err, s.restarted(ctx))
@@ -63,7 +65,7 @@ func (s *session) terminateInACall(ctx context.Context) error {
 	if err := s.Terminate(ctx); err != nil {
 		return fmt.Errorf("terminate: %w", err)
 	}
-	closed, err := s.within(ctx, func() bool { return s.dial(ctx) != nil })
+	closed, err := s.within(ctx, func() bool { return wire.isLeaving() || !s.takesConnections(ctx) })
 	if err != nil {
 		return err
 	}
@@ -78,6 +80,19 @@ func (s *session) terminateInACall(ctx context.Context) error {
 		return failed("a call that was under way at SIGTERM was cut off: %v", err)
 	}
 	return nil
+}
+
+// takesConnections reports whether somebody answers on a new connection. One to a socket that
+// was passed on to the plugin waits in it for the next plugin, and nobody answers.
+func (s *session) takesConnections(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	wire, err := s.openWire(ctx)
+	if err != nil {
+		return false
+	}
+	defer wire.close()
+	return wire.connection.Ping(ctx) == nil
 }
 
 // restarted brings back a plugin that was ended.

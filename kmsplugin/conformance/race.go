@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	racers     = 8      // that call while the key is rotated
-	denseCalls = 2000   // of each, one after the other; those that follow are paced
-	mostCalls  = 20_000 // of each
-	firstCalls = 5      // of each before the rotation
-	silent     = 25     // of each after a rotation, before anybody asks for Status
-	lastCalls  = 25     // of each after the rotation has shown
-	keptCalls  = 32     // of each key_id, at both ends of the race
+	racers     = 8    // that call while the key is rotated
+	denseCalls = 2000 // of each, one after the other; those that follow are paced
+	firstCalls = 5    // of each before the rotation
+	silent     = 25   // of each after a rotation, before anybody asks for Status
+	lastCalls  = 25   // of each after the rotation has shown
+	keptCalls  = 32   // of each key_id, at both ends of the race
+	keptIDs    = 64   // key_ids
 )
 
 // A race is what is called while the key is rotated. The racers share it.
@@ -31,6 +31,7 @@ type race struct {
 
 	mu    sync.Mutex
 	calls int              // of Encrypt
+	later int              // of them, those that began after the rotation
 	kept  map[string]*ends // by key_id
 	wrong error            // the first disagreement
 	err   error            // the first call that failed
@@ -60,14 +61,14 @@ func (s *session) startRace(ctx context.Context, quiet bool) *race {
 	return r
 }
 
-// run is one racer: a bounded number of calls, in a row and then paced, and some more
-// when the race is over.
+// run is one racer: calls in a row, and then paced, for as long as the race takes, and some
+// more when it is over.
 func (r *race) run(ctx context.Context) {
 	running, silence := sync.OnceFunc(r.running.Done), sync.OnceFunc(r.encrypted.Done)
 	defer running()
 	defer silence()
 	alone, left := 0, lastCalls
-	for n := 0; n < mostCalls && left > 0; n++ {
+	for n := 0; left > 0; n++ {
 		if r.over.Load() {
 			left--
 		}
@@ -81,12 +82,13 @@ func (r *race) run(ctx context.Context) {
 		if r.quiet && alone < silent {
 			call = r.encrypting
 		}
-		if r.rotated.Load() {
+		rotated := r.rotated.Load()
+		if rotated {
 			if alone++; alone >= silent {
 				silence()
 			}
 		}
-		if !call(ctx) {
+		if !call(ctx, rotated) {
 			return
 		}
 	}
@@ -122,26 +124,27 @@ func (r *race) wrap(ctx context.Context) (*sealed, error) {
 }
 
 // encrypting is a call of Encrypt alone.
-func (r *race) encrypting(ctx context.Context) bool {
+func (r *race) encrypting(ctx context.Context, rotated bool) bool {
 	w, err := r.wrap(ctx)
-	return r.note(w, nil, err)
+	return r.note(w, rotated, nil, err)
 }
 
 // agreeing is a call of Encrypt between two of Status.
-func (r *race) agreeing(ctx context.Context) bool {
+func (r *race) agreeing(ctx context.Context, rotated bool) bool {
 	before, err := r.s.keyID(ctx)
 	if err != nil {
-		return r.note(nil, nil, err)
+		return r.note(nil, rotated, nil, err)
 	}
 	w, err := r.wrap(ctx)
 	if err != nil {
-		return r.note(nil, nil, err)
+		return r.note(nil, rotated, nil, err)
 	}
 	after, err := r.s.keyID(ctx)
-	return r.note(w, disagreement(before, w.KeyId, after), err)
+	return r.note(w, rotated, disagreement(before, w.KeyId, after), err)
 }
 
-func (r *race) note(w *sealed, wrong, err error) bool {
+// note is false if a call failed.
+func (r *race) note(w *sealed, rotated bool, wrong, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
@@ -150,11 +153,16 @@ func (r *race) note(w *sealed, wrong, err error) bool {
 		}
 		return false
 	}
-	r.calls++
+	if r.calls++; rotated {
+		r.later++
+	}
 	if wrong != nil && r.wrong == nil {
 		r.wrong = wrong
 	}
 	if r.kept[w.KeyId] == nil {
+		if len(r.kept) == keptIDs {
+			return true // so many are wrong whatever is kept
+		}
 		r.kept[w.KeyId] = &ends{}
 	}
 	r.kept[w.KeyId].add(w)

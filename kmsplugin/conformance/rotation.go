@@ -174,8 +174,11 @@ func labelsAgreeInRotation(ctx context.Context, s *session) error {
 		}
 	}
 	for _, r := range rs.made {
-		if r.race.err != nil {
+		switch {
+		case r.race.err != nil:
 			return fmt.Errorf("a call failed while the key was rotated: %w", r.race.err)
+		case r.race.later == 0:
+			return errors.New("nobody called Encrypt after the rotation")
 		}
 	}
 	if err := cmp.Or(rs.err, rs.unseen()); err != nil {

@@ -86,21 +86,30 @@ func notUTF8(err error) error {
 	return err
 }
 
-// telltale are what a key_id is not to show.
+// Four numbers alone may be a version as well as an address, but for those that addresses in
+// networks of one's own begin with.
+const (
+	octet       = `(25[0-5]|2[0-4]\d|1?\d?\d)`
+	anyIPv4     = octet + `(\.` + octet + `){3}`
+	privateIPv4 = `((10|127)\.` + octet + `|192\.168|172\.(1[6-9]|2\d|3[01]))(\.` + octet + `){2}`
+)
+
+// telltale are what a key_id is not to show. What a name and a version look like as well is not
+// among them, as in "1.2.3.4", "v1.key:12" and "token:1".
 var telltale = []struct {
 	what string
 	is   *regexp.Regexp
 }{
 	{"an address with a scheme", regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]+://`)},
-	{"an IPv4 address", regexp.MustCompile(`(^|[^0-9.])(25[0-5]|2[0-4]\d|1?\d?\d)(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}($|[^0-9.])`)},
-	{"a host with a port", regexp.MustCompile(`[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)+:\d{2,5}($|\D)`)},
+	{"an IPv4 address", regexp.MustCompile(`(^|[^0-9.])((` + privateIPv4 + `)($|[^0-9.])|@` + anyIPv4 + `($|[^0-9.])|` + anyIPv4 + `:\d)`)},
+	{"a host with a port", regexp.MustCompile(`[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)+:(80|443|\d{4,5})($|\D)`)},
 	{"the ARN of a resource", regexp.MustCompile(`\barn:[a-z-]+:[a-z0-9-]+:`)},
 	{"the path of a resource", regexp.MustCompile(`[a-zA-Z0-9_-]+/(keys|cryptoKeys|cryptoKeyVersions)/[a-zA-Z0-9_-]+`)},
 	{"a token of Vault", regexp.MustCompile(`\bhv[sbr]\.[A-Za-z0-9_-]{20,}`)},
 	{"an access key of AWS", regexp.MustCompile(`\b(AKIA|ASIA)[A-Z0-9]{16}\b`)},
 	{"a JSON web token", regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{10,}\.eyJ`)},
 	{"a private key", regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY`)},
-	{"a password", regexp.MustCompile(`(?i)(password|secret|token)[=:]`)},
+	{"a password", regexp.MustCompile(`(?i)(password|passwd|pin-value)[=:]\S|secret(=\S|:\S{16})|(^|[^a-z0-9-])token[=:][a-z0-9+/_.-]{20}`)},
 }
 
 func keyIDClear(ctx context.Context, s *session) error {

@@ -2,10 +2,7 @@ package conformance
 
 import (
 	"bytes"
-	"encoding/base64"
-	"encoding/hex"
 	"fmt"
-	"strings"
 	"sync"
 
 	"google.golang.org/grpc/status"
@@ -16,7 +13,7 @@ import (
 // is safe for concurrent use.
 type told struct {
 	mark  []byte
-	forms [][]byte
+	forms forms
 
 	mu    sync.Mutex
 	given int    // keys
@@ -41,40 +38,8 @@ func (t *told) key() []byte {
 	return append(bytes.Clone(t.mark), random(16)...)
 }
 
-// formsOf are the ways in which bytes are put into a text.
-func formsOf(secret []byte) [][]byte {
-	var decimals, escapes []string
-	for _, b := range secret {
-		decimals = append(decimals, fmt.Sprint(b))
-		escapes = append(escapes, fmt.Sprintf(`\x%02x`, b))
-	}
-	texts := []string{
-		string(secret), hex.EncodeToString(secret), strings.ToUpper(hex.EncodeToString(secret)), fmt.Sprintf("% x", secret),
-		strings.Join(decimals, " "), strings.Join(decimals, ","), strings.Join(decimals, ", "),
-		strings.Join(escapes[:len(escapes)-1], ""), // the last may be half a letter, with what follows
-	}
-	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-		for before := range 3 { // what stands before the secret shifts it
-			text := encoding.EncodeToString(append(make([]byte, before), secret...))
-			texts = append(texts, text[(before*8+5)/6:(before+len(secret))*8/6])
-		}
-	}
-	var forms [][]byte
-	for _, text := range texts {
-		forms = append(forms, []byte(text))
-	}
-	return forms
-}
-
 // isIn reports whether a key of this run is in a text, in any form.
-func (t *told) isIn(text []byte) bool {
-	for _, form := range t.forms {
-		if bytes.Contains(text, form) {
-			return true
-		}
-	}
-	return false
-}
+func (t *told) isIn(text []byte) bool { return t.forms.areIn(text) }
 
 // scrub is a text without keys: that of a plugin that puts them there.
 func (t *told) scrub(text string) string {

@@ -40,6 +40,13 @@ func (w *wire) close() { _ = w.connection.Close() }
 // isClosed reports whether the plugin has closed the connection.
 func (w *wire) isClosed() bool { return w.connection.State().Closed }
 
+// isLeaving reports whether the plugin has said that it takes no more calls on the connection,
+// or has closed it.
+func (w *wire) isLeaving() bool {
+	state := w.connection.State()
+	return state.Closing || state.Closed
+}
+
 // A pending call is one whose request the plugin has seen the beginning of.
 type pending struct {
 	rest   []byte

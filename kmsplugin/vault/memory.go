@@ -17,8 +17,8 @@ type memory struct {
 	// used are versions that DEKs were wrapped under in this life and that unwrapped when it
 	// was looked last.
 	used []kmsplugin.Version
-	// verified is whether Vault was seen to do what it is asked.
-	verified bool
+	// trusted is what Vault was seen to do as it was asked.
+	trusted trust
 	// told is whether it was told that the key may leave Vault.
 	told bool
 }
@@ -74,10 +74,16 @@ func same(v kmsplugin.Version) func(kmsplugin.Version) bool {
 	return func(other kmsplugin.Version) bool { return other.KeyID() == keyID }
 }
 
-// isVerified is whether that was seen, now or before.
-func (m *memory) isVerified(seen bool) bool {
+// trusts is what was seen.
+func (m *memory) trusts() trust {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.verified = m.verified || seen
-	return m.verified
+	return m.trusted
+}
+
+// saw changes what was seen.
+func (m *memory) saw(change func(*trust)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change(&m.trusted)
 }

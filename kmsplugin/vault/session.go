@@ -1,7 +1,6 @@
 package vault
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,58 +84,6 @@ func (s *session) warn(ctx context.Context, k *key) {
 		klog.FromContext(ctx).Error(nil, "the key may leave Vault, as it is exportable or has plaintext backups: who has it reads what was ever wrapped, without Vault; Vault does not undo that: make another key, without those, and rotate to it",
 			"key", c.Mount+"/keys/"+c.Key)
 	}
-}
-
-// verify refuses a Vault that takes what it is asked and does not do it. What was seen once is
-// not tried again. An error without a refusal is why it could not be seen.
-func (s *session) verify(ctx context.Context, k *key) (refused bool, err error) {
-	m := &s.transit.known
-	if m.isVerified(false) {
-		return false, nil
-	}
-	if refused, err = s.binds(ctx, k); err == nil {
-		refused, err = s.separates(ctx)
-	}
-	m.isVerified(err == nil)
-	return refused, err
-}
-
-// binds refuses a Vault that leaves associated_data away, as those before 1.13 do: a DEK would
-// unwrap under any key_id.
-func (s *session) binds(ctx context.Context, k *key) (refused bool, err error) {
-	ciphertext, _, err := s.encrypt(ctx, k.latest, []byte("no DEK, to see whether it is bound"), []byte("one key_id"))
-	if err != nil {
-		return false, err
-	}
-	switch _, err = s.decrypt(ctx, ciphertext, []byte("another key_id")); {
-	case err == nil:
-		return true, fmt.Errorf("%w: %w: Vault does not bind a DEK to its key_id: it leaves associated_data away: use Vault 1.13 or later, or OpenBao", kmsplugin.ErrKeyDisabled, ErrMistake)
-	case errors.Is(err, kmsplugin.ErrInvalid):
-		return false, nil
-	}
-	return false, err
-}
-
-// nowhere is the name of a namespace that nobody has.
-const nowhere = "atrest-looks-whether-namespaces-are-heeded"
-
-// separates refuses a Vault that heeds no namespaces, as that of the Community Edition does: the
-// key would be one of the root, or the login there, whatever the config says. It has the key in a
-// namespace that there is not.
-func (s *session) separates(ctx context.Context) (refused bool, err error) {
-	c := s.transit.config
-	given := cmp.Or(c.Namespace, c.AuthNamespace)
-	if given == "" {
-		return false, nil
-	}
-	err = s.client.ask(ctx, request{method: http.MethodGet, path: c.Mount + "/keys/" + c.Key, namespace: given + "/" + nowhere, token: s.held.secret, safe: true}, nil)
-	switch {
-	case err == nil:
-		return true, fmt.Errorf("%w: %w: this Vault heeds no namespaces, as the Community Edition: leave the namespace %s away", kmsplugin.ErrKeyDisabled, ErrMistake, given)
-	case errors.Is(err, kmsplugin.ErrDenied), errors.Is(err, kmsplugin.ErrUnknownKey), hasStatus(err, http.StatusNotFound):
-		return false, nil
-	}
-	return false, err
 }
 
 // Wrap has exactly this version wrap, and takes from the answer which did. A number is not enough

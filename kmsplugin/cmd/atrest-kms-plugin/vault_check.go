@@ -57,12 +57,15 @@ func try(ctx context.Context, command *cobra.Command, backend kmsplugin.Backend,
 		return err
 	}
 	writes := found.Writes
+	if len(found.All) == 0 {
+		return errors.New("the key has no version that unwraps, and so none to wrap with: lower min_decryption_version")
+	}
 	for i, v := range found.All {
 		if v.Label == pin {
 			writes = i
 		}
 	}
-	if writes < 0 || pin != "" && found.All[writes].Label != pin {
+	if pin != "" && found.All[writes].Label != pin {
 		return fmt.Errorf("version %s is to wrap, and the key has none of that number that unwraps", pin)
 	}
 	table := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)

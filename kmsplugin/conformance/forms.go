@@ -1,0 +1,68 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/base32"
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// forms are the ways in which bytes are put into a text.
+type forms struct {
+	texts  [][]byte
+	byByte *regexp.Regexp // one after the other, each as a number or an escape
+}
+
+// formsOf are those of bytes of 0xc0 and above.
+func formsOf(secret []byte) forms {
+	latin := make([]rune, len(secret))
+	for i, b := range secret {
+		latin[i] = rune(b)
+	}
+	f := forms{texts: [][]byte{secret, []byte(string(latin))}, byByte: byByte(secret)}
+	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for _, text := range shifted(secret, encoding.EncodeToString, 3, 6) {
+			f.texts = append(f.texts, []byte(text), []byte(url.QueryEscape(text)), []byte(strings.ReplaceAll(text, "/", `\/`)))
+		}
+	}
+	for _, encoding := range []*base32.Encoding{base32.StdEncoding, base32.HexEncoding} {
+		for _, text := range shifted(secret, encoding.WithPadding(base32.NoPadding).EncodeToString, 5, 5) {
+			f.texts = append(f.texts, []byte(text), []byte(strings.ToLower(text)))
+		}
+	}
+	return f
+}
+
+// shifted is what an encoding makes of a secret for certain, whatever number of bytes stands
+// before it: of so many it makes whole letters, and each letter is so many bits.
+func shifted(secret []byte, encode func([]byte) string, whole, bits int) (texts []string) {
+	for before := range whole {
+		text := encode(append(make([]byte, before), secret...))
+		texts = append(texts, text[(before*8+bits-1)/bits:(before+len(secret))*8/bits])
+	}
+	return texts
+}
+
+// byByte finds bytes that are printed one by one: as decimals, with and without a sign; as hex,
+// with and without a prefix; and as escapes of any language, also where a backslash is escaped
+// again. The last byte may be half a letter with what follows, and is left away.
+func byByte(secret []byte) *regexp.Regexp {
+	var each []string
+	for _, b := range secret[:len(secret)-1] {
+		each = append(each, fmt.Sprintf(`(?:%d|%d|(?:0x|\\+x|\\+u00|\\+u\{|%%)?%02x\}?|\\+%03o)`, b, int8(b), b, b))
+	}
+	return regexp.MustCompile(`(?i)` + strings.Join(each, `[\s,:;.-]*`))
+}
+
+// areIn reports whether a text has one of them.
+func (f forms) areIn(text []byte) bool {
+	for _, form := range f.texts {
+		if bytes.Contains(text, form) {
+			return true
+		}
+	}
+	return f.byByte.Match(text)
+}
