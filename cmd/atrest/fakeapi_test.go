@@ -608,16 +608,16 @@ func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.Key
 		kv = a.read(&pb.RangeRequest{Key: kv.Key})[0]
 	}
 	meta, _ := patch["metadata"].(map[string]any)
-	if version, ok := meta["resourceVersion"]; ok && version != fmt.Sprint(kv.ModRevision) {
-		refuse(w, http.StatusConflict, metav1.StatusReasonConflict, "was updated")
-		return
-	}
-	delete(meta, "resourceVersion")
 	plaintext, stale, err := a.open(kv)
 	if err != nil { // as kube-apiserver answers when it reads what it is to change
 		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
 		return
 	}
+	if version, ok := meta["resourceVersion"]; ok && version != fmt.Sprint(kv.ModRevision) {
+		refuse(w, http.StatusConflict, metav1.StatusReasonConflict, "was updated")
+		return
+	}
+	delete(meta, "resourceVersion")
 	if a.refuses != "" && a.refused(string(kv.Key)) {
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "a webhook does not allow it")
 		return

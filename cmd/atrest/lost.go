@@ -62,7 +62,8 @@ is deleted
     another file in effect than --config, unless --separate-configs says that each has
     one of its own, or is not named by --apiservers
   - if this etcd is not that of the apiservers, by the UID of kube-system, or not all
-    of it: what they list elsewhere, by --etcd-servers-overrides, may be owned
+    of it: what they list elsewhere, by --etcd-servers-overrides, may be owned; where
+    all Secrets or ConfigMaps are lost, a canary shows it, in the namespace --canaries
   - if an aggregated apiserver cannot list what it has, which may be owned, and is not
     excused by its Service, as --without-apiservers kube-system/metrics-server
 and an object is left that
@@ -80,18 +81,19 @@ key found it is restored from there: docs/atrest.md shows how. What comes to be 
 a lost object after the list is deleted by the garbage collector, and is not in --keep.
 
 An apiserver that runs may still have in memory what no file opens: do not restart one
-before --remove has told who has what. Each is asked for all that is lost before anything
-is deleted, and what one has is stored again by atrest migrate --without-etcd, through
-it, under the key that is written with now.
+before. Each is asked for all that is lost before anything is deleted, and what one has
+in memory alone it stores again, under the key that it writes with now: that is saved.
+To save what can be saved and delete nothing, confirm no namespace.
 
 It is deleted by DeleteOptions with ignoreStoreReadErrorWithClusterBreakingPotential,
 so that no finalizer is waited for, and no admission webhook asked. That takes one
 apiserver with the feature gate AllowUnsafeMalformedObjectDeletion, which is there from
-Kubernetes 1.32 on, and on by default from 1.37 on. The user needs get, delete and
+Kubernetes 1.32 on, and on by default from 1.37 on. The user needs get, patch, delete and
 unsafe-delete-ignore-read-errors on what is deleted; get on the nonResourceURLs
 /debug/encryption, /metrics, /readyz and /readyz/* and on the namespace kube-system;
-list on leases in kube-system and on apiservices; and, through each apiserver, list and
-get on every resource that is served.
+list on leases in kube-system and on apiservices; through each apiserver, list and
+get on every resource that is served; and, if all Secrets or all ConfigMaps are lost,
+get, create, patch and delete on them in the namespace --canaries.
 
 Exit codes:
   0  nothing is lost, or all that was lost was deleted
@@ -175,6 +177,7 @@ func (l *lostCommand) removeAll(ctx context.Context, c *config.Configuration, fr
 	if err != nil {
 		return err
 	}
+	defer l.clean(ctx, apiservers)
 	groups, failed := l.remove.fleet.aggregated(ctx)
 	found.Leave(c, groups)
 	a := lost.Decide(found)

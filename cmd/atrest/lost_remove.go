@@ -43,11 +43,11 @@ func (f *removeFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.confirm, "confirm", nil, "namespaces in which --remove deletes without asking, by commas; - for what is in none. In no other is anything deleted")
 	flags.BoolVar(&f.separate, "separate-configs", false, "each apiserver has a configuration of its own, as for a socket of its own: --remove does not compare them with --config")
 	f.cluster.add(flags)
-	f.fleet.addAsked(flags)
+	f.fleet.add(flags)
 }
 
 // ofRemove are the flags that say nothing without --remove.
-var ofRemove = []string{"keep", "confirm", "separate-configs", "kubeconfig", "context", "tls-server-name", "apiservers", "without-apiservers", "separate-apiservers", "metrics-timeout"}
+var ofRemove = []string{"keep", "confirm", "canaries", "separate-configs", "kubeconfig", "context", "tls-server-name", "apiservers", "without-apiservers", "separate-apiservers", "metrics-timeout"}
 
 func (l *lostCommand) checkRemove() error {
 	f := &l.remove
@@ -93,6 +93,7 @@ func readsTerminal(r io.Reader) bool {
 // removed is what came of lost --remove.
 type removed struct {
 	Removed []removedObject `json:"removed"`
+	Saved   []removedObject `json:"saved"`
 	Left    []leftObject    `json:"left"`
 	Kept    string          `json:"kept,omitempty"`
 }
@@ -127,12 +128,12 @@ func (l *lostCommand) begin(ctx context.Context, c *config.Configuration, apiser
 		return nil, err
 	}
 	l.remove.fleet.warnOfNobody(ctx, l.streams, apiservers, cluster)
-	r := &removal{lostCommand: l, answers: bufio.NewReader(l.in), done: removed{Removed: []removedObject{}, Left: []leftObject{}}}
+	r := &removal{lostCommand: l, answers: bufio.NewReader(l.in), done: removed{Removed: []removedObject{}, Saved: []removedObject{}, Left: []leftObject{}}}
 	apis, err := l.remove.fleet.each()
 	if err != nil {
 		return nil, err
 	}
-	r.remover = &lost.Remover{Apiservers: apiservers, Version: cluster.Version, Resources: cluster.Own, APIs: apis, Dependents: cluster.Dependents, Etcd: from, Look: look, Config: c,
+	r.remover = &lost.Remover{Apiservers: apiservers, Version: cluster.Version, Resources: cluster.Own, API: cluster, APIs: apis, Dependents: cluster.Dependents, Etcd: from, Look: look, Config: c,
 		Without: l.remove.fleet.without, SeparateConfigs: l.remove.separate, Keep: r.keep}
 	if err := r.remover.May(ctx, a); err != nil {
 		return nil, fmt.Errorf("nothing was deleted: %w", err)
@@ -180,15 +181,16 @@ func (r *removal) leaveReadable(ctx context.Context, by map[string][]lost.Lost) 
 	for _, namespace := range slices.Sorted(maps.Keys(by)) {
 		by[namespace] = slices.DeleteFunc(by[namespace], func(o lost.Lost) bool {
 			err := r.remover.Unreadable(ctx, o.Object)
-			if err == nil || errors.Is(err, lost.ErrKept) {
+			switch {
+			case err == nil, errors.Is(err, lost.ErrKept):
 				unread = append(unread, o.Object)
-			} else {
+			case !isSaved(err):
 				mayRead = true
 			}
-			if err == nil || ctx.Err() != nil {
+			if err == nil || ctx.Err() != nil && !isSaved(err) {
 				return false
 			}
-			r.left(o, err.Error())
+			r.left(o, err)
 			return true
 		})
 		if len(by[namespace]) == 0 {
@@ -214,7 +216,7 @@ func (r *removal) namespace(ctx context.Context, namespace string, objects []los
 		case errors.Is(err, lost.ErrStop), errors.Is(err, fleet.ErrKeepsUnreadable):
 			return err
 		case err != nil:
-			r.left(o, err.Error())
+			r.left(o, err)
 		default:
 			r.done.Removed = append(r.done.Removed, removedObject{o.Key, by})
 			r.tell("deleted %s, through %s", o.Title(), by)
@@ -247,9 +249,21 @@ func (r *removal) confirmed(namespace string, objects []lost.Lost) bool {
 	return strings.TrimSpace(answer) == namespace
 }
 
-func (r *removal) left(o lost.Lost, why string) {
-	r.done.Left = append(r.done.Left, leftObject{o.Key, why})
+// left tells of an object that is not deleted: one that was saved is not lost any more.
+func (r *removal) left(o lost.Lost, why error) {
+	var reads *fleet.ReadError
+	if errors.As(why, &reads) && reads.Saved {
+		r.done.Saved = append(r.done.Saved, removedObject{o.Key, reads.Apiserver})
+		r.tell("saved %s: apiserver %s had it in memory, and stored it again", o.Title(), reads.Apiserver)
+		return
+	}
+	r.done.Left = append(r.done.Left, leftObject{o.Key, why.Error()})
 	r.tell("left %s: %s", o.Title(), why)
+}
+
+func isSaved(err error) bool {
+	var reads *fleet.ReadError
+	return errors.As(err, &reads) && reads.Saved
 }
 
 // tell tells a person what came of an object.
@@ -281,7 +295,7 @@ func (r *removal) keep(is lost.Record) error {
 
 // conclude tells what was deleted, and of what was lost what is left.
 func (r *removal) conclude(failed error, lostBefore int) error {
-	left := lostBefore - len(r.done.Removed)
+	left := lostBefore - len(r.done.Removed) - len(r.done.Saved)
 	if r.file != nil {
 		if err := r.file.Close(); err != nil && failed == nil {
 			failed = err
@@ -292,7 +306,11 @@ func (r *removal) conclude(failed error, lostBefore int) error {
 	case failed != nil:
 		return fmt.Errorf("%s deleted, and then: %w", counted(len(r.done.Removed), "object"), failed)
 	case left > 0:
-		return badf("lost: %s, of which %d deleted and %d left", counted(lostBefore, "object"), len(r.done.Removed), left)
+		saved := ""
+		if n := len(r.done.Saved); n > 0 {
+			saved = fmt.Sprintf(", %d saved", n)
+		}
+		return badf("lost: %s, of which %d deleted%s and %d left", counted(lostBefore, "object"), len(r.done.Removed), saved, left)
 	}
 	return nil
 }

@@ -7,12 +7,14 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/grpc/codes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-atrest/atrest/internal/kubeapi"
 )
@@ -26,14 +28,14 @@ type ReadError struct {
 	Apiserver string
 	Object    Written
 	Owners    []metav1.OwnerReference
-	// InMemory reports whether it has no more than what it read before.
-	InMemory bool
+	// Saved reports whether it had that in memory alone, and stored it again.
+	Saved bool
 }
 
 // Error names the apiserver and the object, and says what to do.
 func (e *ReadError) Error() string {
-	if e.InMemory {
-		return fmt.Sprintf("apiserver %s has %s in memory, and no longer reads it from etcd: have it stored again through that one, with atrest migrate --without-etcd, and do not restart that one before", e.Apiserver, e.Object)
+	if e.Saved {
+		return fmt.Sprintf("apiserver %s had %s in memory alone, and stored it again: it is not lost any more", e.Apiserver, e.Object)
 	}
 	return fmt.Sprintf("apiserver %s reads %s: read it out of that one or have it rewritten, and do not restart that one before", e.Apiserver, e.Object)
 }
@@ -41,44 +43,64 @@ func (e *ReadError) Error() string {
 // Unreadable is an error unless every apiserver answers that it cannot read an object, which
 // it is to look for in etcd and then in its memory, and is ready but for what a start waits
 // for. An object that is gone, and an answer that says nothing of the object, are
-// errors too. It is a [*ReadError] if one can. The namespace is empty for an object of the
-// whole cluster.
-func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, namespace, name string) (unknown error) {
-	w := Written{Resource: r.GroupResource(), Namespace: namespace, Name: name}
+// errors too. It is a [*ReadError] if one can. What one has in memory alone, in the version that
+// etcd has, it stores again under the key that it writes with now. The namespace is empty for an
+// object of the whole cluster.
+func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, is Written) (unknown error) {
 	for _, m := range f.members {
-		is, inMemory, err := m.finds(ctx, w.path(r))
+		found, saved, err := m.finds(ctx, is, r, f.stamp())
 		switch {
 		case err == nil:
-			return &ReadError{Apiserver: m.name, Object: w, Owners: is.OwnerReferences, InMemory: inMemory}
+			return &ReadError{Apiserver: m.name, Object: is, Owners: found.OwnerReferences, Saved: saved}
 		case unknown != nil:
 			continue
-		case !IsUnreadable(err) || tellsOfAnOutage(err):
-			unknown = fmt.Errorf("whether apiserver %s reads %s is not known: %w", m.name, w, w.remedy("get", err))
+		case errors.Is(err, errUntold) || !IsUnreadable(err) || tellsOfAnOutage(err):
+			unknown = fmt.Errorf("whether apiserver %s reads %s is not known: %w", m.name, is, err)
 			continue
 		}
 		if failing, err := m.readiness(ctx); err != nil && (len(failing) == 0 || slices.ContainsFunc(failing, isOfNoStart)) {
-			unknown = fmt.Errorf("whether apiserver %s reads %s at another time is not known: %w", m.name, w, err)
+			unknown = fmt.Errorf("whether apiserver %s reads %s at another time is not known: %w", m.name, is, err)
 		}
 	}
 	return unknown
 }
 
 // finds reads an object: from etcd, and if it cannot be decrypted from what the apiserver has
-// in memory, which is what a list shows and a patch begins with.
-func (m *member) finds(ctx context.Context, path []string) (is metav1.PartialObjectMetadata, inMemory bool, err error) {
-	request := kubeapi.Request{Method: http.MethodGet, Path: path, Accept: metadata}
-	if err = m.send(ctx, request, &is); !IsUnreadable(err) {
+// in memory, which nothing but an update by name begins with at any time. Then it is saved, also
+// beside an error.
+func (m *member) finds(ctx context.Context, w Written, r schema.GroupVersionResource, stamp string) (is metav1.PartialObjectMetadata, saved bool, err error) {
+	path := w.path(r)
+	err = m.send(ctx, kubeapi.Request{Method: http.MethodGet, Path: path, Accept: metadata}, &is)
+	if !IsUnreadable(err) || w.Version == 0 {
+		return is, false, w.remedy("get", err)
+	}
+	patch := func(ctx context.Context, changes map[string]any) error {
+		return m.send(ctx, kubeapi.Request{Method: http.MethodPatch, Path: path, Accept: metadata, Query: url.Values{"fieldManager": {"atrest"}},
+			Body: map[string]any{"metadata": changes}, Patch: types.MergePatchType}, &is)
+	}
+	// Where nothing changes an apiserver looks into etcd whether that is current. So an annotation
+	// comes, and goes.
+	saving := patch(ctx, map[string]any{"resourceVersion": strconv.FormatInt(w.Version, 10), "annotations": map[string]any{passing: stamp}})
+	switch {
+	case saving == nil:
+	case saving.Error() == err.Error(): // it looked into etcd
 		return is, false, err
+	default:
+		return is, false, fmt.Errorf("%w: %w", errUntold, w.remedy("patch", saving))
 	}
-	request.Query = url.Values{"resourceVersion": {"0"}}
-	switch cached := m.send(ctx, request, &is); {
-	case cached == nil:
-		return is, true, nil
-	case !IsUnreadable(cached) && !apierrors.IsNotFound(cached):
-		return is, false, cached
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer cancel()
+	if err := patch(ctx, map[string]any{"annotations": map[string]any{passing: nil}}); err != nil {
+		return is, true, fmt.Errorf("%w: it had it, and stored it again with the annotation %s, which is to be removed: %w", errUntold, passing, err)
 	}
-	return is, false, err
+	return is, true, nil
 }
+
+// errUntold is that an apiserver may have an object, or had it, which it does not read from etcd.
+var errUntold = errors.New("whether it has that in memory is not known")
+
+// passing is the annotation that an object has for a moment while it is stored from memory.
+const passing = "atrest/stored-from-memory"
 
 // IsUnreadable reports whether an answer is that of an apiserver to which the storage gave
 // something that it cannot decrypt now: it has a reason then, which kube-apiserver does not

@@ -3,7 +3,9 @@ package fleet_test
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,7 +21,7 @@ func TestWhatIsUnreadable(t *testing.T) {
 	const object = "/api/v1/namespaces/shop/secrets/db"
 	one.store(object, nil)
 	other.store(object, nil)
-	unreadable := func() error { return f.Unreadable(t.Context(), secretsV1, "shop", "db") }
+	unreadable := func() error { return f.Unreadable(t.Context(), secretsV1, shopDB) }
 	require.EqualError(t, unreadable(), "apiserver a reads secrets shop/db: read it out of that one or have it rewritten, and do not restart that one before")
 	one.refuses, one.reason = http.StatusInternalServerError, metav1.StatusReasonInternalError
 	require.EqualError(t, unreadable(), "apiserver b reads secrets shop/db: read it out of that one or have it rewritten, and do not restart that one before", "all have to say so")
@@ -77,7 +79,7 @@ func TestWhatFailsForAnotherReasonIsNotUnreadable(t *testing.T) {
 			_, _ = w.Write([]byte(c.body))
 		})
 		f, _ := newFleet(t, s)
-		err := f.Unreadable(t.Context(), secretsV1, "shop", "db")
+		err := f.Unreadable(t.Context(), secretsV1, shopDB)
 		if c.want == "" {
 			require.NoError(t, err, name)
 			continue
@@ -87,42 +89,65 @@ func TestWhatFailsForAnotherReasonIsNotUnreadable(t *testing.T) {
 	}
 }
 
-// What an apiserver has in memory a patch stores again, though it reads it from etcd no more.
-func TestWhatIsInMemoryIsNotUnreadable(t *testing.T) {
-	cached, code := `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"db","ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"1"}]}}`, http.StatusOK
-	s := newServer(t, nil)
-	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		switch {
-		case r.URL.Path == "/readyz":
-		case r.URL.Query().Get("resourceVersion") == "0":
-			w.WriteHeader(code)
-			_, _ = w.Write([]byte(cached))
-		default:
-			w.WriteHeader(http.StatusInternalServerError)
-			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"no matching key"}`))
-		}
-	})
-	f, _ := newFleet(t, s)
-	var reads *fleet.ReadError
-	require.ErrorAs(t, f.Unreadable(t.Context(), secretsV1, "shop", "db"), &reads)
-	require.Equal(t, "p", reads.Owners[0].Name)
-	require.EqualError(t, reads, "apiserver a has secrets shop/db in memory, and no longer reads it from etcd: have it stored again through that one, with atrest migrate --without-etcd, and do not restart that one before")
-	for _, c := range []struct {
+var shopDB = fleet.Written{Resource: secrets, Namespace: "shop", Name: "db", Version: 7}
+
+// What an apiserver has in memory alone a patch by name stores again, at any time. It changes
+// something, or the apiserver would look into etcd.
+func TestWhatIsInMemoryIsSaved(t *testing.T) {
+	const gone = `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"no matching key"}`
+	const cached = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"db","ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"1"}]}}`
+	type step struct {
 		code int
-		is   string
-		want string
+		body string
+	}
+	for name, c := range map[string]struct {
+		first, second step
+		want          string
+		saved         bool
+		patches       int
 	}{
-		{http.StatusNotFound, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,"reason":"NotFound"}`, ""},
-		{http.StatusInternalServerError, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"no matching key"}`, ""},
-		{http.StatusTooManyRequests, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":429,"reason":"TooManyRequests","message":"storage is initializing"}`, "storage is initializing"},
+		"it has it":                  {step{200, cached}, step{200, cached}, "apiserver a had secrets shop/db in memory alone, and stored it again: it is not lost any more", true, 2},
+		"it has not":                 {step{500, gone}, step{}, "", false, 1},
+		"it cannot encrypt":          {step{500, strings.Replace(gone, "no matching key", "no key to encrypt with", 1)}, step{}, "whether it has that in memory is not known: ", false, 1},
+		"the user may not":           {step{403, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden"}`}, step{}, "the user needs the verb patch", false, 1},
+		"somebody wrote it":          {step{409, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":409,"reason":"Conflict"}`}, step{}, "is not known", false, 1},
+		"the annotation does not go": {step{200, cached}, step{500, gone}, "it had it, and stored it again with the annotation atrest/stored-from-memory, which is to be removed", false, 2},
 	} {
-		code, cached = c.code, c.is
-		if err := f.Unreadable(t.Context(), secretsV1, "shop", "db"); c.want == "" {
-			require.NoError(t, err, c.code)
-		} else {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, nil)
+			var patches []string
+			s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				is := step{500, gone}
+				switch {
+				case r.URL.Path == "/readyz":
+					is = step{200, "ok"}
+				case r.Method == http.MethodPatch:
+					body, err := io.ReadAll(r.Body)
+					require.NoError(t, err)
+					patches = append(patches, string(body))
+					is = []step{c.first, c.second}[len(patches)-1]
+				}
+				w.WriteHeader(is.code)
+				_, _ = w.Write([]byte(is.body))
+			})
+			f, _ := newFleet(t, s)
+			err := f.Unreadable(t.Context(), secretsV1, shopDB)
+			require.Len(t, patches, c.patches)
+			require.Contains(t, patches[0], `"resourceVersion":"7"`)
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
 			require.ErrorContains(t, err, c.want)
-		}
+			var reads *fleet.ReadError
+			require.Equal(t, c.saved, errors.As(err, &reads))
+			if c.saved {
+				require.True(t, reads.Saved)
+				require.Equal(t, "p", reads.Owners[0].Name)
+				require.JSONEq(t, `{"metadata":{"annotations":{"atrest/stored-from-memory":null}}}`, patches[1])
+			}
+		})
 	}
 }
 

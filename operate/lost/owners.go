@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -53,7 +54,7 @@ func (os owners) left(o Object, err error) {
 	case errors.Is(err, migrate.ErrNoResource):
 		os.any(o, fmt.Sprintf("which would be deleted after it once an API serves that again: have it served, or if none is to, delete %s from etcd, and ask again", o.Key))
 	case errors.Is(err, ErrKept):
-		os.any(o, "which is lost and left, and would be deleted after it once it opens: restore that first, or delete it")
+		os.any(o, "which is left and opens for nobody, and would be deleted after it once it opens: restore that first, or delete it")
 	default:
 		os.any(o, "of which it is not known whether an apiserver reads it, and which would be deleted after it")
 	}
@@ -65,7 +66,7 @@ func (os owners) any(o Object, why string) {
 
 func (os owners) each(o Object, references []metav1.OwnerReference, why string) {
 	for _, owner := range references {
-		if owner.APIVersion == "v1" && removable[owner.Kind] != "" {
+		if strings.TrimPrefix(owner.APIVersion, "/") == "v1" && removable[owner.Kind] != "" {
 			os.note(o, ownerAt(removable[owner.Kind], o.Namespace, owner.Name), fmt.Sprintf("it owns %s by its name, %s", o.Title(), why))
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // is.
 type Apiservers interface {
 	proof.Fleet
-	Unreadable(ctx context.Context, r schema.GroupVersionResource, namespace, name string) error
+	Unreadable(ctx context.Context, r schema.GroupVersionResource, is fleet.Written) error
 	Discard(ctx context.Context, r schema.GroupVersionResource, namespace, name string, before func() error) (by string, err error)
 }
 
@@ -40,6 +40,7 @@ type Remover struct {
 	Version func(context.Context, schema.GroupResource) (schema.GroupVersionResource, error)
 	// Resources are all that have to be in Etcd, which the APIs of all Apiservers list.
 	Resources func(context.Context) ([]schema.GroupResource, error)
+	API       proof.API
 	APIs      map[string]proof.API
 	// Dependents tells who owns what aggregated apiservers serve, as
 	// [github.com/kube-atrest/atrest/operate/migrate.Cluster.Dependents] has it.
@@ -114,6 +115,11 @@ var ErrKept = errors.New("Secrets and ConfigMaps alone are deleted, as what belo
 // nothing opens it now, and no apiserver can read it. The error says why it was left; it wraps
 // [ErrStop] if what comes next is to be left too. It tells which apiserver deleted it.
 func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
+	defer func() {
+		if err != nil {
+			r.Look.owners.left(o, err)
+		}
+	}()
 	switch {
 	case !isRemovable(o.Resource):
 		return "", ErrKept
@@ -131,7 +137,6 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 	}
 	entry, err := r.again(ctx, o)
 	if err != nil {
-		r.Look.owners.left(o, err)
 		return "", err
 	}
 	if err := r.unreadable(ctx, version, o); err != nil {
@@ -179,7 +184,7 @@ func (r *Remover) asked(ctx context.Context, o Object) error {
 		return nil
 	}
 	if err == nil {
-		err = r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name)
+		err = r.Apiservers.Unreadable(ctx, version, o.written())
 	}
 	var reads *fleet.ReadError
 	if r.others(o) && !errors.As(err, &reads) {
@@ -214,11 +219,26 @@ func (r *Remover) Present(ctx context.Context, lost []Object) error {
 	if err != nil {
 		return fmt.Errorf("what the apiservers store cannot be listed: %w", err)
 	}
-	prover := &proof.Prover{Fleet: r.Apiservers, Etcd: r.Etcd, Layout: r.Look.walk.Layout, APIs: r.APIs}
+	prover := &proof.Prover{Fleet: r.Apiservers, Etcd: r.Etcd, Layout: r.Look.walk.Layout, API: r.API, APIs: r.APIs}
 	for _, o := range lost {
 		prover.Unread = append(prover.Unread, schema.ParseGroupResource(o.Resource))
 	}
+	r.settle(lost)
 	return prover.Present(ctx, resources)
+}
+
+// settle has all of a namespace left of which something is left that nobody reads: that does not
+// tell its owner.
+func (r *Remover) settle(lost []Object) {
+	for _, o := range lost {
+		if r.Look.owners.of(o) != "" {
+			r.Look.owners.left(o, ErrKept)
+		}
+	}
+}
+
+func (o Object) written() fleet.Written {
+	return fleet.Written{Resource: schema.ParseGroupResource(o.Resource), Namespace: o.Namespace, Name: o.Name, Version: o.modRevision}
 }
 
 // unreadable is why an apiserver may be able to read an object, now or at another time: one
@@ -228,8 +248,7 @@ func (r *Remover) unreadable(ctx context.Context, version schema.GroupVersionRes
 	if err := r.Well(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrStop, err)
 	}
-	if err := r.Apiservers.Unreadable(ctx, version, o.Namespace, o.Name); err != nil {
-		r.Look.owners.left(o, err)
+	if err := r.Apiservers.Unreadable(ctx, version, o.written()); err != nil {
 		return err
 	}
 	if err := r.Well(ctx); err != nil {

@@ -49,7 +49,7 @@ type apiservers struct {
 	of *one
 }
 
-func (a apiservers) Unreadable(context.Context, schema.GroupVersionResource, string, string) error {
+func (a apiservers) Unreadable(context.Context, schema.GroupVersionResource, fleet.Written) error {
 	return a.of.reads
 }
 
@@ -180,7 +180,7 @@ func TestWhoMayOwnAnObjectIsLeft(t *testing.T) {
 		left  string // the Secret that may own it
 	}{
 		"it may go itself":         {Object{Resource: "configmaps"}, gone, nil, "", ""},
-		"it is never deleted":      {Object{Resource: "persistentvolumeclaims"}, gone, nil, "Secrets and ConfigMaps alone", "it may own persistentvolumeclaims shop/of, which is lost and left"},
+		"it is never deleted":      {Object{Resource: "persistentvolumeclaims"}, gone, nil, "Secrets and ConfigMaps alone", "it may own persistentvolumeclaims shop/of, which is left and opens for nobody"},
 		"nor is a custom one":      {Object{Resource: "gateways.gateway.networking.k8s.io"}, gone, nil, "Secrets and ConfigMaps alone", "it may own gateways.gateway.networking.k8s.io shop/of"},
 		"it opens by now":          {Object{Resource: "configmaps"}, "{}", nil, "it opens now", "it may own configmaps shop/of"},
 		"its plugin is away":       {Object{Resource: "configmaps"}, string(ofPlugin(t, "away")), nil, "is not known now", "it may own configmaps shop/of"},
@@ -229,4 +229,18 @@ func TestTheOwnerOfWhatOpensByNowIsLeft(t *testing.T) {
 	o.entry = audit.Entry{Key: "/registry/configmaps/shop/owner", Value: []byte(gone), ModRevision: 7}
 	_, err = r.Remove(t.Context(), Object{Key: o.entry.Key, Resource: "configmaps", Namespace: "shop", Name: "owner", modRevision: 7})
 	require.ErrorContains(t, err, "it may own secrets shop/db")
+}
+
+// What was not deleted, for whatever reason, is left and opens for nobody.
+func TestTheOwnerOfWhatWasNotDeletedIsLeft(t *testing.T) {
+	for _, failing := range []string{"discard", "version"} {
+		o := &one{entry: audit.Entry{Key: "/registry/configmaps/shop/mid", ModRevision: 7, Value: []byte(gone)}, errors: map[string]error{failing: errors.New("forbidden")}}
+		r := remover(t, o)
+		_, err := r.Remove(t.Context(), Object{Key: o.entry.Key, Resource: "configmaps", Namespace: "shop", Name: "mid", modRevision: 7})
+		require.ErrorContains(t, err, "forbidden")
+		o.gone, o.errors = false, map[string]error{}
+		o.entry = audit.Entry{Key: "/registry/secrets/shop/root", Value: []byte(gone), ModRevision: 7}
+		_, err = r.Remove(t.Context(), Object{Key: o.entry.Key, Resource: "secrets", Namespace: "shop", Name: "root", modRevision: 7})
+		require.ErrorContains(t, err, "it may own configmaps shop/mid", failing)
+	}
 }

@@ -172,9 +172,6 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	limit, err := strconv.Atoi(r.URL.Query().Get("limit"))
-	if r.URL.Query().Get("resourceVersion") == "0" {
-		limit, err = len(a.objects), nil
-	}
 	require.NoError(a.t, err)
 	keys := slices.Sorted(maps.Keys(a.objects))
 	if a.mirrored {

@@ -40,22 +40,19 @@ const (
 type version struct {
 	Object
 	resourceVersion string
-	passing         bool // it has that annotation
 }
 
 // meta is all of an object's metadata that is looked at.
 type meta struct {
 	Metadata struct {
-		Namespace       string            `json:"namespace"`
-		Name            string            `json:"name"`
-		ResourceVersion string            `json:"resourceVersion"`
-		Annotations     map[string]string `json:"annotations"`
+		Namespace       string `json:"namespace"`
+		Name            string `json:"name"`
+		ResourceVersion string `json:"resourceVersion"`
 	} `json:"metadata"`
 }
 
 func (m meta) version() version {
-	_, has := m.Metadata.Annotations[passing]
-	return version{Object{m.Metadata.Namespace, m.Metadata.Name}, m.Metadata.ResourceVersion, has}
+	return version{Object{m.Metadata.Namespace, m.Metadata.Name}, m.Metadata.ResourceVersion}
 }
 
 // Unmarshal reads protobuf.
@@ -70,9 +67,6 @@ func (m *meta) Unmarshal(data []byte) error {
 
 func (m *meta) of(o *metav1.PartialObjectMetadata) {
 	m.Metadata.Namespace, m.Metadata.Name, m.Metadata.ResourceVersion = o.Namespace, o.Name, o.ResourceVersion
-	if _, has := o.Annotations[passing]; has {
-		m.Metadata.Annotations = o.Annotations
-	}
 }
 
 type listing struct {

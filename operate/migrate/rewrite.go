@@ -84,8 +84,7 @@ type run struct {
 	mu       sync.Mutex // of what is below
 	page     Checkpoint // what was done of the present page
 	progress progress
-	waiting  string          // what is waited for
-	rescued  map[Object]bool // stored again already, from memory; nil before that was tried
+	waiting  string // what is waited for
 }
 
 // Rewrite has all objects of a resource rewritten that need it, beginning at a
@@ -121,13 +120,6 @@ func (c *Cluster) Rewrite(ctx context.Context, resource schema.GroupVersionResou
 // nextPageDone does a page and saves where that leads.
 func (r *run) nextPageDone(ctx context.Context) error {
 	p, err := r.nextPage(ctx)
-	if kindOf(ctx, err) == broken && r.rescued == nil {
-		r.rescued = map[Object]bool{}
-		if err := r.rescue(ctx); err != nil {
-			return err
-		}
-		p, err = r.nextPage(ctx)
-	}
 	if kindOf(ctx, err) == broken {
 		return fmt.Errorf("%w (%w)", ErrUnreadable, err)
 	}
@@ -141,7 +133,7 @@ func (r *run) nextPageDone(ctx context.Context) error {
 	objects := r.at.undone(p.objects)
 	r.expect(len(objects), p)
 	r.lookAhead(ctx, p.next)
-	if err := r.all(ctx, objects, r.one); err != nil {
+	if err := r.all(ctx, objects); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -165,15 +157,15 @@ func (r *run) incomplete() error {
 	return &IncompleteError{Resource: r.resource, Failed: r.at.Counts.Failed, Failures: r.at.Failures}
 }
 
-// all does something with each object, several at once. There is an error unless it was done.
-func (r *run) all(ctx context.Context, objects []version, do func(context.Context, version) error) error {
+// all rewrites the objects of a page, several at once. There is an error unless all were.
+func (r *run) all(ctx context.Context, objects []version) error {
 	workers, working := errgroup.WithContext(ctx)
 	workers.SetLimit(r.options.Workers)
 	for _, o := range objects {
 		if working.Err() != nil {
 			break
 		}
-		workers.Go(func() error { return do(working, o) })
+		workers.Go(func() error { return r.one(working, o) })
 	}
 	if err := workers.Wait(); err != nil {
 		return err
@@ -197,9 +189,6 @@ func (r *run) one(ctx context.Context, o version) error {
 			return err
 		}
 		is, err := r.patch(ctx, o)
-		if kindOf(ctx, err) == broken {
-			is, err = r.fromMemory(ctx, o, err)
-		}
 		switch kindOf(ctx, err) {
 		case conflict:
 			r.note(Counts{Conflicts: 1})
@@ -240,7 +229,7 @@ func (r *run) outcome(ctx context.Context, o, is version, err error) error {
 		r.note(Counts{Gone: 1})
 	case k != fine:
 		r.fail(o.Object, err.Error())
-	case is.resourceVersion == o.resourceVersion && !r.rescued[o.Object]:
+	case is.resourceVersion == o.resourceVersion:
 		r.note(Counts{Unchanged: 1})
 	default:
 		r.note(Counts{Rewritten: 1})
@@ -248,22 +237,12 @@ func (r *run) outcome(ctx context.Context, o, is version, err error) error {
 	return nil
 }
 
-// patch updates an object with nothing but the version that it has to have, unless an annotation
-// has to go. That it has no field that its kind does not know need not be looked for.
+// patch updates an object with nothing but the version that it has to have. That it has
+// no field that its kind does not know need not be looked for.
 func (r *run) patch(ctx context.Context, o version) (version, error) {
-	changes := map[string]any{"resourceVersion": o.resourceVersion}
-	if o.passing {
-		changes["annotations"] = map[string]any{passing: nil}
-	}
-	q := r.patchTo(o, changes)
-	q.Again = !o.passing
-	return r.object(ctx, q)
-}
-
-func (r *run) patchTo(o version, changes map[string]any) kubeapi.Request {
-	return kubeapi.Request{Method: http.MethodPatch, Path: pathOf(r.resource, &o.Object), Accept: metadata,
-		Query: url.Values{"fieldManager": {"atrest"}, "fieldValidation": {metav1.FieldValidationIgnore}},
-		Patch: patchOf(r.resource.GroupResource()), Body: map[string]any{"metadata": changes}}
+	body := map[string]any{"metadata": map[string]string{"resourceVersion": o.resourceVersion}}
+	return r.object(ctx, kubeapi.Request{Method: http.MethodPatch, Path: pathOf(r.resource, &o.Object), Accept: metadata,
+		Query: url.Values{"fieldManager": {"atrest"}, "fieldValidation": {metav1.FieldValidationIgnore}}, Patch: patchOf(r.resource.GroupResource()), Body: body, Again: true})
 }
 
 // patchOf is the kind of patch that does least to an object of a resource. A strategic

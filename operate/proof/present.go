@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kube-atrest/atrest/operate/audit"
+	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
@@ -109,9 +110,14 @@ const elsewhere = "if its objects are kept in an etcd of their own, name that wi
 	"and have all apiservers keep them there; else name the etcd of this apiserver with --endpoints, and its --etcd-prefix with --prefix"
 
 // alike is an error if an apiserver reads objects that etcd has, and none in the version
-// that it has there: what it does not read either may be one of the same name.
+// that it has there: what it does not read either may be one of the same name. Where it reads
+// none, a canary shows where it stores them.
 func (p *Prover) alike(ctx context.Context, apiserver string, r schema.GroupVersionResource) error {
-	if p.readable(ctx, p.APIs[apiserver], r) == another {
+	switch is := p.readable(ctx, p.APIs[apiserver], r); {
+	case is == untold && fleet.HasCanary(r.GroupResource()):
+		_, err := p.Show(ctx, apiserver, r.GroupResource(), nil)
+		return err
+	case is == another:
 		return fmt.Errorf("apiserver %s has none of the first objects of %s in the version that %s has: %s", apiserver, r.GroupResource(), p.Etcd, elsewhere)
 	}
 	return nil
