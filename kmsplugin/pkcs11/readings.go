@@ -52,7 +52,7 @@ func (r readings) update(ctx context.Context, t *Token, d driver, h cryptoki.Ses
 	slices.SortStableFunc(left, func(a, b cryptoki.ObjectHandle) int { return r[a].at.Compare(r[b].at) })
 	began := t.config.Clock.Now()
 	for n, object := range left {
-		if ctx.Err() != nil || t.config.Clock.Since(began) >= lookFor {
+		if ctx.Err() != nil || t.config.Clock.Now().Sub(began) >= lookFor {
 			return fmt.Errorf("%w: %s is slow to tell what its keys are: %d of %d were read in this look, and a new one may be among the others: destroy versions that nothing needs", kmsplugin.ErrUnavailable, t, len(objects)-len(left)+n, len(objects)), nil
 		}
 		if err := r.read(t, d, h, object); err != nil {
