@@ -54,4 +54,10 @@ func TestALookAtManyKeysOnASlowTokenGoesOnWhereTheLastOneEnded(t *testing.T) {
 	dek, err := s.Unwrap(t.Context(), found.All[found.Writes], ct, nil)
 	require.NoError(t, err)
 	require.Equal(t, "dek", string(dek))
+
+	infos, err := token.List(t.Context()) // which has more time
+	require.NoError(t, err)
+	require.Len(t, infos, versions)
+	_, err = token.Rotate(t.Context())
+	require.NoError(t, err)
 }
