@@ -22,6 +22,7 @@ type altered struct {
 	attributes func([]*cryptoki.Attribute)
 	mechanism  error
 	hides      func() bool
+	fails      error // of what asks the token for its keys
 }
 
 // set changes what is altered while it is in use.
@@ -34,7 +35,7 @@ func (a *altered) set(change func(*altered)) {
 func (a *altered) now() (now altered) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return altered{driver: a.driver, login: a.login, info: a.info, encrypts: a.encrypts, decrypts: a.decrypts, opens: a.opens, attributes: a.attributes, mechanism: a.mechanism, hides: a.hides}
+	return altered{driver: a.driver, login: a.login, info: a.info, encrypts: a.encrypts, decrypts: a.decrypts, opens: a.opens, attributes: a.attributes, mechanism: a.mechanism, hides: a.hides, fails: a.fails}
 }
 
 func (a *altered) Login(h cryptoki.SessionHandle, user uint, pin string) error {
@@ -71,29 +72,42 @@ func (a *altered) OpenSession(slot, flags uint) (cryptoki.SessionHandle, error) 
 }
 
 func (a *altered) GetAttributeValue(h cryptoki.SessionHandle, o cryptoki.ObjectHandle, template []*cryptoki.Attribute) ([]*cryptoki.Attribute, error) {
+	now := a.now()
+	if now.fails != nil {
+		return nil, now.fails
+	}
 	found, err := a.driver.GetAttributeValue(h, o, template)
-	if now := a.now(); now.attributes != nil && err == nil {
+	if now.attributes != nil && err == nil {
 		now.attributes(found)
 	}
 	return found, err
 }
 
 func (a *altered) find(h cryptoki.SessionHandle, template []*cryptoki.Attribute) ([]cryptoki.ObjectHandle, error) {
-	if now := a.now(); now.hides != nil && now.hides() {
-		return nil, nil
+	now := a.now()
+	if now.fails != nil || now.hides != nil && now.hides() {
+		return nil, now.fails
 	}
 	return a.driver.find(h, template)
 }
 
 func (a *altered) seal(h cryptoki.SessionHandle, key cryptoki.ObjectHandle, iv, aad, plaintext []byte) ([]byte, []byte, error) {
-	if now := a.now(); now.encrypts != nil {
+	now := a.now()
+	if now.fails != nil {
+		return nil, nil, now.fails
+	}
+	if now.encrypts != nil {
 		return now.encrypts(a.driver, h, key, iv, aad, plaintext)
 	}
 	return a.driver.seal(h, key, iv, aad, plaintext)
 }
 
 func (a *altered) open(h cryptoki.SessionHandle, key cryptoki.ObjectHandle, iv, aad, ciphertext []byte) ([]byte, error) {
-	if now := a.now(); now.decrypts != nil {
+	now := a.now()
+	if now.fails != nil {
+		return nil, now.fails
+	}
+	if now.decrypts != nil {
 		if err := now.decrypts(); err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	cryptoki "github.com/miekg/pkcs11"
 
@@ -29,7 +30,11 @@ func (t *Token) enter(ctx context.Context, flags uint, n int) (*session, error) 
 		return nil, err
 	}
 	defer leave()
-	if err := m.start(); err != nil {
+	begin := m.start
+	if m.isSuspected() {
+		begin = m.restart
+	}
+	if err := begin(); err != nil && !errors.Is(err, errInUse) {
 		return nil, err
 	}
 	s, err := t.tryToEnter(m, pin, flags, n)
@@ -56,7 +61,7 @@ func (t *Token) tryToEnter(m *module, pin string, flags uint, n int) (*session, 
 	var handles []cryptoki.SessionHandle
 	for len(handles) < n {
 		h, err := t.openSession(m, slot, flags, len(handles) == 0)
-		if isCode(err, cryptoki.CKR_SESSION_COUNT) && len(handles) > 0 {
+		if hasNoMore(err) && len(handles) > 0 {
 			break // with as many as it has now; others are opened when they are needed
 		}
 		if err == nil {
@@ -82,12 +87,12 @@ func (t *Token) tryToEnter(m *module, pin string, flags uint, n int) (*session, 
 // closed once this one is there.
 func (t *Token) openSession(m *module, slot, flags uint, first bool) (cryptoki.SessionHandle, error) {
 	h, err := m.driver.OpenSession(slot, cryptoki.CKF_SERIAL_SESSION|flags)
-	if !isCode(err, cryptoki.CKR_SESSION_COUNT) {
-		return h, err
+	if err == nil {
+		return h, nil
 	}
 	t.sessions.giveUp()
 	h, err = m.driver.OpenSession(slot, cryptoki.CKF_SERIAL_SESSION|flags)
-	if first && flags == 0 && isCode(err, cryptoki.CKR_SESSION_COUNT) {
+	if first && flags == 0 && hasNoMore(err) {
 		if lent, ok := t.sessions.lend(m); ok {
 			return lent, nil
 		}
@@ -155,8 +160,13 @@ func (t *Token) login(d driver, h cryptoki.SessionHandle, slot uint, pin string)
 	case before.Flags&cryptoki.CKF_USER_PIN_FINAL_TRY != 0:
 		return denied("one more wrong PIN locks the token, and so none is tried: log in once with the right one, as \"pkcs11-tool --login --list-objects\" does")
 	}
-	if answer, refused := t.pin.refused(pin); refused {
-		return denied(fmt.Sprintf("the token has answered this PIN with %s, and it is not tried again, as tokens lock after some wrong ones: write the right one into the file or, once you know that it is right, start this again", answer))
+	now := t.config.Clock.Now()
+	switch last := t.pin.last(pin); {
+	case last.answer == "":
+	case last.next.IsZero():
+		return denied(fmt.Sprintf("the token has answered this PIN with %s, and it is %s", last.answer, notAgain))
+	case now.Before(last.next):
+		return fmt.Errorf("%w: %s: C_Login: %s: the PIN has worked before, and is tried once more in %s", kmsplugin.ErrUnavailable, t, last.answer, last.next.Sub(now).Round(time.Second))
 	}
 	err = d.Login(h, cryptoki.CKU_USER, pin)
 	switch {
@@ -169,11 +179,13 @@ func (t *Token) login(d driver, h cryptoki.SessionHandle, slot uint, pin string)
 		return fmt.Errorf("%w: %s: C_Login: %w", errAway, t, err)
 	}
 	inDoubt := saysNothing(err) && !t.counted(d, slot, before)
-	if t.pin.failed(pin, err.Error(), inDoubt) {
-		return fmt.Errorf("%w: %s: PIN file %s: C_Login: %s: this PIN is not tried again, as tokens lock after some wrong ones: write the right one into the file or, once you know that it is right, start this again", classOf(err), t, t.config.PINFile, explain(err))
+	if t.pin.failed(pin, err.Error(), inDoubt, now) {
+		return fmt.Errorf("%w: %s: PIN file %s: C_Login: %s: this PIN is %s", classOf(err), t, t.config.PINFile, explain(err), notAgain)
 	}
-	return fmt.Errorf("%w: %s: C_Login: %v", kmsplugin.ErrUnavailable, t, err) // and so it is not tried again at once, as what is away is
+	return fmt.Errorf("%w: %s: C_Login: %v: the PIN has worked before, and is tried once more in %s", kmsplugin.ErrUnavailable, t, err, apart) // and so it is not tried again at once, as what is away is
 }
+
+const notAgain = "not tried again, as tokens lock after some wrong ones: write the right one into the file or, once you know that it is right, start this again"
 
 // gone are the answers by which no PIN was tried: there was nothing to try it at.
 var gone = []uint{

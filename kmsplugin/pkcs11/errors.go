@@ -24,12 +24,8 @@ var errHang = fmt.Errorf("%w: calls into the module have not returned, and nobod
 // errLast is that the token has no other session than the one there is.
 var errLast = errors.New("the token has no other session")
 
-// codeAEADFailed is CKR_AEAD_DECRYPT_FAILED of PKCS#11 3.0, and codeProhibited
-// CKR_ACTION_PROHIBITED of 2.40, which the library has no names for.
-const (
-	codeAEADFailed = 0x35
-	codeProhibited = 0x1B
-)
+// codeProhibited is CKR_ACTION_PROHIBITED of PKCS#11 2.40, which the library has no name for.
+const codeProhibited = 0x1B
 
 // verdict is what an answer of the module means: a class of the kit, and what to do.
 type verdict struct {
@@ -64,13 +60,7 @@ var verdicts = map[uint]verdict{
 	cryptoki.CKR_KEY_TYPE_INCONSISTENT:      {kmsplugin.ErrKeyDisabled, "the key is not of AES: rotate to make one that is"},
 	cryptoki.CKR_KEY_SIZE_RANGE:             {kmsplugin.ErrKeyDisabled, "the key has not 256 bits: rotate to make one that has"},
 	cryptoki.CKR_MECHANISM_INVALID:          {kmsplugin.ErrKeyDisabled, "the token has no AES-GCM: take one that has"},
-
-	cryptoki.CKR_ENCRYPTED_DATA_INVALID:   {kmsplugin.ErrInvalid, doesNotOpen},
-	cryptoki.CKR_ENCRYPTED_DATA_LEN_RANGE: {kmsplugin.ErrInvalid, doesNotOpen},
-	codeAEADFailed:                        {kmsplugin.ErrInvalid, doesNotOpen},
 }
-
-const doesNotOpen = "it was damaged, or wrapped by something else"
 
 // explain gives an answer of the module its class. One that says nothing, as
 // CKR_GENERAL_ERROR does, is an outage.
@@ -96,7 +86,8 @@ func hasClass(err error) bool {
 }
 
 // saysNothing reports whether a module may mean anything by an answer, as SoftHSM means by
-// CKR_GENERAL_ERROR that a token is away, and that a ciphertext does not open.
+// CKR_GENERAL_ERROR that a token is away, and that a ciphertext does not open. That one does not
+// open is no proof that it is damaged, either: the handle may be another key's by now.
 func saysNothing(err error) bool {
 	var code cryptoki.Error
 	if !errors.As(err, &code) {
@@ -104,6 +95,14 @@ func saysNothing(err error) bool {
 	}
 	_, known := verdicts[uint(code)]
 	return !known
+}
+
+func isAway(err error) bool { return errors.Is(explain(err), errAway) }
+
+// hasNoMore reports whether C_OpenSession failed as there are no more sessions, for which tokens
+// have several answers.
+func hasNoMore(err error) bool {
+	return isCode(err, cryptoki.CKR_SESSION_COUNT, cryptoki.CKR_DEVICE_MEMORY, cryptoki.CKR_HOST_MEMORY)
 }
 
 func isCode(err error, codes ...uint) bool {

@@ -49,15 +49,12 @@ func (r *ring) hasAll(other *ring) bool {
 // lookUp reads what keys there are of the label, as far as they are not known. The error is that
 // they cannot be read; what is wrong with them is the ring's problem.
 func (t *Token) lookUp(ctx context.Context, d driver, h cryptoki.SessionHandle, known readings) (*ring, error) {
-	objects, err := d.find(h, []*cryptoki.Attribute{
-		cryptoki.NewAttribute(cryptoki.CKA_CLASS, cryptoki.CKO_SECRET_KEY),
-		cryptoki.NewAttribute(cryptoki.CKA_TOKEN, true),
-		cryptoki.NewAttribute(cryptoki.CKA_LABEL, t.config.Key),
-	})
+	objects, err := d.find(h, t.keys())
 	if err != nil {
 		return nil, err
 	}
-	if err := known.update(ctx, t, d, h, objects); err != nil {
+	slow, err := known.update(ctx, t, d, h, objects)
+	if err != nil {
 		return nil, err
 	}
 	found := &ring{handles: map[keyID][]cryptoki.ObjectHandle{}}
@@ -80,8 +77,19 @@ func (t *Token) lookUp(ctx context.Context, d driver, h cryptoki.SessionHandle, 
 		found.handles[is.id] = append(found.handles[is.id], object)
 	}
 	slices.SortFunc(found.ids, older)
-	found.problem = t.problem(found, problems)
+	if found.problem = t.problem(found, problems); slow != nil {
+		found.problem = slow
+	}
 	return found, nil
+}
+
+// keys is a template of what is looked for.
+func (t *Token) keys() []*cryptoki.Attribute {
+	return []*cryptoki.Attribute{
+		cryptoki.NewAttribute(cryptoki.CKA_CLASS, cryptoki.CKO_SECRET_KEY),
+		cryptoki.NewAttribute(cryptoki.CKA_TOKEN, true),
+		cryptoki.NewAttribute(cryptoki.CKA_LABEL, t.config.Key),
+	}
 }
 
 // lookTwice reads them until they are the same twice: while another process makes a key SoftHSM
@@ -112,7 +120,7 @@ func (t *Token) problem(found *ring, problems []error) error {
 	case len(problems) > 0:
 		return fmt.Errorf("%w: %w: %s, key %q: %w", kmsplugin.ErrKeyDisabled, ErrMistake, t, t.config.Key, errors.Join(problems...))
 	case len(found.ids) == 0:
-		return fmt.Errorf("%w: %w: %s has no secret key with the label %q: make one with \"atrest-kms-plugin pkcs11 create\", or restore it", kmsplugin.ErrKeyDisabled, ErrNoKey, t, t.config.Key)
+		return fmt.Errorf("%w: %w: %s has no secret key with the label %q: restore it or, if there never was one, make it with \"atrest-kms-plugin pkcs11 create\"", kmsplugin.ErrKeyDisabled, ErrNoKey, t, t.config.Key)
 	}
 	return nil
 }

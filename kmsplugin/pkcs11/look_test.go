@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	cryptoki "github.com/miekg/pkcs11"
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 
@@ -24,47 +23,41 @@ type stepping struct {
 func (s *stepping) Now() time.Time                  { return time.Unix(0, s.passed.Load()) }
 func (s *stepping) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
 
-// A token that takes 100 ms to tell of a key.
+// A token that takes 100 ms to tell of a key, and a look that ends after 2 s. What is known unwraps,
+// and as a key may be there that is not, nothing is said to be gone, and the token is not well.
 func TestALookAtManyKeysOnASlowTokenGoesOnWhereTheLastOneEnded(t *testing.T) {
 	const versions = 24
-	c := newConfig(t)
-	slow := &stepping{}
-	c.Clock = slow
-	token := newToken(t, c)
-	_, err := token.Create(t.Context())
-	require.NoError(t, err)
-	for range versions - 1 {
-		_, err := token.Rotate(t.Context())
-		require.NoError(t, err)
-	}
-	a := alter(t, token)
+	token := tokenWithKeys(t, versions)
+	n := numberTheKeys(t, token, 100*time.Millisecond)
 	s, err := token.Open(t.Context())
 	require.NoError(t, err)
-	look := func(most int) (found kmsplugin.Versions, err error, reads int) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		a.set(func(a *altered) {
-			a.attributes = func([]*cryptoki.Attribute) {
-				slow.passed.Add(int64(100 * time.Millisecond))
-				if reads++; reads >= most {
-					cancel()
-				}
-			}
-		})
-		found, err = s.Versions(ctx)
-		return found, err, reads
-	}
-	for range 2 {
-		_, err, reads := look(versions / 2)
+	t.Cleanup(func() { require.NoError(t, s.Close(context.Background())) })
+	for _, known := range []int{20, versions, versions} {
+		found, err := s.Versions(t.Context())
 		require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
-		require.Equal(t, versions/2, reads)
+		require.ErrorContains(t, err, "20 of 24 were read in this look")
+		require.Len(t, found.All, known)
+		ct := append([]byte{form}, make([]byte, 60)...)
+		_, err = s.Unwrap(t.Context(), newKeyID(7, time.Now()).version(), ct, nil)
+		require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
+		require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
 	}
-	found, err, _ := look(versions / 2)
+	n.takes = 10 * time.Millisecond
+	found, err := s.Versions(t.Context())
 	require.NoError(t, err)
 	require.Len(t, found.All, versions)
-	found, err, reads := look(versions / 2)
+	ct, _, err := s.Wrap(t.Context(), found.All[found.Writes], []byte("dek"), nil)
 	require.NoError(t, err)
-	require.Len(t, found.All, versions)
-	require.Positive(t, reads)
-	require.NoError(t, s.Close(t.Context()))
+	n.takes = 100 * time.Millisecond
+	_, err = s.Versions(t.Context())
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	dek, err := s.Unwrap(t.Context(), found.All[found.Writes], ct, nil)
+	require.NoError(t, err)
+	require.Equal(t, "dek", string(dek))
+
+	infos, err := token.List(t.Context()) // which has more time
+	require.NoError(t, err)
+	require.Len(t, infos, versions)
+	_, err = token.Rotate(t.Context())
+	require.NoError(t, err)
 }

@@ -27,8 +27,9 @@ type module struct {
 	mu         sync.Mutex
 	generation int // counts C_Initialize; sessions of an earlier one are over
 	ready      bool
-	calls      int // that run
-	live       int // sessions that are not over
+	suspected  bool // of having lost its device
+	calls      int  // that run
+	live       int  // sessions that are not over
 }
 
 // loaded are the modules of this process, by path. None is ever unloaded: those who made
@@ -97,7 +98,7 @@ func (m *module) start() error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ready = true
+	m.ready, m.suspected = true, false
 	m.generation++
 	return nil
 }
@@ -125,6 +126,19 @@ func (m *module) restart() error {
 		_ = m.driver.Finalize() // it may have lost all it knew
 	}
 	return m.start()
+}
+
+// suspect has it initialised again before another session is opened.
+func (m *module) suspect(generation int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.suspected = m.suspected || m.generation == generation
+}
+
+func (m *module) isSuspected() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.suspected
 }
 
 // begin lets a call of a session go ahead, unless the module was initialised since.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
@@ -63,32 +64,33 @@ type pins struct {
 
 // attempt is how a PIN was answered.
 type attempt struct {
-	refused string // what the token said to it, if it is not tried again
-	doubts  int    // how many answers that say nothing are not taken for a refusal
+	worked bool
+	answer string    // what the token said to it, if it did not
+	next   time.Time // when it is tried once more, zero if it is not
 }
 
-// refused tells what the token said to a PIN that is not tried again.
-func (p *pins) refused(pin string) (answer string, refused bool) {
+// apart is how long a PIN that has worked is not tried after an answer that says nothing: an HSM
+// that starts may take some time to know it again.
+const apart = time.Minute
+
+// last is the last attempt with a PIN.
+func (p *pins) last(pin string) attempt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := p.all[sha256.Sum256([]byte(pin))]
-	return a.refused, a.refused != ""
+	return p.all[sha256.Sum256([]byte(pin))]
 }
 
 // worked is for a PIN that is right. When the token next answers it with something that may mean
 // anything, it is tried once more.
-func (p *pins) worked(pin string) { p.set(pin, attempt{doubts: 1}) }
+func (p *pins) worked(pin string) { p.set(pin, attempt{worked: true}) }
 
 // failed is for a PIN that the token did not take, and reports whether it is not tried again.
-func (p *pins) failed(pin, answer string, inDoubt bool) bool {
-	p.mu.Lock()
-	a := p.all[sha256.Sum256([]byte(pin))]
-	p.mu.Unlock()
-	if inDoubt && a.doubts > 0 {
-		p.set(pin, attempt{doubts: a.doubts - 1})
+func (p *pins) failed(pin, answer string, inDoubt bool, now time.Time) bool {
+	if inDoubt && p.last(pin).worked {
+		p.set(pin, attempt{answer: answer, next: now.Add(apart)})
 		return false
 	}
-	p.set(pin, attempt{refused: answer})
+	p.set(pin, attempt{answer: answer})
 	return true
 }
 

@@ -5,6 +5,7 @@ package pkcs11
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	cryptoki "github.com/miekg/pkcs11"
 	"github.com/stretchr/testify/require"
@@ -48,30 +49,46 @@ func TestWhateverATokenAnswersToAPINItIsNotTriedAgain(t *testing.T) {
 	}
 }
 
-// A PIN that worked is right, and a token that comes back may answer anything at first.
-func TestAPINThatWorkedIsTriedOnceMoreAfterAnAnswerThatSaysNothing(t *testing.T) {
-	token, _ := tokenWithKey(t)
-	tries := 0
-	fails := 1
+// A PIN that worked is right, and an HSM that starts may answer anything for some time.
+func TestAPINThatWorkedIsTriedOnceMoreAMinuteAfterAnAnswerThatSaysNothing(t *testing.T) {
+	clock := &stepping{}
+	c := newConfig(t)
+	c.Clock = clock
+	token := newToken(t, c)
+	_, err := token.Create(t.Context())
+	require.NoError(t, err)
+	tries, fails := 0, true
 	alter(t, token).login = func(string) error {
-		tries++
-		if fails--; fails >= 0 {
-			return cryptoki.Error(cryptoki.CKR_FUNCTION_FAILED)
+		if tries++; fails {
+			return cryptoki.Error(cryptoki.CKR_DEVICE_ERROR)
 		}
 		return nil
 	}
-	_, err := token.Open(t.Context())
-	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
-	s, err := token.Open(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, s.Close(t.Context()))
+	wait := func(d time.Duration) { clock.passed.Add(int64(d)) }
+	for range 2 {
+		tries, fails = 0, true
+		for range 10 {
+			_, err := token.Open(t.Context())
+			require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+			require.NotErrorIs(t, err, kmsplugin.ErrDenied)
+			require.ErrorContains(t, err, "tried once more in")
+			wait(5 * time.Second)
+		}
+		require.Equal(t, 1, tries)
+		wait(10 * time.Second)
+		fails = false // it is up
+		s, err := token.Open(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, s.Close(t.Context()))
+	}
 
-	tries, fails = 0, 1000
+	tries, fails = 0, true
 	for range 4 {
 		_, err = token.Open(t.Context())
-		require.Error(t, err)
+		wait(apart)
 	}
 	require.ErrorIs(t, err, kmsplugin.ErrDenied)
+	require.ErrorContains(t, err, "not tried again")
 	require.Equal(t, 2, tries)
 }
 

@@ -20,10 +20,11 @@ type pool struct {
 	clock clock.PassiveClock
 	free  chan cryptoki.SessionHandle // with room for as many as there may be
 
-	mu     sync.Mutex
-	have   int       // that are open, or are being opened
-	full   time.Time // when the token last had no more, zero if it had
-	closed bool      // no others are opened
+	mu      sync.Mutex
+	have    int       // that are open
+	opening int       // that are not yet
+	full    time.Time // when the token last had no more, zero if it had
+	closed  bool      // no others are opened
 
 	exchanging sync.Mutex
 }
@@ -66,21 +67,22 @@ func (p *pool) take(ctx context.Context, isStuck func() bool) (cryptoki.SessionH
 // grow opens another session, if there may be more.
 func (p *pool) grow() (cryptoki.SessionHandle, bool) {
 	p.mu.Lock()
-	may := !p.closed && p.have < cap(p.free) && (p.full.IsZero() || p.clock.Since(p.full) >= again)
+	may := !p.closed && p.have+p.opening < cap(p.free) && (p.full.IsZero() || p.clock.Since(p.full) >= again)
 	if may {
-		p.have++
+		p.opening++
 	}
 	p.mu.Unlock()
 	if !may {
 		return 0, false
 	}
 	h, err := p.open()
-	if err == nil {
-		return h, true
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.have--
+	p.opening--
+	if err == nil {
+		p.have++
+		return h, true
+	}
 	p.full = p.clock.Now()
 	return 0, false
 }
@@ -99,10 +101,17 @@ func (p *pool) lost() {
 	p.have--
 }
 
+// size is how many are open.
 func (p *pool) size() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.have
+}
+
+func (p *pool) isEmpty() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.have+p.opening == 0
 }
 
 // lend gives away a session that is free, for good, unless it is the last.
@@ -130,7 +139,7 @@ func (p *pool) exchange(h cryptoki.SessionHandle) (next cryptoki.SessionHandle, 
 		p.close(h)
 		return next, nil
 	}
-	if !isCode(err, cryptoki.CKR_SESSION_COUNT) {
+	if !hasNoMore(err) {
 		return h, err
 	}
 	p.exchanging.Lock() // two that are closed at once may be the last two
@@ -164,7 +173,7 @@ func (p *pool) giveUp() {
 // end closes all, and waits for those that are in use.
 func (p *pool) end(ctx context.Context) error {
 	p.giveUp()
-	for p.size() > 0 {
+	for !p.isEmpty() {
 		select {
 		case h := <-p.free:
 			p.drop(h)

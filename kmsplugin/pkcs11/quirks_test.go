@@ -172,7 +172,7 @@ func TestClassesOfAnswers(t *testing.T) {
 		cryptoki.CKR_KEY_FUNCTION_NOT_PERMITTED: kmsplugin.ErrKeyDisabled,
 		cryptoki.CKR_DEVICE_MEMORY:              kmsplugin.ErrThrottled,
 		cryptoki.CKR_FUNCTION_REJECTED:          kmsplugin.ErrDenied,
-		cryptoki.CKR_ENCRYPTED_DATA_INVALID:     kmsplugin.ErrInvalid,
+		cryptoki.CKR_ENCRYPTED_DATA_INVALID:     kmsplugin.ErrUnavailable, // to every ciphertext
 		cryptoki.CKR_DEVICE_ERROR:               kmsplugin.ErrUnavailable,
 		cryptoki.CKR_VENDOR_DEFINED + 17:        kmsplugin.ErrUnavailable,
 	} {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,75 +16,62 @@ import (
 )
 
 // readings are what was read of keys, by their handles. A token that is slow takes longer to tell
-// of many keys than a look may take, and so a look goes on where the last one ended. One
-// goroutine uses it.
+// of many keys than a look may take: the next look reads first what this one did not, and what was
+// read before unwraps meanwhile. One goroutine uses it.
 type readings map[cryptoki.ObjectHandle]reading
 
 // reading is what one key is.
 type reading struct {
-	id   keyID
-	bad  error     // a badKey, if something is wrong with it
-	sure bool      // it need not be read again at once
-	at   time.Time // when it was read
+	id    keyID
+	bad   error     // a badKey, if something is wrong with it
+	sure  bool      // it need not be read twice
+	fresh bool      // it was read in this look: a handle may be another key's by the next
+	at    time.Time // when it was read
 }
 
-// anew is how long a look reads keys that were read before: a handle may be another key's by
-// now. A token that is quick tells of all of them in that time, and a slow one of some.
-const anew = 300 * time.Millisecond
+// lookFor is how long a look reads, and less than a call of the kit takes.
+const lookFor = 2 * time.Second
 
-// update reads what is not known of these objects, all of it or as much as there is time for.
-func (r readings) update(ctx context.Context, t *Token, d driver, h cryptoki.SessionHandle, objects []cryptoki.ObjectHandle) error {
-	there := map[cryptoki.ObjectHandle]bool{}
-	for _, object := range objects {
-		there[object] = true
-	}
-	var before []cryptoki.ObjectHandle
+// age has all be read anew.
+func (r readings) age() {
 	for object, known := range r {
-		switch {
-		case !there[object]:
-			delete(r, object)
-		case known.sure:
-			before = append(before, object)
-		}
+		known.fresh = false
+		r[object] = known
 	}
+}
+
+// update reads these objects, but for what is fresh and sure. What there was no time for is slow.
+func (r readings) update(ctx context.Context, t *Token, d driver, h cryptoki.SessionHandle, objects []cryptoki.ObjectHandle) (slow, err error) {
+	maps.DeleteFunc(r, func(object cryptoki.ObjectHandle, _ reading) bool { return !slices.Contains(objects, object) })
+	var left []cryptoki.ObjectHandle
 	for _, object := range objects {
-		if r[object].sure {
-			continue
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %s is slow to tell what its keys are: %d of %d are read, and the next look goes on: %w", kmsplugin.ErrUnavailable, t, len(r), len(objects), context.Cause(ctx))
-		}
-		if err := r.read(t, d, h, object); err != nil {
-			return err
+		if !r[object].sure || !r[object].fresh {
+			left = append(left, object)
 		}
 	}
-	slices.SortFunc(before, func(a, b cryptoki.ObjectHandle) int { return r[a].at.Compare(r[b].at) })
+	slices.SortStableFunc(left, func(a, b cryptoki.ObjectHandle) int { return r[a].at.Compare(r[b].at) })
 	began := t.config.Clock.Now()
-	for _, object := range before {
-		if ctx.Err() != nil || t.config.Clock.Since(began) >= anew {
-			break
+	for n, object := range left {
+		if ctx.Err() != nil || t.config.Clock.Now().Sub(began) >= lookFor {
+			return fmt.Errorf("%w: %s is slow to tell what its keys are: %d of %d were read in this look, and a new one may be among the others: destroy versions that nothing needs", kmsplugin.ErrUnavailable, t, len(objects)-len(left)+n, len(objects)), nil
 		}
 		if err := r.read(t, d, h, object); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // read reads one. Half of a key, which SoftHSM may tell of while another process makes it, is no
 // good one: what is wrong is believed when it was read twice.
 func (r readings) read(t *Token, d driver, h cryptoki.SessionHandle, object cryptoki.ObjectHandle) error {
 	id, err := t.examine(d, h, object)
-	if isCode(err, cryptoki.CKR_OBJECT_HANDLE_INVALID) {
-		delete(r, object) // was deleted meanwhile
-		return nil
-	}
 	var bad badKey
 	if err != nil && !errors.As(err, &bad) {
 		return err
 	}
 	last, known := r[object]
 	same := known && last.id == id && fmt.Sprint(last.bad) == fmt.Sprint(err)
-	r[object] = reading{id: id, bad: err, sure: err == nil || same, at: t.config.Clock.Now()}
+	r[object] = reading{id: id, bad: err, sure: err == nil || same, fresh: true, at: t.config.Clock.Now()}
 	return nil
 }

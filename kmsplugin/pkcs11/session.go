@@ -27,6 +27,8 @@ type session struct {
 	late       atomic.Int32 // calls of the module that nobody waits for any more
 	lateSince  atomic.Pointer[time.Time]
 	keys       atomic.Pointer[ring]
+	looks      atomic.Int32 // in a row of which the token's answer said nothing
+	wraps      atomic.Int32 // the same
 	looking    sync.Mutex
 	known      readings      // of who is looking
 	over       chan struct{} // closed when the token is away
@@ -83,22 +85,42 @@ func (s *session) Renew(ctx context.Context) error {
 // Versions looks at the keys on the token. While one of them is not as it has to be nothing is
 // wrapped, and those that can unwrap.
 func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
+	found, err := s.lookAnew(ctx)
+	if err != nil {
+		return s.keys.Load().versions(), err
+	}
+	return found.versions(), found.problem
+}
+
+// lookAnew is what is on the token now.
+func (s *session) lookAnew(ctx context.Context) (found *ring, err error) {
 	if !s.looking.TryLock() {
-		return s.keys.Load().versions(), fmt.Errorf("%w: %s: the last look at it has not ended: restart the plugin if the token answers others", kmsplugin.ErrUnavailable, s.token)
+		return nil, fmt.Errorf("%w: %s: the last look at it has not ended: restart the plugin if the token answers others", kmsplugin.ErrUnavailable, s.token)
 	}
 	defer s.looking.Unlock()
-	err := s.call(ctx, "look for its keys", func(d driver, h cryptoki.SessionHandle) error {
-		found, err := s.look(ctx, d, h)
-		if err == nil {
+	err = s.call(ctx, "look for its keys", func(d driver, h cryptoki.SessionHandle) (err error) {
+		if found, err = s.look(ctx, d, h); err == nil {
 			s.keys.Store(found)
 		}
 		return err
 	})
-	if err != nil {
-		return s.keys.Load().versions(), err
+	s.told(&s.looks, err)
+	return found, err
+}
+
+// silences is how often in a row a token may give answers that say nothing before the module is
+// initialised again. One that has lost its device may know everything else by heart.
+const silences = 3
+
+// told counts answers of one kind that say nothing.
+func (s *session) told(count *atomic.Int32, err error) {
+	switch {
+	case err == nil:
+		count.Store(0)
+	case saysNothing(err) && count.Add(1) >= silences:
+		s.module.suspect(s.generation)
+		s.end()
 	}
-	found := s.keys.Load()
-	return found.versions(), found.problem
 }
 
 // call has f use one of the sessions, and ends all of them if the token is away. What f could
@@ -150,7 +172,7 @@ func (s *session) failed(ctx context.Context, h cryptoki.SessionHandle, err erro
 		case errors.Is(failed, errLast): // it is all that there is
 			away = isCode(err, cryptoki.CKR_OPERATION_ACTIVE)
 		default:
-			away = !isCode(failed, cryptoki.CKR_SESSION_COUNT) || s.pool.size() == 0
+			away = !hasNoMore(failed) || s.pool.size() == 0
 		}
 	}
 	if away {

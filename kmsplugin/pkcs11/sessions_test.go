@@ -25,6 +25,7 @@ type limited struct {
 	mu   sync.Mutex
 	live map[cryptoki.SessionHandle]bool
 	most int
+	full uint // what it says then
 }
 
 // limit puts a token with so few sessions in the place of a token.
@@ -32,7 +33,7 @@ func limit(t testing.TB, token *Token, most int) *limited {
 	t.Helper()
 	m, err := load(token.config.Module)
 	require.NoError(t, err)
-	l := &limited{driver: m.driver, live: map[cryptoki.SessionHandle]bool{}, most: most}
+	l := &limited{driver: m.driver, live: map[cryptoki.SessionHandle]bool{}, most: most, full: cryptoki.CKR_SESSION_COUNT}
 	mine := newModule(m.path, l)
 	token.load = func(string) (*module, error) { return mine, nil }
 	return l
@@ -42,7 +43,7 @@ func (l *limited) OpenSession(slot, flags uint) (cryptoki.SessionHandle, error) 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.live) >= l.most {
-		return 0, cryptoki.Error(cryptoki.CKR_SESSION_COUNT)
+		return 0, cryptoki.Error(l.full)
 	}
 	h, err := l.driver.OpenSession(slot, flags)
 	if err == nil {
@@ -231,4 +232,88 @@ func TestWhenNoCallReturnsTheLogSaysToRestart(t *testing.T) {
 	a.set(func(a *altered) { a.encrypts = nil })
 	close(hang)
 	becomes(t, k, wraps(info.KeyID))
+}
+
+// While a caller asks the token for another one, which is none yet, somebody's ciphertext does not
+// open in the only one that there is.
+func TestASessionThatIsAskedForIsNoneYet(t *testing.T) {
+	c := newConfig(t)
+	c.Sessions = 2
+	token := newToken(t, c)
+	_, err := token.Create(t.Context())
+	require.NoError(t, err)
+	a := &altered{driver: limit(t, token, 1)}
+	mine := newModule(token.config.Module, a)
+	token.load = func(string) (*module, error) { return mine, nil }
+	s, v := opened(t, token)
+	ct, _, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
+	require.NoError(t, err)
+	act(t, c, "change the PIN") // who is logged out is so for good
+
+	asks, opens, answer := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var tries, decrypts atomic.Int32
+	a.set(func(a *altered) {
+		a.decrypts = func() error {
+			if decrypts.Add(1) == 1 {
+				close(opens)
+				<-asks
+			}
+			return nil
+		}
+		a.opens = func() error {
+			if tries.Add(1) == 1 { // of who finds no session free
+				close(asks)
+				<-answer
+			}
+			return nil
+		}
+	})
+	var all sync.WaitGroup
+	var damaged error
+	all.Go(func() {
+		_, damaged = s.Unwrap(t.Context(), v, damagedOf(ct), nil)
+		close(answer)
+	})
+	<-opens
+	all.Go(func() { _, _, _ = s.Wrap(t.Context(), v, []byte("dek"), nil) })
+	all.Wait()
+	require.False(t, s.isOver(), "logged out")
+	require.ErrorIs(t, damaged, kmsplugin.ErrInvalid)
+}
+
+// Some tokens say of no more sessions that they have no more memory.
+func TestATokenWithoutMemoryForMoreSessionsIsUsedWithWhatItHas(t *testing.T) {
+	for _, says := range []uint{cryptoki.CKR_DEVICE_MEMORY, cryptoki.CKR_HOST_MEMORY} {
+		for _, most := range []int{3, 8} {
+			token, _ := tokenWithKey(t)
+			l := limit(t, token, most)
+			l.full = says
+			s, v := opened(t, token)
+			require.Equal(t, most, s.pool.size())
+			ct, _, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
+			require.NoError(t, err)
+			for range 3 {
+				_, err = s.Unwrap(t.Context(), v, damagedOf(ct), nil)
+				require.ErrorIs(t, err, kmsplugin.ErrInvalid)
+			}
+			require.False(t, s.isOver())
+			requireSessions(t, s, most)
+			next, err := token.Open(t.Context())
+			require.NoError(t, err, "the kit opens another one before it closes this")
+			require.NoError(t, next.Close(t.Context()))
+		}
+	}
+}
+
+func TestWhatIsOverIsGivenBackWhateverATokenSaysOfASessionThatItHasNot(t *testing.T) {
+	token, _ := tokenWithKey(t)
+	l := limit(t, token, 8)
+	l.full = cryptoki.CKR_FUNCTION_FAILED
+	first, err := token.Open(t.Context())
+	require.NoError(t, err)
+	first.(*session).end()
+	second, err := token.Open(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, first.Close(t.Context()))
+	require.NoError(t, second.Close(t.Context()))
 }

@@ -4,6 +4,7 @@ package pkcs11
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -27,9 +28,11 @@ const (
 // Wrap wraps under a key, and reads from the token which key the handle stands for then: a
 // module may give the handle of a key that was deleted to another.
 func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte) (ciphertext []byte, used kmsplugin.Version, err error) {
-	id, handles, err := s.handles(v)
-	if err != nil {
-		return nil, used, err
+	id, _ := parseKeyID(v.Lineage)
+	found := s.keys.Load()
+	handles := found.handles[id]
+	if len(handles) == 0 {
+		return nil, used, cmp.Or(found.problem, fmt.Errorf("%w: %s: version %s was not there when it was looked at last", kmsplugin.ErrUnavailable, s.token, id.label()))
 	}
 	for range 2 {
 		err = s.call(ctx, "wrap under version "+id.label(), func(d driver, h cryptoki.SessionHandle) error {
@@ -40,6 +43,7 @@ func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte
 			break
 		}
 	}
+	s.told(&s.wraps, err)
 	return ciphertext, used, err
 }
 
@@ -91,69 +95,43 @@ func seal(d driver, h cryptoki.SessionHandle, key cryptoki.ObjectHandle, aad, de
 	return append(append([]byte{form}, used...), ct...), nil
 }
 
-// Unwrap is the way back.
+// doesNotOpen is what a ciphertext of which that is known is said to be.
+const doesNotOpen = "it was damaged, or wrapped by something else"
+
+// Unwrap is the way back. [kmsplugin.ErrUnknownKey] and [kmsplugin.ErrInvalid] have people
+// delete what is in etcd: they are said here alone, and once a fresh look at the token has shown it.
 func (s *session) Unwrap(ctx context.Context, v kmsplugin.Version, ciphertext, aad []byte) ([]byte, error) {
-	id, handles, err := s.handles(v)
-	if err != nil {
-		return nil, err
-	}
+	id, _ := parseKeyID(v.Lineage)
 	if len(ciphertext) <= 1+ivSize+tagSize || ciphertext[0] != form {
 		return nil, fmt.Errorf("%w: %s: %d bytes under version %s are no ciphertext of it: %s", kmsplugin.ErrInvalid, s.token, len(ciphertext), id.label(), doesNotOpen)
 	}
-	for _, handle := range handles {
-		var dek []byte
-		if dek, err = s.open(ctx, id, handle, ciphertext, aad); err == nil {
-			return dek, nil
+	handles := s.keys.Load().handles[id]
+	if len(handles) == 0 {
+		found, err := s.lookAnew(ctx)
+		if err == nil {
+			handles, err = found.handles[id], found.problem
+		}
+		switch {
+		case len(handles) > 0:
+		case err != nil:
+			return nil, err
+		default:
+			return nil, fmt.Errorf("%w: %s has no %s", kmsplugin.ErrUnknownKey, s.token, v)
 		}
 	}
-	return nil, err
-}
-
-// open decrypts. If the token gives no reason why it does not, it is the ciphertext that does not
-// open only if the same key opens another one, and then still not this.
-func (s *session) open(ctx context.Context, id keyID, key cryptoki.ObjectHandle, ciphertext, aad []byte) (dek []byte, err error) {
-	decrypt := func(d driver, h cryptoki.SessionHandle) (err error) {
-		dek, err = d.open(h, key, ciphertext[1:1+ivSize], aad, ciphertext[1+ivSize:])
-		return err
-	}
-	err = s.call(ctx, "unwrap with version "+id.label(), decrypt)
+	o := opening{s, id, ciphertext, aad}
+	dek, err := o.any(handles, func(handle cryptoki.ObjectHandle) ([]byte, error) { return o.with(ctx, handle) })
 	if err == nil || isAway(err) || !saysNothing(err) {
 		return dek, err
 	}
-	err = s.call(ctx, "wrap and unwrap with version "+id.label(), func(d driver, h cryptoki.SessionHandle) error {
-		if is, err := which(d, h, key); err != nil || is != id {
-			return errors.Join(errAnother, err)
-		}
-		probe := []byte("as long as a DEK, used for none.")
-		sealed, err := seal(d, h, key, probe, probe)
-		if err != nil {
-			return err
-		}
-		_, err = d.open(h, key, sealed[1:1+ivSize], probe, sealed[1+ivSize:])
-		return err
-	})
-	if err != nil {
+	if handles, err = o.find(ctx); err != nil {
 		return nil, err
 	}
-	err = s.call(ctx, "unwrap with version "+id.label(), decrypt)
-	if err != nil && !isAway(err) && saysNothing(err) {
+	dek, err = o.any(handles, func(handle cryptoki.ObjectHandle) ([]byte, error) { return o.surely(ctx, handle) })
+	if problem := s.keys.Load().problem; errors.Is(err, errDoesNotOpen) && problem != nil {
+		return nil, problem // another key may be the right one
+	} else if errors.Is(err, errDoesNotOpen) {
 		return nil, fmt.Errorf("%w: %s: the ciphertext does not open under version %s, under which others do: %s", kmsplugin.ErrInvalid, s.token, id.label(), doesNotOpen)
 	}
 	return dek, err
 }
-
-// handles are those of a version's key.
-func (s *session) handles(v kmsplugin.Version) (keyID, []cryptoki.ObjectHandle, error) {
-	id, _ := parseKeyID(v.Lineage)
-	found := s.keys.Load()
-	handles := found.handles[id]
-	if found.handles == nil {
-		return id, nil, fmt.Errorf("%w: %s has not told all of its keys yet", kmsplugin.ErrUnavailable, s.token)
-	}
-	if len(handles) == 0 {
-		return id, nil, fmt.Errorf("%w: %s has no %s", kmsplugin.ErrUnknownKey, s.token, v)
-	}
-	return id, handles, nil
-}
-
-func isAway(err error) bool { return errors.Is(explain(err), errAway) }

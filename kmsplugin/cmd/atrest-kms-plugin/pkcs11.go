@@ -93,6 +93,8 @@ label that can be read from the token. A token that is away or a PIN that it
 refuses does not: the command serves, tells apiservers so, and is well once that
 is over. A PIN that was refused is tried once and not again until the next start,
 as tokens lock after some wrong ones: let nothing start this again and again.
+One that worked before is tried once more, a minute after an answer that may
+mean anything.
 Write the right one into the file, which is read again when it changes.
 
 With --hold-down a new version wraps only once it is that old: longer than the
@@ -108,7 +110,7 @@ func newPKCS11Serve() *cobra.Command {
 		Long:  pkcs11ServeHelp,
 		Example: `  atrest-kms-plugin pkcs11 serve --listen unix:///run/kmsplugin/pkcs11.sock --module /usr/lib/softhsm/libsofthsm2.so \
     --token atrest --pin-file /etc/atrest/pin --key kek`,
-		Args: noArgs,
+		Args: noPIN,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := requireFlags(command, "listen"); err != nil {
 				return err
@@ -132,6 +134,14 @@ func newPKCS11Serve() *cobra.Command {
 	o.addFlags(command, kmsplugin.Config{Poll: 10 * time.Second})
 	command.Flags().IntVar(&of.config.Sessions, "sessions", 8, "how many calls the token does at once")
 	return command
+}
+
+// noPIN takes no arguments. One may be the PIN of the token, and is not shown.
+func noPIN(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%d unexpected arguments, which are not shown: everything is given by flags; if one is the PIN of the token, which is now in the history of the shell, change it, and give it by --pin-file", len(args))
+	}
+	return nil
 }
 
 // isVersionID reports whether --pin is left away, or may be what it has to be.
@@ -176,7 +186,7 @@ func newTokenChange(change cobra.Command, make func(context.Context, *pkcs11.Tok
 	command := &change
 	command.Use += " --module PATH --token LABEL --pin-file PATH --key LABEL"
 	command.Example = "  atrest-kms-plugin pkcs11 " + command.Name() + " --module /usr/lib/softhsm/libsofthsm2.so --token atrest --pin-file /etc/atrest/pin --key kek"
-	command.Args = noArgs
+	command.Args = noPIN
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		token, err := of.token(command)
 		if err != nil {

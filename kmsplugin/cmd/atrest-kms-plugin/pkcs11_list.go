@@ -29,7 +29,7 @@ of the key_id. As JSON it is whole, and there is the CKA_ID, by which the token'
 own tools know the key: they delete it, once "atrest retire" says that nothing
 needs it.`,
 		Example: `  atrest-kms-plugin pkcs11 list --module /usr/lib/softhsm/libsofthsm2.so --token atrest --pin-file /etc/atrest/pin --key kek`,
-		Args:    noArgs,
+		Args:    noPIN,
 		RunE: func(command *cobra.Command, _ []string) error {
 			token, err := of.token(command)
 			if err != nil {

@@ -205,6 +205,12 @@ func TestThePINOfTheTokenIsNoArgument(t *testing.T) {
 		require.Contains(t, got.stderr, "give it by --pin-file")
 		require.NotContains(t, got.stderr, pin)
 	}
+	for _, command := range []string{"serve", "create", "rotate", "list"} {
+		got := runCommand(t, "pkcs11", command, "987654")
+		require.Equal(t, exitUsage, got.code)
+		require.Contains(t, got.stderr, "give it by --pin-file")
+		require.NotContains(t, got.stderr, "987654")
+	}
 }
 
 func TestHelpOfTheTokensTeaches(t *testing.T) {
