@@ -66,34 +66,63 @@ func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, i
 }
 
 // finds reads an object: from etcd, and if it cannot be decrypted from what the apiserver has
-// in memory, which nothing but an update by name begins with at any time. Then it is saved, also
-// beside an error.
+// in memory, which it answers a get with while its watch cache is ready, and begins an update by
+// name with at any time. What is in memory alone is saved, also beside an error.
 func (m *member) finds(ctx context.Context, w Written, r schema.GroupVersionResource, stamp string) (is metav1.PartialObjectMetadata, saved bool, err error) {
-	path := w.path(r)
-	err = m.send(ctx, kubeapi.Request{Method: http.MethodGet, Path: path, Accept: metadata}, &is)
+	request := kubeapi.Request{Method: http.MethodGet, Path: w.path(r), Accept: metadata}
+	err = m.send(ctx, request, &is)
 	if !IsUnreadable(err) || w.Version == 0 {
 		return is, false, w.remedy("get", err)
 	}
-	patch := func(ctx context.Context, changes map[string]any) error {
-		return m.send(ctx, kubeapi.Request{Method: http.MethodPatch, Path: path, Accept: metadata, Query: url.Values{"fieldManager": {"atrest"}},
-			Body: map[string]any{"metadata": changes}, Patch: types.MergePatchType}, &is)
+	request.Query = url.Values{"resourceVersion": {"0"}}
+	cached := m.send(ctx, request, &is)
+	if cached != nil && !IsUnreadable(cached) && !apierrors.IsNotFound(cached) {
+		return is, false, fmt.Errorf("%w: %w", errUntold, w.remedy("get", cached))
 	}
-	// Where nothing changes an apiserver looks into etcd whether that is current. So an annotation
-	// comes, and goes.
-	saving := patch(ctx, map[string]any{"resourceVersion": strconv.FormatInt(w.Version, 10), "annotations": map[string]any{passing: stamp}})
-	switch {
+	switch saving := m.save(ctx, w, r, stamp, &is); {
 	case saving == nil:
-	case saving.Error() == err.Error(): // it looked into etcd
+		return is, true, nil
+	case errors.Is(saving, errUntold):
+		return is, false, saving
+	case cached == nil:
+		return is, false, fmt.Errorf("it has that in memory, and does not store it again: read it out of that one, with resourceVersion=0, and do not restart that one before: %w: %w", errUntold, w.remedy("patch", saving))
+	case causeOf(saving) == causeOf(err): // it looked into etcd
 		return is, false, err
 	default:
 		return is, false, fmt.Errorf("%w: %w", errUntold, w.remedy("patch", saving))
 	}
+}
+
+// save has an object stored again that an apiserver has in memory. Where nothing changes it looks
+// into etcd whether that is current. So an annotation comes, and goes.
+func (m *member) save(ctx context.Context, w Written, r schema.GroupVersionResource, stamp string, is *metav1.PartialObjectMetadata) error {
+	patch := func(ctx context.Context, changes map[string]any) error {
+		return m.send(ctx, kubeapi.Request{Method: http.MethodPatch, Path: w.path(r), Accept: metadata, Query: url.Values{"fieldManager": {"atrest"}},
+			Body: map[string]any{"metadata": changes}, Patch: types.MergePatchType}, is)
+	}
+	if err := patch(ctx, map[string]any{"resourceVersion": strconv.FormatInt(w.Version, 10), "annotations": map[string]any{passing: stamp}}); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
 	if err := patch(ctx, map[string]any{"annotations": map[string]any{passing: nil}}); err != nil {
-		return is, true, fmt.Errorf("%w: it had it, and stored it again with the annotation %s, which is to be removed: %w", errUntold, passing, err)
+		return fmt.Errorf("%w any more: it is stored again, with the annotation %s, which is to be removed: %w", errUntold, passing, err)
 	}
-	return is, true, nil
+	return nil
+}
+
+// causeOf is what an apiserver says of the storage: one with the feature gate says more around it
+// to a get than to a patch.
+func causeOf(err error) string {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return err.Error()
+	}
+	_, text, _ := strings.Cut(answer.Status().Message, "Internal error occurred: ")
+	if _, inner, is := strings.Cut(text, "AdditionalErrorMsg: "); is {
+		return inner
+	}
+	return text
 }
 
 // errUntold is that an apiserver may have an object, or had it, which it does not read from etcd.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -94,34 +93,47 @@ var shopDB = fleet.Written{Resource: secrets, Namespace: "shop", Name: "db", Ver
 // What an apiserver has in memory alone a patch by name stores again, at any time. It changes
 // something, or the apiserver would look into etcd.
 func TestWhatIsInMemoryIsSaved(t *testing.T) {
-	const gone = `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"no matching key"}`
+	status := func(message string) string {
+		return `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"Internal error occurred: ` + message + `"}`
+	}
+	gone := status("no matching key")
 	const cached = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"db","ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"1"}]}}`
+	const notFound = `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,"reason":"NotFound"}`
+	const saved = "apiserver a had secrets shop/db in memory alone, and stored it again: it is not lost any more"
 	type step struct {
 		code int
 		body string
 	}
 	for name, c := range map[string]struct {
+		get           string // from etcd
+		cached        step   // what a get from memory is answered
 		first, second step
 		want          string
 		saved         bool
 		patches       int
 	}{
-		"it has it":                  {step{200, cached}, step{200, cached}, "apiserver a had secrets shop/db in memory alone, and stored it again: it is not lost any more", true, 2},
-		"it has not":                 {step{500, gone}, step{}, "", false, 1},
-		"it cannot encrypt":          {step{500, strings.Replace(gone, "no matching key", "no key to encrypt with", 1)}, step{}, "whether it has that in memory is not known: ", false, 1},
-		"the user may not":           {step{403, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden"}`}, step{}, "the user needs the verb patch", false, 1},
-		"somebody wrote it":          {step{409, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":409,"reason":"Conflict"}`}, step{}, "is not known", false, 1},
-		"the annotation does not go": {step{200, cached}, step{500, gone}, "it had it, and stored it again with the annotation atrest/stored-from-memory, which is to be removed", false, 2},
+		"its cache has it":                        {gone, step{200, cached}, step{200, cached}, step{200, cached}, saved, true, 2},
+		"it has it, and its cache is not ready":   {gone, step{500, gone}, step{200, cached}, step{200, cached}, saved, true, 2},
+		"it has not":                              {gone, step{404, notFound}, step{500, gone}, step{}, "", false, 1},
+		"it has not, and has the feature gate":    {status("StorageError: corrupt object, Code: 7, Key: /secrets/shop/db, ResourceVersion: 0, AdditionalErrorMsg: no matching key"), step{500, gone}, step{500, gone}, step{}, "", false, 1},
+		"its cache has it, and a webhook is away": {gone, step{200, cached}, step{500, gone}, step{}, "it has that in memory, and does not store it again: ", false, 1},
+		"its cache does not answer":               {gone, step{429, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":429,"reason":"TooManyRequests"}`}, step{}, step{}, "whether it has that in memory is not known", false, 0},
+		"it cannot encrypt":                       {gone, step{500, gone}, step{500, status("no key to encrypt with")}, step{}, "whether it has that in memory is not known: ", false, 1},
+		"the user may not":                        {gone, step{500, gone}, step{403, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden"}`}, step{}, "the user needs the verb patch", false, 1},
+		"somebody wrote it":                       {gone, step{500, gone}, step{409, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":409,"reason":"Conflict"}`}, step{}, "is not known", false, 1},
+		"the annotation does not go":              {gone, step{500, gone}, step{200, cached}, step{500, gone}, "it is stored again, with the annotation atrest/stored-from-memory, which is to be removed", false, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, nil)
 			var patches []string
 			s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "application/json")
-				is := step{500, gone}
+				is := step{500, c.get}
 				switch {
 				case r.URL.Path == "/readyz":
 					is = step{200, "ok"}
+				case r.URL.Query().Get("resourceVersion") == "0":
+					is = c.cached
 				case r.Method == http.MethodPatch:
 					body, err := io.ReadAll(r.Body)
 					require.NoError(t, err)
@@ -134,7 +146,9 @@ func TestWhatIsInMemoryIsSaved(t *testing.T) {
 			f, _ := newFleet(t, s)
 			err := f.Unreadable(t.Context(), secretsV1, shopDB)
 			require.Len(t, patches, c.patches)
-			require.Contains(t, patches[0], `"resourceVersion":"7"`)
+			if c.patches > 0 {
+				require.Contains(t, patches[0], `"resourceVersion":"7"`)
+			}
 			if c.want == "" {
 				require.NoError(t, err)
 				return
