@@ -211,10 +211,12 @@ func (h *held) closed() []key {
 // open unseals a key, and holds it against what is held of it.
 func (h *held) open(c *chip, k key) error {
 	h.failed[k.id] = true
-	secret, err := openKey(c, h.ring, k)
+	unsealed, err := openKey(c, h.ring, k)
 	if err != nil {
 		return err
 	}
+	changed, secret := h.proves(k, unsealed.auth), unsealed.KEK
+	clear(unsealed.auth)
 	if mine, known := h.keks[k.id]; known {
 		defer secret.Erase()
 		if !mine.Equal(secret) {
@@ -222,6 +224,9 @@ func (h *held) open(c *chip, k key) error {
 		}
 	} else {
 		h.keks[k.id] = secret
+	}
+	if changed != nil {
+		return changed // it is read with
 	}
 	h.proven[k.id] = true
 	delete(h.failed, k.id)
