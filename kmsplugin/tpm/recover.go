@@ -40,7 +40,7 @@ func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo,
 	}
 	var next *ring
 	err = s.disk.Make(ctx, func() (data []byte, err error) {
-		if next, err = s.sealedHere(ctx, all, given, nil); err != nil {
+		if next, err = s.sealedHere(ctx, all, from, given, nil); err != nil {
 			return nil, err
 		}
 		return encode(next)
@@ -66,14 +66,14 @@ func (s *Store) recoverHere(ctx context.Context, all *ring, from string, given *
 				return nil, "", fmt.Errorf("%s does not go in its place: %w", from, err)
 			}
 		}
-		next, err := s.sealedHere(ctx, next, given, now)
+		next, err := s.sealedHere(ctx, next, from, given, now)
 		return next, now.Writes, err
 	})
 }
 
 // sealedHere opens all keys with the recovery key, and seals them under this TPM. They go in the place
 // of now, unless that is nil.
-func (s *Store) sealedHere(ctx context.Context, all *ring, given *recoveryKey, now *ring) (next *ring, err error) {
+func (s *Store) sealedHere(ctx context.Context, all *ring, from string, given *recoveryKey, now *ring) (next *ring, err error) {
 	err = s.withTPM(ctx, func(c *chip) error {
 		to, err := s.staying(c, all, given, now)
 		if err != nil {
@@ -81,6 +81,9 @@ func (s *Store) sealedHere(ctx context.Context, all *ring, given *recoveryKey, n
 		}
 		next, err = s.sealAll(c, all, to, func(k key) (kek.KEK, error) {
 			secret, err := given.opens(all, k)
+			if err != nil && from != "" {
+				err = fmt.Errorf("%s: %w", from, err)
+			}
 			if err != nil {
 				return kek.KEK{}, err
 			}

@@ -85,6 +85,6 @@ func (s *Store) sealAll(c *chip, all *ring, next ring, open func(key) (kek.KEK, 
 		keys = append(keys, k)
 	}
 	next.Ring = keyring.New(next.Writes, keys...)
-	next.Destroyed = all.Destroyed
+	next.Destroyed, next.auth = all.Destroyed, nil
 	return &next, nil
 }

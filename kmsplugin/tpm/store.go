@@ -245,6 +245,7 @@ func (s *Store) extend(ctx context.Context, writes bool) (KeyInfo, error) {
 			if to.auth, err = now.authOf(c); err != nil {
 				return err
 			}
+			defer clear(to.auth)
 			k, err := s.newKey(c, &to, now.Time(s.config.Clock.Now()))
 			if err != nil {
 				return err
