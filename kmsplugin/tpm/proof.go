@@ -23,8 +23,8 @@ type opened struct {
 	auth []byte
 }
 
-// Erase overwrites both.
-func (o opened) Erase() {
+// erase overwrites both.
+func (o opened) erase() {
 	o.KEK.Erase()
 	clear(o.auth)
 }

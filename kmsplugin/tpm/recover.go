@@ -17,9 +17,10 @@ import (
 // of a copy of another node's, whose keys are put in this file, or make it. Where there is a
 // file it goes on to write with what it did, bound to the PCRs that it was, for the recovery key
 // that it had, if any: that of the copy need not be the same, and takes its place by
-// [Config.Adopt]. A copy that lacks a key that is here is refused, unless it was destroyed there,
-// and one that has another key under an id that is here, as far as this TPM or the recovery key
-// opens what is here: who can write a copy can put keys of their own in it. ctx as in Create.
+// [Config.Adopt]. A copy that lacks a key that is here is refused, unless it was destroyed there
+// and [Config.RemoveDestroyed] is set; one that has a key that its nodes have not made; and one that
+// has another key under an id that is here, as far as this TPM or the recovery key opens
+// what is here. ctx as in Create.
 func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo, error) {
 	given, err := readRecovery(recoveryKey)
 	if err != nil {

@@ -58,7 +58,7 @@ func (r *ring) opens(c *chip, k key, anew bool) (kek.KEK, error) {
 		return kek.KEK{}, err
 	}
 	if err := r.proves(k, by.auth); err != nil && !anew {
-		by.Erase()
+		by.erase()
 		return kek.KEK{}, err
 	}
 	clear(by.auth)

@@ -207,7 +207,7 @@ func sealKey(c *chip, r *ring, k key, secret kek.KEK) (key, error) {
 	if err != nil {
 		return key{}, fmt.Errorf("a key that was just sealed does not open: %w", err)
 	}
-	defer again.Erase()
+	defer again.erase()
 	if !again.Equal(secret) || r.proves(k, again.auth) != nil {
 		return key{}, fmt.Errorf("%w: a key that was just sealed opens to another one", kmsplugin.ErrUnavailable)
 	}
