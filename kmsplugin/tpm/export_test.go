@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/kube-atrest/atrest/kmsplugin/internal/kek"
 	"github.com/kube-atrest/atrest/kmsplugin/internal/keptfile"
@@ -81,6 +82,23 @@ func WithRecovery(r, of *Ring) *Ring {
 		}
 	}
 	return &next
+}
+
+// WithPublic has another file's recovery key in a file, and all else as it was.
+func WithPublic(r, of *Ring) *Ring {
+	next := *r
+	next.recovery = of.recovery
+	return &next
+}
+
+// Dated has the keys of a file be older, and nothing else be different.
+func Dated(r *Ring) *Ring {
+	keys := *r.Ring
+	keys.Keys = slices.Clone(r.Keys)
+	for i := range keys.Keys {
+		keys.Keys[i].created = keys.Keys[i].created.Add(-time.Hour)
+	}
+	return r.like(&keys)
 }
 
 // AsFirst passes a file off as one of the first format, for the public half of a recovery key as that

@@ -56,6 +56,32 @@ func TestNoKeyIsSealedForARecoveryKeyThatWasPutInTheFile(t *testing.T) {
 	}
 }
 
+// Whatever of it is changed alone.
+func TestAProofIsOfAKeyWithItsTimeAndItsRecoveryKey(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	s, recoveryKey := created(t, chip, "")
+	theirs, _ := created(t, swtpmtest.Start(t), "")
+	for name, changed := range map[string]*tpm.Ring{
+		"the recovery key":            tpm.WithPublic(read(t, s), read(t, theirs)),
+		"what is sealed for it":       tpm.Forged(read(t, s)),
+		"the time when it was made":   tpm.Dated(read(t, s)),
+		"the proof is for no such id": tpm.Exchange(rotatedRing(t, chip)),
+	} {
+		backup := at(t, chip, written(t, changed), "")
+		_, _, err := looked(t, backup)
+		require.ErrorIs(t, err, tpm.ErrDamaged, name)
+		requireNothingSealed(t, backup, "")
+		_, err = store(t, swtpmtest.Start(t), "").Recover(t.Context(), recoveryKey, backup.Path())
+		require.Error(t, err, name)
+	}
+}
+
+func rotatedRing(t *testing.T, chip *swtpmtest.TPM) *tpm.Ring {
+	t.Helper()
+	s, _, _, _ := rotated(t, chip)
+	return read(t, s)
+}
+
 func TestAFileOfTheFirstFormatIsReadAndSealedAgainBeforeItGrows(t *testing.T) {
 	chip := swtpmtest.Start(t)
 	for _, recovery := range []bool{true, false} {
@@ -67,6 +93,8 @@ func TestAFileOfTheFirstFormatIsReadAndSealedAgainBeforeItGrows(t *testing.T) {
 			recoveryKey, err := tpm.CreateFirst(t.Context(), s, recovery)
 			require.NoError(t, err)
 			was := wrap(t, s)
+			_, err = s.Activate(t.Context(), "") // which asks no TPM
+			require.NoError(t, err)
 			switch {
 			case way == "recover":
 				requireNothingSealed(t, s, "with the recovery key (recover)")
