@@ -39,13 +39,18 @@ func (o *session) Destroy(ctx context.Context, v kmsplugin.Version) error {
 }
 
 // inPlaceOf is the ring as it may take the place of another one: nothing is lost by that, and
-// nothing comes back that was destroyed.
-func (r *ring) inPlaceOf(now *ring) (*ring, error) {
+// nothing comes back that was destroyed. What was destroyed there goes here if it may.
+func (r *ring) inPlaceOf(now *ring, removes bool) (*ring, error) {
 	if err := r.HasAll(now.Ring); err != nil {
 		return nil, fmt.Errorf("%w: take the file that has all", err)
 	}
 	if err := r.Spares(now.Ring); err != nil {
 		return nil, err
+	}
+	for _, k := range now.Keys {
+		if r.HasDestroyed(k.id) && !removes {
+			return nil, fmt.Errorf("version %s was destroyed in it, and would be removed here for ever: who can write a copy can have it say so of any version: see that nothing is stored under it (atrest retire), and have it removed (--remove-destroyed)", k.id)
+		}
 	}
 	for _, id := range now.Destroyed {
 		if _, has := r.ByID[id]; has {

@@ -112,7 +112,12 @@ func TestNoOtherFileBringsBackWhatWasDestroyed(t *testing.T) {
 		require.ErrorContains(t, err, "move this file away first")
 		require.Equal(t, before, content(t, one))
 	}
+	before = content(t, two)
 	_, err = two.Recover(t.Context(), recoveryKey, copied(t, one))
+	require.ErrorContains(t, err, "version "+first.version.Label+" was destroyed in it, and would be removed here for ever")
+	require.ErrorContains(t, err, "--remove-destroyed", "who can write a copy says so of any version")
+	require.Equal(t, before, content(t, two))
+	_, err = configured(t, other, two.Path(), removes).Recover(t.Context(), recoveryKey, copied(t, one))
 	require.NoError(t, err)
 	requireVersions(t, two, second.ID)
 	_, err = two.Activate(t.Context(), first.version.Label)

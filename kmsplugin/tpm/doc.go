@@ -34,10 +34,16 @@
 // # What it does not protect
 //
 // The running machine: whoever is root there, or the plugin's user, has the KEKs. Whoever can write
-// the file can put a KEK of their own in it, and so can who can write a copy that [Store.Recover]
-// is given: what is sealed for the recovery key is sealed with its public half, which is in each
-// copy. Under an id of the file no other KEK is taken from a copy, as long as the TPM or
-// the recovery key opens what is in the file.
+// the file and use the TPM can put a KEK of their own in it.
+//
+// Who can only write a copy, or a backup that is put back, cannot. What is sealed for the recovery
+// key is sealed with its public half, which is in each copy; so each key has a proof, an HMAC with
+// a secret that is made of the recovery key and sealed with each KEK. It binds what is sealed for
+// the recovery key, the id, the time and the recovery key: [Store.Recover] takes nothing without,
+// and nothing is sealed for a recovery key that no proof names, but for one that is given or made
+// at that moment. The rest has none: an older copy in place of a newer, which version writes,
+// the PCRs of a copy where there is no file, and what was destroyed, which is why nothing is
+// removed for that unless it is asked for ([Config.RemoveDestroyed]).
 //
 // # The file
 //
@@ -45,7 +51,7 @@
 //
 //	{
 //	  "format": "atrest-tpm",
-//	  "version": 1,
+//	  "version": 2,
 //	  "checksum": "sha256:…",       of what follows, as compact JSON
 //	  "primary": "000b…",           Name of the storage key, hexadecimal
 //	  "pcrs": "sha256:7,11",        if the KEKs open only while these are what they were
@@ -58,7 +64,8 @@
 //	      "public": "…",            the sealed object as TPM2_Load takes it
 //	      "private": "…",
 //	      "pcrValues": ["…"],       what the PCRs were, in their order
-//	      "recovery": "…"           the KEK for the recovery key
+//	      "recovery": "…",          the KEK for the recovery key
+//	      "proof": "…"              that it is, and whose: see above
 //	    }
 //	  ],
 //	  "destroyed": ["1c77…"]        ids of keys that were, if any
@@ -66,5 +73,10 @@
 //
 // The recovery key is the seed of a key pair of HPKE (RFC 9180) with ML-KEM-768 and X25519 together:
 // the file has the public half, so that a rotation needs nothing from the safe, and a copy
-// of the file is of no use to who has a quantum computer one day.
+// of the file is of no use to who has a quantum computer one day. The secret of the proofs is made
+// of the same seed (HKDF-SHA256, each with a label).
+//
+// Version 1 had no proofs, and the seed itself was that of the key pair. Such a file is read, and
+// seals no new key until all were sealed again ([Store.Reseal], [Store.Recover]). Keys of one
+// that the TPM does not open in the file that is here are taken by [Config.Unproven] alone.
 package tpm

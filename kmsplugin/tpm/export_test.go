@@ -1,14 +1,17 @@
 package tpm
 
 import (
+	"context"
 	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/kube-atrest/atrest/kmsplugin/internal/kek"
 	"github.com/kube-atrest/atrest/kmsplugin/internal/keptfile"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/keyring"
 )
 
 // SetRandom sets where new keys and their ids come from.
@@ -52,6 +55,103 @@ func Forged(r *Ring) *Ring {
 		}
 	}
 	return r.like(&keys)
+}
+
+// ForgedWith is Forged by somebody who has the recovery key, too.
+func ForgedWith(r *Ring, recoveryKey string) *Ring {
+	given, err := readRecovery(recoveryKey)
+	if err != nil {
+		panic(err)
+	}
+	next := Forged(r)
+	for i, k := range next.Keys {
+		next.Keys[i].proof = next.proof(k, given.auth)
+	}
+	return next
+}
+
+// WithRecovery has another file's recovery key in a file, or none, and what somebody without a TPM
+// makes of that.
+func WithRecovery(r, of *Ring) *Ring {
+	next := *r
+	next.recovery = of.recovery
+	next = *Forged(&next)
+	for i, k := range next.Keys {
+		if next.Keys[i].proof = nil; of.recovery != nil {
+			next.Keys[i].proof = next.proof(k, noAuth[:])
+		}
+	}
+	return &next
+}
+
+// WithPublic has another file's recovery key in a file, and all else as it was.
+func WithPublic(r, of *Ring) *Ring {
+	next := *r
+	next.recovery = of.recovery
+	return &next
+}
+
+// Dated has the keys of a file be older, and nothing else be different.
+func Dated(r *Ring) *Ring {
+	keys := *r.Ring
+	keys.Keys = slices.Clone(r.Keys)
+	for i := range keys.Keys {
+		keys.Keys[i].created = keys.Keys[i].created.Add(-time.Hour)
+	}
+	return r.like(&keys)
+}
+
+// AsFirst passes a file off as one of the first format, for the public half of a recovery key as that
+// had it, if it is known.
+func AsFirst(r *Ring, recoveryKey string) *Ring {
+	next := *r
+	next.format = firstFormat
+	if recoveryKey != "" {
+		next.recovery = firstHalf(recoveryKey)
+	}
+	next = *Forged(&next)
+	for i := range next.Keys {
+		next.Keys[i].proof = nil
+	}
+	return &next
+}
+
+func firstHalf(recoveryKey string) []byte {
+	given, err := readRecovery(recoveryKey)
+	if err != nil {
+		panic(err)
+	}
+	return given.public(firstFormat)
+}
+
+// CreateFirst makes a file of the first format, for a new recovery key if there is to be one.
+func CreateFirst(ctx context.Context, s *Store, recovery bool) (text string, err error) {
+	r := &ring{format: firstFormat}
+	if recovery {
+		if text, _, err = newRecovery(s.random); err != nil {
+			return "", err
+		}
+		r.recovery = firstHalf(text)
+	}
+	return text, s.disk.Make(ctx, func() ([]byte, error) {
+		err := s.withTPM(ctx, func(c *chip) error {
+			id, secret, err := newKEK(s.random)
+			if err != nil {
+				return err
+			}
+			k := key{id: id, created: keyring.Time(s.config.Clock.Now())}
+			if k.sealed, err = c.seal(secretOf(id, secret), nil); err != nil {
+				return err
+			}
+			k.recovery, err = sealFor(r.recovery, id, secretOf(id, secret))
+			r.Ring, r.primary = keyring.New(id, k), c.name()
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		return encode(r)
+	})
 }
 
 // FailToSync has the system say, when a file has taken its place, that it may not be on the disk

@@ -15,10 +15,12 @@ import (
 
 const (
 	formatName    = "atrest-tpm"
-	formatVersion = 1
+	formatVersion = 2
+	// firstFormat has no proofs.
+	firstFormat = 1
 	// maxVersions bounds the versions in a file, so that it stays below the size that is read:
 	// one a week for 19 years. It promises no time. To open one takes a TPM six answers, to seal
-	// it again up to fifteen: all of them take one of 20 ms an answer two minutes and five.
+	// it again 17: all of them take one of 20 ms an answer two minutes and six.
 	maxVersions = 1000
 	// maxPart bounds a part of a sealed key in bytes; they are some 200.
 	maxPart = 1024
@@ -54,6 +56,7 @@ type entry struct {
 	Private   []byte    `json:"private"`
 	PCRValues [][]byte  `json:"pcrValues,omitempty"`
 	Recovery  []byte    `json:"recovery,omitempty"`
+	Proof     []byte    `json:"proof,omitempty"`
 }
 
 var errClock = errors.New("key file: its JSON cannot be written: is the clock between the years 0 and 9999?")
@@ -65,17 +68,17 @@ func encode(r *ring) ([]byte, error) {
 	}
 	c := content{Primary: hex.EncodeToString(r.primary), PCRs: r.pcrs.String(), Recovery: r.recovery, Writes: r.Writes, Destroyed: r.Destroyed}
 	for _, k := range r.Keys {
-		c.Keys = append(c.Keys, entry{ID: k.id, Created: k.created, Public: k.sealed.public, Private: k.sealed.private, PCRValues: k.pcrValues, Recovery: k.recovery})
+		c.Keys = append(c.Keys, entry{ID: k.id, Created: k.created, Public: k.sealed.public, Private: k.sealed.private, PCRValues: k.pcrValues, Recovery: k.recovery, Proof: k.proof})
 	}
-	return c.encode()
+	return c.encode(r.format)
 }
 
-func (c content) encode() ([]byte, error) {
+func (c content) encode(format int) ([]byte, error) {
 	compact, err := json.Marshal(c)
 	if err != nil {
 		return nil, errClock
 	}
-	data, err := json.MarshalIndent(document{header{formatName, formatVersion}, hashed.Name(compact), c}, "", "  ")
+	data, err := json.MarshalIndent(document{header{formatName, format}, hashed.Name(compact), c}, "", "  ")
 	if err != nil {
 		return nil, errClock
 	}
@@ -91,25 +94,25 @@ func decode(data []byte) (*ring, error) {
 	if head.Format != formatName {
 		return nil, fmt.Errorf("its format is not %q: it is some other program's file", formatName)
 	}
-	if head.Version != formatVersion {
-		return nil, fmt.Errorf("its format has version %d and this program knows %d: use the program that wrote it", head.Version, formatVersion)
+	if head.Version != firstFormat && head.Version != formatVersion {
+		return nil, fmt.Errorf("its format has version %d and this program knows %d and %d: use the program that wrote it", head.Version, firstFormat, formatVersion)
 	}
 	var doc document
 	if err := json.Unmarshal(data, &doc); err != nil {
 		return nil, errors.New("a field has a value of the wrong kind")
 	}
-	again, err := doc.content.encode()
+	again, err := doc.content.encode(head.Version)
 	if err != nil || !bytes.Equal(data, again) {
 		return nil, errors.New("its checksum does not fit, or it was changed after this program wrote it")
 	}
-	return doc.ring()
+	return doc.ring(head.Version)
 }
 
-func (c content) ring() (*ring, error) {
+func (c content) ring(format int) (*ring, error) {
 	if len(c.Keys) == 0 || len(c.Keys) > maxVersions {
 		return nil, fmt.Errorf("it has %d versions, not 1 to %d", len(c.Keys), maxVersions)
 	}
-	r := &ring{recovery: c.Recovery}
+	r := &ring{recovery: c.Recovery, format: format}
 	var err error
 	if r.primary, err = hex.DecodeString(c.Primary); err != nil || len(r.primary) == 0 {
 		return nil, errors.New("it does not name the TPM that it was made with")
@@ -124,10 +127,10 @@ func (c content) ring() (*ring, error) {
 	}
 	keys := make([]key, len(c.Keys))
 	for i, e := range c.Keys {
-		if err := c.check(e, len(r.pcrs.numbers)); err != nil {
+		if err := c.check(e, len(r.pcrs.numbers), format); err != nil {
 			return nil, err
 		}
-		keys[i] = key{id: e.ID, created: e.Created.UTC(), sealed: sealed{e.Public, e.Private}, pcrValues: e.PCRValues, recovery: e.Recovery}
+		keys[i] = key{id: e.ID, created: e.Created.UTC(), sealed: sealed{e.Public, e.Private}, pcrValues: e.PCRValues, recovery: e.Recovery, proof: e.Proof}
 	}
 	if !slices.IsSortedFunc(keys, keyring.Older) {
 		return nil, errors.New("its keys are not in the order of their age")
@@ -137,7 +140,7 @@ func (c content) ring() (*ring, error) {
 	return r, r.Check()
 }
 
-func (c content) check(e entry, values int) error {
+func (c content) check(e entry, values, format int) error {
 	if err := keyring.CheckID(e.ID); err != nil {
 		return err
 	}
@@ -154,6 +157,13 @@ func (c content) check(e entry, values int) error {
 	}
 	if (e.Recovery == nil) != (c.Recovery == nil) {
 		return fmt.Errorf("the key of %s is sealed for the recovery key and the file has none, or the other way round", e.ID)
+	}
+	proof := 0
+	if c.Recovery != nil && format != firstFormat {
+		proof = proofSize
+	}
+	if len(e.Proof) != proof || (e.Proof == nil) != (proof == 0) {
+		return fmt.Errorf("the key of %s has a proof of %d bytes, not %d", e.ID, len(e.Proof), proof)
 	}
 	return nil
 }

@@ -18,36 +18,46 @@ import (
 	"github.com/kube-atrest/atrest/kmsplugin/tpm/swtpmtest"
 )
 
-// goldenPath is a file that was made by a TPM that is no more.
-const goldenPath = "testdata/v1.json"
+// goldenPath is a file that was made by a TPM that is no more. There is one of the first format, too.
+const (
+	goldenPath      = "testdata/v2.json"
+	goldenFirstPath = "testdata/v1.json"
+)
 
 func TestTheFormatStays(t *testing.T) {
-	golden, err := os.ReadFile(goldenPath)
-	require.NoError(t, err)
-	r, err := tpm.Decode(golden)
-	require.NoError(t, err)
-	again, err := tpm.Encode(r)
-	require.NoError(t, err)
-	require.Equal(t, string(golden), string(again))
+	for _, path := range []string{goldenPath, goldenFirstPath} {
+		golden, err := os.ReadFile(path)
+		require.NoError(t, err)
+		r, err := tpm.Decode(golden)
+		require.NoError(t, err)
+		again, err := tpm.Encode(r)
+		require.NoError(t, err)
+		require.Equal(t, string(golden), string(again))
+	}
 }
 
-// The recovery key of the golden file, which protects nothing.
-const goldenRecoveryPath = "testdata/v1-recovery-key"
-
 func TestAFileOfThePastIsRecovered(t *testing.T) {
-	golden, err := os.ReadFile(goldenPath)
-	require.NoError(t, err)
-	recoveryKey, err := os.ReadFile(goldenRecoveryPath)
-	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "kek.json")
-	require.NoError(t, os.WriteFile(path, golden, 0o600))
-	s := at(t, swtpmtest.Start(t), path, tpm.NoPCRs)
-	info, err := s.Recover(t.Context(), string(recoveryKey), "")
-	require.NoError(t, err)
-	require.Equal(t, "d37d41611b011a1467b58f9b52596289792dc31e9c229762db99d1bcfe182f9e", info.KeyID)
-	_, versions, err := looked(t, s)
-	require.NoError(t, err)
-	require.Len(t, versions.All, 2)
+	// Their recovery keys protect nothing.
+	for of, keyID := range map[string]string{
+		"testdata/v1": "d37d41611b011a1467b58f9b52596289792dc31e9c229762db99d1bcfe182f9e",
+		"testdata/v2": "ddea96c4cf11b557de9c3ced0296fc17ae3d231a9202716b996c8a3e56a6a467",
+	} {
+		golden, err := os.ReadFile(of + ".json")
+		require.NoError(t, err)
+		recoveryKey, err := os.ReadFile(of + "-recovery-key")
+		require.NoError(t, err)
+		path := filepath.Join(t.TempDir(), "kek.json")
+		require.NoError(t, os.WriteFile(path, golden, 0o600))
+		s := configured(t, swtpmtest.Start(t), path, func(config *tpm.Config) {
+			config.PCRs, config.Unproven = tpm.NoPCRs, of == "testdata/v1"
+		})
+		info, err := s.Recover(t.Context(), string(recoveryKey), "")
+		require.NoError(t, err)
+		require.Equal(t, keyID, info.KeyID)
+		_, versions, err := looked(t, s)
+		require.NoError(t, err)
+		require.Len(t, versions.All, 2)
+	}
 }
 
 func TestADamagedFileIsTold(t *testing.T) {
@@ -59,7 +69,8 @@ func TestADamagedFileIsTold(t *testing.T) {
 		"one byte":       bytes.Replace(golden, []byte(`"private": "`), []byte(`"private": "/`), 1),
 		"a field more":   bytes.Replace(golden, []byte(`"writes"`), []byte(`"other": 1, "writes"`), 1),
 		"other spaces":   append(bytes.Clone(golden), '\n'),
-		"a later format": bytes.Replace(golden, []byte(`"version": 1`), []byte(`"version": 2`), 1),
+		"a later format": bytes.Replace(golden, []byte(`"version": 2`), []byte(`"version": 3`), 1),
+		"an earlier one": bytes.Replace(golden, []byte(`"version": 2`), []byte(`"version": 1`), 1),
 		"a key file":     bytes.Replace(golden, []byte(`atrest-tpm`), []byte(`atrest-keyfile`), 1),
 	} {
 		path := filepath.Join(t.TempDir(), "kek.json")
@@ -140,6 +151,9 @@ func FuzzDecode(f *testing.F) {
 	golden, err := os.ReadFile(goldenPath)
 	require.NoError(f, err)
 	f.Add(golden)
+	first, err := os.ReadFile(goldenFirstPath)
+	require.NoError(f, err)
+	f.Add(first)
 	f.Add([]byte(strings.Replace(string(golden), "sha256:7", "sha256:8", 1)))
 	f.Add([]byte(`{"format":"atrest-tpm","version":1}`))
 	f.Add([]byte(base64.StdEncoding.EncodeToString(golden)))

@@ -20,6 +20,7 @@ type key struct {
 	sealed    sealed
 	pcrValues [][]byte // what the PCRs were when it was sealed
 	recovery  []byte   // the KEK for the recovery key, or nil
+	proof     []byte   // that it is: see ring.proof
 }
 
 // ID is its name.
@@ -51,6 +52,19 @@ func secretOf(id string, k kek.KEK) []byte {
 	return append(raw, k.Reveal()...)
 }
 
+// openedOf is what a TPM has unsealed as an id, in a file of some format. It is erased.
+func openedOf(format int, id string, secret []byte) (opened, error) {
+	auth := bytes.Clone(noAuth[:])
+	if format != firstFormat {
+		size := max(0, len(secret)-proofSize)
+		auth = bytes.Clone(secret[size:])
+		clear(secret[size:])
+		secret = secret[:size]
+	}
+	k, err := kekOf(id, secret)
+	return opened{k, auth}, err
+}
+
 // kekOf is the KEK of an id in what was unsealed, which is erased.
 func kekOf(id string, secret []byte) (kek.KEK, error) {
 	defer clear(secret)
@@ -67,6 +81,9 @@ type ring struct {
 	primary  []byte // Name of the storage key
 	pcrs     pcrs
 	recovery []byte // public half of the recovery key, or nil
+	format   int    // of the file that it is from
+	// auth makes the proofs that are to be sealed, for the recovery key; only then is it there.
+	auth []byte
 }
 
 func newKEK(random io.Reader) (id string, k kek.KEK, err error) {

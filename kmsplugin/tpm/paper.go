@@ -11,18 +11,18 @@ import (
 // paper is a recovery key that is made new, for somebody to write down. A nil one is none.
 type paper struct {
 	text   string
-	public []byte // the half that the file has
-	ready  bool   // all is sealed for it, and the file is changed next
+	key    *recoveryKey
+	ready  bool // all is sealed for it, and the file is changed next
 	writes KeyInfo
 	shown  bool
 }
 
 func newPaper(random io.Reader) (*paper, error) {
-	text, public, err := newRecovery(random)
+	text, key, err := newRecovery(random)
 	if err != nil {
 		return nil, err
 	}
-	return &paper{text: text, public: public}, nil
+	return &paper{text: text, key: key}, nil
 }
 
 // show shows a new recovery key before the file needs it.
@@ -64,5 +64,5 @@ func (s *Store) mayHave(p *paper) bool {
 	if now == nil {
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	return bytes.Equal(now.recovery, p.public)
+	return bytes.Equal(now.recovery, p.key.public(formatVersion))
 }

@@ -2,7 +2,7 @@ package tpm
 
 import (
 	"context"
-	"crypto/hpke"
+	"crypto/hmac"
 	"errors"
 	"fmt"
 
@@ -17,11 +17,12 @@ import (
 // of a copy of another node's, whose keys are put in this file, or make it. Where there is a
 // file it goes on to write with what it did, bound to the PCRs that it was, for the recovery key
 // that it had, if any: that of the copy need not be the same, and takes its place by
-// [Config.Adopt]. A copy that lacks a key that is here is refused, unless it was destroyed there,
-// and one that has another key under an id that is here, as far as this TPM or the recovery key
-// opens what is here: who can write a copy can put keys of their own in it. ctx as in Create.
+// [Config.Adopt]. A copy that lacks a key that is here is refused, unless it was destroyed there
+// and [Config.RemoveDestroyed] is set; one that has a key that its nodes have not made; and one that
+// has another key under an id that is here, as far as this TPM or the recovery key opens
+// what is here. ctx as in Create.
 func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo, error) {
-	opened, err := readRecovery(recoveryKey)
+	given, err := readRecovery(recoveryKey)
 	if err != nil {
 		return KeyInfo{}, err
 	}
@@ -29,18 +30,18 @@ func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo,
 	if from != "" {
 		source := &Store{disk: keptfile.At(from, s.config.Clock)}
 		if all, _, err = source.load(); err == nil {
-			err = all.isFor(opened)
+			err = all.isFor(given)
 		}
 		if err != nil {
 			return KeyInfo{}, source.disk.Explain(err)
 		}
 	}
 	if all == nil || s.exists() {
-		return s.recoverHere(ctx, all, from, opened)
+		return s.recoverHere(ctx, all, from, given)
 	}
 	var next *ring
 	err = s.disk.Make(ctx, func() (data []byte, err error) {
-		if next, err = s.sealedHere(ctx, all, *all, opened, nil); err != nil {
+		if next, err = s.sealedHere(ctx, all, from, given, nil); err != nil {
 			return nil, err
 		}
 		return encode(next)
@@ -53,44 +54,45 @@ func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo,
 
 // recoverHere puts the keys of a copy in the file that there is, or seals those of the file itself if
 // all is nil: as it is then, and not as it was before somebody else changed it.
-func (s *Store) recoverHere(ctx context.Context, all *ring, from string, opened hpke.PrivateKey) (KeyInfo, error) {
+func (s *Store) recoverHere(ctx context.Context, all *ring, from string, given *recoveryKey) (KeyInfo, error) {
 	return s.change(ctx, func(now *ring) (*ring, string, error) {
 		next := now
 		if all == nil {
-			if err := now.isFor(opened); err != nil {
+			if err := now.isFor(given); err != nil {
 				return nil, "", err
 			}
 		} else {
 			var err error
-			if next, err = all.inPlaceOf(now); err != nil {
+			if next, err = all.inPlaceOf(now, s.config.RemoveDestroyed); err != nil {
 				return nil, "", fmt.Errorf("%s does not go in its place: %w", from, err)
 			}
 		}
-		next, err := s.sealedHere(ctx, next, s.staying(now, next), opened, now)
+		next, err := s.sealedHere(ctx, next, from, given, now)
 		return next, now.Writes, err
 	})
 }
 
-// staying is what holds for the keys of a copy in a file that there is: what held there.
-func (s *Store) staying(now, all *ring) ring {
-	to := *all.like(all.Writing(now.Writes))
-	to.pcrs = now.pcrs
-	if now.recovery != nil && !s.config.Adopt {
-		to.recovery = now.recovery
-	}
-	return to
-}
-
 // sealedHere opens all keys with the recovery key, and seals them under this TPM. They go in the place
 // of now, unless that is nil.
-func (s *Store) sealedHere(ctx context.Context, all *ring, to ring, opened hpke.PrivateKey, now *ring) (next *ring, err error) {
+func (s *Store) sealedHere(ctx context.Context, all *ring, from string, given *recoveryKey, now *ring) (next *ring, err error) {
 	err = s.withTPM(ctx, func(c *chip) error {
+		to, err := s.staying(c, all, given, now)
+		if err != nil {
+			return err
+		}
 		next, err = s.sealAll(c, all, to, func(k key) (kek.KEK, error) {
-			secret, err := recovered(opened, k)
-			if err != nil || now == nil {
-				return secret, err
+			secret, err := given.opens(all, k)
+			if err != nil && from != "" {
+				err = fmt.Errorf("%s: %w", from, err)
 			}
-			if err := now.agrees(c, opened, k.id, secret); err != nil {
+			if err != nil {
+				return kek.KEK{}, err
+			}
+			same, err := now.agrees(c, given, k.id, secret)
+			if err == nil {
+				err = s.prove(all, k.id, same)
+			}
+			if err != nil {
 				secret.Erase()
 				return kek.KEK{}, err
 			}
@@ -101,41 +103,78 @@ func (s *Store) sealedHere(ctx context.Context, all *ring, to ring, opened hpke.
 	return next, err
 }
 
-// recovered opens a key with the recovery key.
-func recovered(opened hpke.PrivateKey, k key) (kek.KEK, error) {
-	plain, err := openWith(opened, k.id, k.recovery)
+// staying is what holds for all keys in a file that there is: what held there.
+func (s *Store) staying(c *chip, all *ring, given *recoveryKey, now *ring) (to ring, err error) {
+	to = *all
+	to.take(given)
+	if now == nil {
+		return to, nil
+	}
+	to.Ring, to.pcrs = all.Writing(now.Writes), now.pcrs
+	if now.recovery == nil || s.config.Adopt || now.isFor(given) == nil {
+		return to, nil
+	}
+	to.recovery = now.recovery
+	if to.auth, err = now.authOf(c); err != nil {
+		return ring{}, fmt.Errorf("whose the recovery key of this file is cannot be told, and it is another one than was given: recover this file first, alone and with its own recovery key, or have that of the copy take its place (--adopt-recovery): %w", err)
+	}
+	return to, nil
+}
+
+// opens opens a key of a file with the recovery key, and nothing that others have sealed for it: its
+// public half is in each copy.
+func (k *recoveryKey) opens(r *ring, of key) (kek.KEK, error) {
+	if r.format != firstFormat && !hmac.Equal(r.proof(of, k.auth), of.proof) {
+		return kek.KEK{}, fmt.Errorf("%w: what is there for the recovery key as version %s was not sealed by one of its nodes: somebody has put it there, and nothing is changed: take a fresh copy from its node or, if there was no copy, seal the file again for a new recovery key (reseal --recovery)", ErrDamaged, of.id)
+	}
+	plain, err := openWith(k.of(r.format), of.id, of.recovery)
 	if err != nil {
 		return kek.KEK{}, err
 	}
-	return kekOf(k.id, plain)
+	return kekOf(of.id, plain)
 }
 
-// agrees is an error if another key is here under an id. What is sealed for the recovery key says
-// nothing of who sealed it: its public half is in each copy. Where nothing opens what is here
-// nobody can tell.
-func (r *ring) agrees(c *chip, opened hpke.PrivateKey, id string, secret kek.KEK) error {
+// agrees is an error if another key is here under an id. It tells if the same is here for sure, as
+// this TPM or the recovery key says.
+func (r *ring) agrees(c *chip, given *recoveryKey, id string, secret kek.KEK) (same bool, err error) {
+	if r == nil {
+		return false, nil
+	}
 	here, has := r.ByID[id]
 	if !has {
-		return nil
+		return false, nil
 	}
-	was, err := kek.KEK{}, errOtherTPM
-	if c.is(r.primary) == nil {
-		was, err = openKey(c, r, here)
-	}
-	if unreadable(err) && r.isFor(opened) == nil {
-		was, err = recovered(opened, here)
-	}
+	was, sure, err := r.opensHere(c, given, here)
 	if unreadable(err) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer was.Erase()
 	if !was.Equal(secret) {
-		return fmt.Errorf("what the recovery key opens as version %s is another key than the one that is here: somebody has put it there, and nothing is changed: take a fresh copy from its node or, if there was no copy, seal the file again with the TPM (reseal)", id)
+		return false, fmt.Errorf("what the recovery key opens as version %s is another key than the one that is here, and nothing is changed: somebody has put one of them there: take a fresh copy from its node or, if there was no copy, seal the file again for a new recovery key (reseal --recovery); if the wrong one is that in this file, as it was made of a copy that somebody could write, move this file away and recover once more", id)
 	}
-	return nil
+	return sure, nil
+}
+
+// opensHere opens a key by the TPM if that does it, and by the recovery key otherwise. It is sure of
+// what the TPM opens, or has a proof.
+func (r *ring) opensHere(c *chip, given *recoveryKey, k key) (was kek.KEK, sure bool, err error) {
+	err = errOtherTPM
+	if c.is(r.primary) == nil {
+		var by opened
+		by, err = openKey(c, r, k)
+		clear(by.auth)
+		was = by.KEK
+	}
+	if err == nil {
+		return was, true, nil
+	}
+	if unreadable(err) && r.isFor(given) == nil {
+		was, err = given.opens(r, k)
+	}
+	return was, r.format != firstFormat, err
 }
 
 var errOtherTPM = errors.New("another TPM")
@@ -146,11 +185,11 @@ func unreadable(err error) bool {
 }
 
 // isFor is an error unless the keys are sealed for a recovery key.
-func (r *ring) isFor(opened hpke.PrivateKey) error {
+func (r *ring) isFor(given *recoveryKey) error {
 	switch {
 	case r.recovery == nil:
 		return fmt.Errorf("%w: no recovery key was made for this file: the TPM that it was made with alone opens it", ErrRecoveryKey)
-	case string(opened.PublicKey().Bytes()) != string(r.recovery):
+	case string(given.public(r.format)) != string(r.recovery):
 		return fmt.Errorf("%w: it is that of another file", ErrRecoveryKey)
 	}
 	return nil

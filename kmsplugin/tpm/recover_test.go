@@ -14,19 +14,76 @@ import (
 	"github.com/kube-atrest/atrest/kmsplugin/tpm/swtpmtest"
 )
 
-// forged is a copy as somebody leaves it who can write it, and has neither a TPM nor the recovery key:
-// under the ids of the file are KEKs that they know.
-func forged(t *testing.T, s *tpm.Store) (path string) {
+// read is a file as it is.
+func read(t *testing.T, s *tpm.Store) *tpm.Ring {
 	t.Helper()
 	r, err := tpm.Decode(content(t, s))
 	require.NoError(t, err)
-	data, err := tpm.Encode(tpm.Forged(r))
+	return r
+}
+
+// written is a file of its own.
+func written(t *testing.T, r *tpm.Ring) (path string) {
+	t.Helper()
+	data, err := tpm.Encode(r)
 	require.NoError(t, err)
-	path = filepath.Join(t.TempDir(), "forged.json")
+	path = filepath.Join(t.TempDir(), "written.json")
 	require.NoError(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
+// forged is a copy as somebody leaves it who can write it, and has neither a TPM nor the recovery key:
+// under the ids of the file are KEKs that they know.
+func forged(t *testing.T, s *tpm.Store) (path string) {
+	t.Helper()
+	return written(t, tpm.Forged(read(t, s)))
+}
+
+// configured is a store with settings of its own.
+func configured(t *testing.T, chip *swtpmtest.TPM, path string, set func(*tpm.Config)) *tpm.Store {
+	t.Helper()
+	config := tpm.Config{Device: chip.Device(), File: path, Check: time.Nanosecond}
+	set(&config)
+	s, err := tpm.New(config)
+	require.NoError(t, err)
+	return s
+}
+
+func adopts(config *tpm.Config)   { config.Adopt = true }
+func unproven(config *tpm.Config) { config.Unproven = true }
+func removes(config *tpm.Config)  { config.RemoveDestroyed = true }
+
+// Where there is nothing to hold it against, either.
+func TestNoCopyBringsAKeyThatItsNodesHaveNotMade(t *testing.T) {
+	one, two := swtpmtest.Start(t), swtpmtest.Start(t)
+	s, recoveryKey := created(t, one, "")
+	was, first := wrap(t, s), copied(t, s)
+	there := store(t, two, "")
+	_, err := there.Recover(t.Context(), recoveryKey, forged(t, s))
+	require.ErrorIs(t, err, tpm.ErrDamaged)
+	require.ErrorContains(t, err, "was not sealed by one of its nodes")
+	require.NoFileExists(t, there.Path())
+
+	// Nor as a new version.
+	_, err = there.Recover(t.Context(), recoveryKey, first)
+	require.NoError(t, err)
+	_, err = s.Stage(t.Context())
+	require.NoError(t, err)
+	sound := read(t, s)
+	mixed := tpm.Forged(sound)
+	mixed.Keys[0] = sound.Keys[0]
+	before := content(t, there)
+	_, err = there.Recover(t.Context(), recoveryKey, written(t, mixed))
+	require.ErrorContains(t, err, "as version "+sound.Keys[1].ID()+" was not sealed by one of its nodes")
+	require.Equal(t, before, content(t, there))
+	_, err = there.Recover(t.Context(), recoveryKey, copied(t, s))
+	require.NoError(t, err)
+	session, _, err := looked(t, there)
+	require.NoError(t, err)
+	requireOpens(t, session, was)
+}
+
+// Even by somebody who has the recovery key.
 func TestNoCopyPutsAnotherKeyUnderAnIDThatIsHere(t *testing.T) {
 	for name, trouble := range map[string]func(*testing.T, *swtpmtest.TPM, *tpm.Store){
 		"the TPM opens what is here":              func(*testing.T, *swtpmtest.TPM, *tpm.Store) {},
@@ -40,13 +97,14 @@ func TestNoCopyPutsAnotherKeyUnderAnIDThatIsHere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			chip := swtpmtest.Start(t)
 			s, recoveryKey := created(t, chip, "sha256:7")
-			copy, sound := forged(t, s), copied(t, s)
+			copy, sound := written(t, tpm.ForgedWith(read(t, s), recoveryKey)), copied(t, s)
 			trouble(t, chip, s)
 			before := content(t, s)
 			infos, err := s.List()
 			require.NoError(t, err)
 			_, err = s.Recover(t.Context(), recoveryKey, copy)
 			require.ErrorContains(t, err, "version "+infos[0].ID+" is another key than the one that is here")
+			require.ErrorContains(t, err, "move this file away")
 			require.Equal(t, before, content(t, s))
 			_, err = s.Recover(t.Context(), recoveryKey, sound)
 			require.NoError(t, err)
@@ -54,16 +112,39 @@ func TestNoCopyPutsAnotherKeyUnderAnIDThatIsHere(t *testing.T) {
 	}
 }
 
-// As docs/plugins/tpm.md says: a copy has to be guarded against writing.
-func TestNobodyCanTellWhereNothingOpensWhatIsHere(t *testing.T) {
+// A damaged mainboard and a lost recovery key are no end.
+func TestARecoveryKeyThatNothingProvesIsReplacedIfThatIsAsked(t *testing.T) {
 	chip := swtpmtest.Start(t)
 	s, recoveryKey := created(t, chip, "")
-	copy := forged(t, s)
-	_, _, err := s.Reseal(t.Context(), true)
+	copy := copied(t, s)
+	_, own, err := s.Reseal(t.Context(), true)
 	require.NoError(t, err)
+	theirs, _ := created(t, swtpmtest.Start(t), "")
+	backup := at(t, chip, written(t, tpm.WithRecovery(read(t, s), read(t, theirs))), "")
+	refused := func(s *tpm.Store) {
+		before := content(t, s)
+		_, err := s.Recover(t.Context(), recoveryKey, copy)
+		require.ErrorContains(t, err, "whose the recovery key of this file is cannot be told")
+		require.ErrorContains(t, err, "--adopt-recovery")
+		require.Equal(t, before, content(t, s))
+	}
+	refused(backup)
 	clearTPM(t, chip)
+	refused(backup)
+	refused(s)
+	lost := at(t, chip, copied(t, s), "")
+	for _, s := range []*tpm.Store{backup, lost} {
+		_, err = configured(t, chip, s.Path(), adopts).Recover(t.Context(), recoveryKey, copy)
+		require.NoError(t, err)
+		_, err = s.Rotate(t.Context())
+		require.NoError(t, err)
+	}
+	_, err = s.Recover(t.Context(), own, "")
+	require.NoError(t, err)
 	_, err = s.Recover(t.Context(), recoveryKey, copy)
-	require.NoError(t, err, "a damaged mainboard and a lost recovery key are no end")
+	require.NoError(t, err, "it keeps its own, which the TPM says is its")
+	_, err = s.Recover(t.Context(), own, "")
+	require.NoError(t, err)
 }
 
 func TestAKeyThatDoesNotOpenIsHealedByACopy(t *testing.T) {
@@ -89,8 +170,8 @@ func TestAFileWhoseRecoveryPartIsAnotherKeyIsNotRecovered(t *testing.T) {
 	was := wrap(t, s)
 	changed := at(t, chip, forged(t, s), "")
 	_, err := changed.Recover(t.Context(), recoveryKey, "")
-	require.ErrorContains(t, err, "seal the file again with the TPM (reseal)")
-	_, _, err = changed.Reseal(t.Context(), false)
+	require.ErrorContains(t, err, "for a new recovery key (reseal --recovery)")
+	_, recoveryKey, err = changed.Reseal(t.Context(), true)
 	require.NoError(t, err)
 	_, err = changed.Recover(t.Context(), recoveryKey, "")
 	require.NoError(t, err)

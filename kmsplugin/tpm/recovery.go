@@ -1,6 +1,7 @@
 package tpm
 
 import (
+	"crypto/hkdf"
 	"crypto/hpke"
 	"crypto/sha256"
 	"encoding/base32"
@@ -29,18 +30,52 @@ var ErrRecoveryKey = errors.New("wrong recovery key")
 // recoveryInfo binds what is sealed for the recovery key to this use, and to an id.
 func recoveryInfo(id string) []byte { return []byte("atrest-tpm/recovery/v1\x00" + id) }
 
-// newRecovery draws a recovery key: what is shown of it, and the half that stays in the file.
-func newRecovery(random io.Reader) (text string, public []byte, err error) {
+// A recoveryKey is what is on paper, with all that is made of it.
+type recoveryKey struct {
+	// first opens files of the first format, and private all others: so nobody passes a file off
+	// as one of the first, which has no proofs, for a recovery key that was never used for one.
+	first, private hpke.PrivateKey
+	auth           []byte // makes the proofs
+}
+
+func newRecoveryKey(seed []byte) (*recoveryKey, error) {
+	private, err := hkdf.Key(sha256.New, seed, nil, "atrest-tpm/recovery/v2", seedSize)
+	if err != nil {
+		return nil, err
+	}
+	defer clear(private)
+	k := new(recoveryKey)
+	if k.auth, err = hkdf.Key(sha256.New, seed, nil, "atrest-tpm/proof/v2", proofSize); err != nil {
+		return nil, err
+	}
+	if k.first, err = recoveryKEM.NewPrivateKey(seed); err != nil {
+		return nil, err
+	}
+	k.private, err = recoveryKEM.NewPrivateKey(private)
+	return k, err
+}
+
+// of is the half that opens a file of some format, and public the half that is in it.
+func (k *recoveryKey) of(format int) hpke.PrivateKey {
+	if format == firstFormat {
+		return k.first
+	}
+	return k.private
+}
+
+func (k *recoveryKey) public(format int) []byte { return k.of(format).PublicKey().Bytes() }
+
+// newRecovery draws a recovery key, with what is shown of it.
+func newRecovery(random io.Reader) (text string, key *recoveryKey, err error) {
 	var seed [seedSize]byte
 	defer clear(seed[:])
 	if _, err := io.ReadFull(random, seed[:]); err != nil {
 		return "", nil, fmt.Errorf("randomness for a recovery key: %w", err)
 	}
-	key, err := recoveryKEM.NewPrivateKey(seed[:])
-	if err != nil {
+	if key, err = newRecoveryKey(seed[:]); err != nil {
 		return "", nil, fmt.Errorf("recovery key: %w", err)
 	}
-	return showRecovery(seed), key.PublicKey().Bytes(), nil
+	return showRecovery(seed), key, nil
 }
 
 // showRecovery writes a seed down: base32 in groups, with a checksum at the end.
@@ -56,7 +91,7 @@ func showRecovery(seed [seedSize]byte) string {
 
 // readRecovery reads what somebody has typed: whatever stands between the groups, small letters,
 // and the digits that look like the letters which base32 has.
-func readRecovery(text string) (hpke.PrivateKey, error) {
+func readRecovery(text string) (*recoveryKey, error) {
 	clean := strings.NewReplacer("-", "", " ", "", "\t", "", "\r", "", "\n", "", "0", "O", "1", "I", "8", "B").Replace(strings.ToUpper(text))
 	raw, err := base32.StdEncoding.DecodeString(clean)
 	defer clear(raw)
@@ -67,7 +102,7 @@ func readRecovery(text string) (hpke.PrivateKey, error) {
 	if string(sum[:checksumSize]) != string(raw[seedSize:]) {
 		return nil, fmt.Errorf("%w: its checksum does not fit: a character is mistyped", ErrRecoveryKey)
 	}
-	key, err := recoveryKEM.NewPrivateKey(raw[:seedSize])
+	key, err := newRecoveryKey(raw[:seedSize])
 	if err != nil {
 		return nil, fmt.Errorf("%w: it cannot be used", ErrRecoveryKey)
 	}

@@ -21,7 +21,7 @@ func (s *Store) Reseal(ctx context.Context, recovery bool) (info KeyInfo, recove
 			if paper, err = newPaper(s.random); err != nil {
 				return nil, "", err
 			}
-			to.recovery = paper.public
+			to.take(paper.key)
 		}
 		if !s.pcrs.none() && to.recovery == nil {
 			return nil, "", fmt.Errorf("%w: PCRs %s without a recovery key: the next update of the firmware would close the keys for ever: make one with it (reseal --recovery)", ErrConfig, s.pcrs)
@@ -30,7 +30,16 @@ func (s *Store) Reseal(ctx context.Context, recovery bool) (info KeyInfo, recove
 			if err := c.is(now.primary); err != nil {
 				return err
 			}
-			next, err = s.sealAll(c, now, to, func(k key) (kek.KEK, error) { return openKey(c, now, k) })
+			switch {
+			case recovery:
+			case now.format == firstFormat && now.recovery == nil:
+				to.auth = noAuth[:]
+			default:
+				if to.auth, err = now.authOf(c); err != nil {
+					return err
+				}
+			}
+			next, err = s.sealAll(c, now, to, func(k key) (kek.KEK, error) { return now.opens(c, k, recovery) })
 			return err
 		})
 		if err == nil {
@@ -41,9 +50,24 @@ func (s *Store) Reseal(ctx context.Context, recovery bool) (info KeyInfo, recove
 	return s.tell(info, paper, err)
 }
 
+// opens opens a key to seal it again: what the file has for its recovery key is of no matter where it is
+// sealed for a new one.
+func (r *ring) opens(c *chip, k key, anew bool) (kek.KEK, error) {
+	by, err := openKey(c, r, k)
+	if err != nil {
+		return kek.KEK{}, err
+	}
+	if err := r.proves(k, by.auth); err != nil && !anew {
+		by.erase()
+		return kek.KEK{}, err
+	}
+	clear(by.auth)
+	return by.KEK, nil
+}
+
 // sealAll seals all keys as next has it, which also says what writes, with the PCRs that are asked for.
 func (s *Store) sealAll(c *chip, all *ring, next ring, open func(key) (kek.KEK, error)) (*ring, error) {
-	next.primary = c.name()
+	next.primary, next.format = c.name(), formatVersion
 	if s.config.PCRs != "" {
 		next.pcrs = s.pcrs
 	}
@@ -61,6 +85,6 @@ func (s *Store) sealAll(c *chip, all *ring, next ring, open func(key) (kek.KEK, 
 		keys = append(keys, k)
 	}
 	next.Ring = keyring.New(next.Writes, keys...)
-	next.Destroyed = all.Destroyed
+	next.Destroyed, next.auth = all.Destroyed, nil
 	return &next, nil
 }

@@ -42,13 +42,13 @@ type held struct {
 	keks map[string]kek.KEK // by id
 	// proven are the ids of those that the TPM has opened as the ring has them sealed.
 	proven map[string]bool
-	// failed are the ids of those that did not open when they were tried last: the others go first.
-	failed map[string]bool
+	// failed is how often a key did not open since it last did, by id: those that failed less go first.
+	failed map[string]int
 }
 
 // with is what is held of another ring.
 func (h *held) with(next *ring) *held {
-	after := &held{ring: next, keks: maps.Clone(h.keks), proven: map[string]bool{}, failed: map[string]bool{}}
+	after := &held{ring: next, keks: maps.Clone(h.keks), proven: map[string]bool{}, failed: map[string]int{}}
 	maps.Copy(after.failed, h.failed)
 	for id := range h.proven {
 		if h.ByID[id].sealedAlike(next.ByID[id]) {
@@ -195,26 +195,25 @@ func (h *held) fill(c *chip, enough func() bool) (first error) {
 
 // closed are the keys to open, in the order in which they are tried.
 func (h *held) closed() []key {
-	var next, last []key
+	var next []key
 	for _, k := range slices.Backward(h.Keys) {
-		switch {
-		case h.proven[k.id]:
-		case h.failed[k.id]:
-			last = append(last, k)
-		default:
+		if !h.proven[k.id] {
 			next = append(next, k)
 		}
 	}
-	return append(next, last...)
+	slices.SortStableFunc(next, func(a, b key) int { return cmp.Compare(h.failed[a.id], h.failed[b.id]) })
+	return next
 }
 
 // open unseals a key, and holds it against what is held of it.
 func (h *held) open(c *chip, k key) error {
-	h.failed[k.id] = true
-	secret, err := openKey(c, h.ring, k)
+	h.failed[k.id]++
+	unsealed, err := openKey(c, h.ring, k)
 	if err != nil {
 		return err
 	}
+	changed, secret := h.proves(k, unsealed.auth), unsealed.KEK
+	clear(unsealed.auth)
 	if mine, known := h.keks[k.id]; known {
 		defer secret.Erase()
 		if !mine.Equal(secret) {
@@ -222,6 +221,9 @@ func (h *held) open(c *chip, k key) error {
 		}
 	} else {
 		h.keks[k.id] = secret
+	}
+	if changed != nil {
+		return changed // it is read with
 	}
 	h.proven[k.id] = true
 	delete(h.failed, k.id)

@@ -190,6 +190,41 @@ func TestAnOddAnswerForOneKeyLeavesTheOthersToBeOpened(t *testing.T) {
 	require.Len(t, found.All, 5)
 }
 
+// Nor does one for which it never answers well keep one closed that has failed once.
+func TestAKeyThatFailsAlwaysLeavesOneThatFailedOnceToBeTriedAgain(t *testing.T) {
+	b := onBus(t, swtpmtest.Start(t))
+	s, _ := slowStore(t, b, 4)
+	r := read(t, s)
+	_, always := tpm.Parts(r)
+	r.Writes = r.Keys[2].ID()
+	_, once := tpm.Parts(r)
+	var loaded []byte
+	failed := false
+	b.mu.Lock()
+	b.command = func(command []byte) {
+		if code(command) == tpm2.TPMCCLoad {
+			loaded = bytes.Clone(command)
+		}
+	}
+	b.change = func(command tpm2.TPMCC, answer []byte) []byte {
+		isOnce := bytes.Contains(loaded, once)
+		if command != tpm2.TPMCCUnseal || !bytes.Contains(loaded, always) && (!isOnce || failed) {
+			return answer
+		}
+		failed = failed || isOnce
+		return []byte("\x80\x01\x00\x00\x00\x0a\x00\x00\x01\x43") // TPM_RC_COMMAND_CODE
+	}
+	b.mu.Unlock()
+	session, err := s.Open(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, session.Close(context.Background())) })
+	for _, opened := range []int{0, 0, 2, 3, 3} {
+		found, err := session.Versions(t.Context())
+		require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+		require.Len(t, found.All, opened)
+	}
+}
+
 // Where the disk cannot say that the file is there to stay it is read with: all of it, on a slow TPM too.
 func TestAFileThatMayNotStayIsOpenedToTheEndAndStaysATrouble(t *testing.T) {
 	b := onBus(t, swtpmtest.Start(t))

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -57,6 +58,12 @@ type Config struct {
 	// Adopt has [Store.Recover] with a copy take the copy's recovery key, too, in place of the
 	// one that the file has.
 	Adopt bool
+	// RemoveDestroyed has [Store.Recover] with a copy remove what was destroyed there. Whoever
+	// can write a copy can have it say so of any version.
+	RemoveDestroyed bool
+	// Unproven has [Store.Recover] take keys from a file of the first format, which nothing
+	// proves to be what its node has made.
+	Unproven bool
 	// Show is told a new recovery key, and the version that writes, when all keys are sealed for
 	// it and before the file is changed: where it fails nothing is.
 	Show func(writes KeyInfo, recoveryKey string) error
@@ -135,13 +142,13 @@ func (s *Store) withTPM(ctx context.Context, use func(*chip) error) error {
 // already, sound or not, it stays and the error wraps fs.ErrExist. ctx bounds the wait for the
 // TPM and for another process that is changing the file.
 func (s *Store) Create(ctx context.Context, recovery bool) (info KeyInfo, recoveryKey string, err error) {
-	next := &ring{pcrs: s.pcrs}
+	next := &ring{format: formatVersion, pcrs: s.pcrs, auth: noAuth[:]}
 	var paper *paper
 	if recovery {
 		if paper, err = newPaper(s.random); err != nil {
 			return KeyInfo{}, "", err
 		}
-		next.recovery = paper.public
+		next.take(paper.key)
 	}
 	err = s.disk.Make(ctx, func() (data []byte, err error) {
 		err = s.withTPM(ctx, func(c *chip) error {
@@ -174,7 +181,9 @@ func (s *Store) newKey(c *chip, r *ring, created time.Time) (key, error) {
 
 // sealKey seals a KEK, and proves that it opens.
 func sealKey(c *chip, r *ring, k key, secret kek.KEK) (key, error) {
-	plain := secretOf(k.id, secret)
+	simple := secretOf(k.id, secret)
+	plain := slices.Concat(simple, r.auth)
+	defer clear(simple)
 	defer clear(plain)
 	values, err := c.read(r.pcrs)
 	if err != nil {
@@ -188,22 +197,25 @@ func sealKey(c *chip, r *ring, k key, secret kek.KEK) (key, error) {
 	if k.sealed, err = c.seal(plain, policy); err != nil {
 		return key{}, err
 	}
-	if k.recovery, err = sealFor(r.recovery, k.id, plain); err != nil {
+	if k.recovery, err = sealFor(r.recovery, k.id, simple); err != nil {
 		return key{}, err
+	}
+	if k.recovery != nil {
+		k.proof = r.proof(k, r.auth)
 	}
 	again, err := openKey(c, r, k)
 	if err != nil {
 		return key{}, fmt.Errorf("a key that was just sealed does not open: %w", err)
 	}
-	defer again.Erase()
-	if !again.Equal(secret) {
+	defer again.erase()
+	if !again.Equal(secret) || r.proves(k, again.auth) != nil {
 		return key{}, fmt.Errorf("%w: a key that was just sealed opens to another one", kmsplugin.ErrUnavailable)
 	}
 	return k, nil
 }
 
-// openKey unseals a KEK.
-func openKey(c *chip, r *ring, k key) (kek.KEK, error) {
+// openKey unseals a KEK. That the file has nothing else for its recovery key is for the ring to prove.
+func openKey(c *chip, r *ring, k key) (opened, error) {
 	plain, err := c.unseal(k.sealed, r.pcrs)
 	if errors.Is(err, kmsplugin.ErrKeyDisabled) {
 		if now, failed := c.read(r.pcrs); failed == nil {
@@ -211,9 +223,9 @@ func openKey(c *chip, r *ring, k key) (kek.KEK, error) {
 		}
 	}
 	if err != nil {
-		return kek.KEK{}, fmt.Errorf("version %s: %w", k.id, err)
+		return opened{}, fmt.Errorf("version %s: %w", k.id, err)
 	}
-	return kekOf(k.id, plain)
+	return openedOf(r.format, k.id, plain)
 }
 
 // Stage adds a new version that unwraps and does not wrap: every node has to have it before one
@@ -229,16 +241,12 @@ func (s *Store) Rotate(ctx context.Context) (KeyInfo, error) { return s.extend(c
 func (s *Store) extend(ctx context.Context, writes bool) (KeyInfo, error) {
 	return s.change(ctx, func(now *ring) (next *ring, id string, err error) {
 		err = s.withTPM(ctx, func(c *chip) error {
-			if err := c.is(now.primary); err != nil {
+			to := *now
+			if to.auth, err = now.authOf(c); err != nil {
 				return err
 			}
-			// Where the last one does not open, a new one would hide that.
-			current, err := openKey(c, now, now.ByID[now.Writes])
-			if err != nil {
-				return err
-			}
-			current.Erase()
-			k, err := s.newKey(c, now, now.Time(s.config.Clock.Now()))
+			defer clear(to.auth)
+			k, err := s.newKey(c, &to, now.Time(s.config.Clock.Now()))
 			if err != nil {
 				return err
 			}

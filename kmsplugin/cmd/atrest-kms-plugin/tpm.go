@@ -46,8 +46,8 @@ For a rotation:
   on the others  tpm recover COPY --recovery-key-file -
   on each        tpm activate KEY_ID
 
-Each keeps the PCRs, the version that wraps and the recovery key that it has.
-Guard a COPY against writing: who can write it can put a key of theirs in it.
+Each keeps the PCRs, the version that wraps and the recovery key that it has. A
+COPY that somebody else has put a key in is refused.
 
 With --pcrs an update of the firmware, or of whatever the PCRs measure, closes
 the keys. Before it run "reseal --pcrs none", and after it "reseal --pcrs" with

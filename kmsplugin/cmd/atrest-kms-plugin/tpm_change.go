@@ -15,7 +15,7 @@ import (
 )
 
 // tpmTimeout is how long a change may take, and tpmKeyTime how much longer for each key: to seal one
-// again takes up to fifteen answers of a TPM, of half a second each where it is slow.
+// again takes 16 or 17 answers of a TPM, of half a second each where it is slow.
 const (
 	tpmTimeout = 2 * time.Minute
 	tpmKeyTime = 10 * time.Second

@@ -28,16 +28,21 @@ after the TPM was cleared, the mainboard was replaced or the PCRs changed, or fo
 another node. They stay the same keys, with the same key_ids.
 
 With a COPY of another node's file its keys are put in this file, or make it; it
-is refused if a key of this file would be lost or be another one. A key that was
-destroyed in the COPY goes here, too, for ever. A file that there is keeps
-its PCRs, the version that wraps and its recovery key, which need not be those
-of the COPY; one that has no recovery key takes that of the COPY. What
-changed is printed.
+is refused if a key of this file would be lost or be another one. A file that
+there is keeps its PCRs, the version that wraps and its recovery key, which need
+not be those of the COPY; one that has no recovery key takes that of the COPY.
+What changed is printed.
 
-Guard a COPY, and backups of the file, against writing: who can write one can
-put keys of their own in it, with no TPM and no recovery key. Hold the key_ids
-that are printed against "list -o json" on the node that it is of. A key whose
-id is here, too, is compared where this TPM or the recovery key opens this file.
+A key that somebody has put in a COPY, or in a backup, is refused, with no need
+to compare anything: it has no proof that is made of the recovery key. What else
+is in a COPY has none: the PCRs, which version wraps, and what was destroyed. A
+key that was destroyed in the COPY goes here too, for ever, with
+--remove-destroyed alone: see first that nothing is stored under it.
+
+A file of before there were proofs, which nothing was changed in since, is taken
+where this TPM opens the same keys in the file here. Otherwise recover it on its
+node first, or "reseal --recovery" it, and take a fresh copy; where that node is
+no more, and nobody else could write the file, give --unproven.
 
 The recovery key, that of the COPY if there is one, is read from a file, or from
 standard input if that is "-".`,
@@ -47,8 +52,15 @@ standard input if that is "-".`,
 		flags: func(flags *pflag.FlagSet, config *tpm.Config) {
 			flags.StringVar(&keyPath, "recovery-key-file", "", `file with the recovery key, or "-" for standard input (required)`)
 			flags.BoolVar(&config.Adopt, "adopt-recovery", false, "have the recovery key of the COPY open this file from now on, and the one it has no more")
+			flags.BoolVar(&config.RemoveDestroyed, "remove-destroyed", false, "remove here what was destroyed in the COPY, for ever, with what is stored under it; who can write a COPY can have it say so of any version")
+			flags.BoolVar(&config.Unproven, "unproven", false, "take keys from a file of before there were proofs: whoever could write it may have put them there")
 		},
 		run: func(ctx context.Context, store *tpm.Store, from string, _ bool) (tpm.KeyInfo, string, error) {
+			for _, flag := range []string{"adopt-recovery", "remove-destroyed"} {
+				if from == "" && command.Flags().Changed(flag) {
+					return tpm.KeyInfo{}, "", usagef("flag --%s is of a COPY, and none is given: give its path, or leave the flag out", flag)
+				}
+			}
 			recoveryKey, err := readRecoveryKey(keyPath, command.InOrStdin())
 			if err != nil {
 				return tpm.KeyInfo{}, "", err
@@ -152,7 +164,7 @@ func allAreNew(after []tpm.KeyInfo) string {
 		fmt.Fprintf(&out, "version %s is new here, key_id %s%s\n", info.ID, info.KeyID, wraps)
 	}
 	fmt.Fprintf(&out, "PCRs: %s\nrecovery key: that of the copy\n", cmp.Or(after[0].PCRs, "none"))
-	out.WriteString("hold these against \"list -o json\" on the node that the copy is of: who can write a copy can put a key of theirs in it\n")
+	out.WriteString("which version wraps, and the PCRs, are as the copy says, which who can write it can change: see that they are as they should be\n")
 	return out.String()
 }
 

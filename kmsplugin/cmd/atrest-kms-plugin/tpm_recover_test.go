@@ -49,7 +49,6 @@ func TestARecoverySaysWhatChangedAndWhatStays(t *testing.T) {
 	require.Contains(t, asked.stderr, "recovery key: that of the copy from now on\n")
 }
 
-// Somebody may have put a key of theirs in the copy, and nothing is here to hold it against.
 func TestAFirstRecoverySaysWhatCame(t *testing.T) {
 	one, two := swtpmtest.Start(t), swtpmtest.Start(t)
 	path, keyFile := made(t, one)
@@ -64,7 +63,7 @@ func TestAFirstRecoverySaysWhatCame(t *testing.T) {
 	for i, wraps := range []string{"", ", and wraps", ""} {
 		require.Contains(t, first.stderr, "version "+infos[i].ID+" is new here, key_id "+infos[i].KeyID+wraps+"\n")
 	}
-	require.Contains(t, first.stderr, "PCRs: none\nrecovery key: that of the copy\nhold these against")
+	require.Contains(t, first.stderr, "PCRs: none\nrecovery key: that of the copy\nwhich version wraps")
 }
 
 func TestARecoveryThatRemovesAKeySaysSo(t *testing.T) {
@@ -80,9 +79,65 @@ func TestARecoveryThatRemovesAKeySaysSo(t *testing.T) {
 	destroyed := runCommand(t, "tpm", "destroy", gone.ID, "--yes", "--key-file", path)
 	require.Equal(t, exitDone, destroyed.code, destroyed.stderr)
 	got := tpmCommand(t, two, there, "recover", path, "--recovery-key-file", keyFile)
+	require.Equal(t, exitFailed, got.code)
+	require.Contains(t, got.stderr, "--remove-destroyed")
+	require.Len(t, sealedKeys(t, there), 2)
+	got = tpmCommand(t, two, there, "recover", path, "--recovery-key-file", keyFile, "--remove-destroyed")
 	require.Equal(t, exitDone, got.code, got.stderr)
 	require.Len(t, sealedKeys(t, there), 1)
 	require.Contains(t, got.stderr, "version "+gone.ID+" was destroyed in the copy and is removed here for ever, with what is stored under key_id "+gone.KeyID+"\n")
+}
+
+func TestAFlagOfACopyNeedsOne(t *testing.T) {
+	path, keyFile := made(t, swtpmtest.Start(t))
+	for _, flag := range []string{"--adopt-recovery", "--remove-destroyed"} {
+		got := runCommand(t, "tpm", "recover", "--key-file", path, "--recovery-key-file", keyFile, flag)
+		require.Equal(t, exitUsage, got.code)
+		require.Contains(t, got.stderr, flag+" is of a COPY")
+	}
+}
+
+func TestANameInGroupsIsNoRecoveryKey(t *testing.T) {
+	for flag, names := range map[string][]string{
+		"--instance": {"kube-prod-east-0001", "lab1-rack-west-node7", "prod-east-edge-0001-kube-main"},
+		"--group":    {"kube-prod-east-0001"}, "--pin": {strings.Repeat("0123456789abcdef", 4), strings.Repeat("01234567", 8)},
+	} {
+		for _, name := range names {
+			got := runCommand(t, "tpm", "serve", "--listen", "unix:///x", "--key-file", filepath.Join(t.TempDir(), "none"), flag, name)
+			require.NotContains(t, got.stderr, "looks like the recovery key", name)
+		}
+	}
+	for _, id := range []string{strings.Repeat("01234567", 8), strings.Repeat("abcd", 16), strings.Repeat("abcd1", 8)[:32]} {
+		got := runCommand(t, "tpm", "activate", id, "--key-file", filepath.Join(t.TempDir(), "none"))
+		require.NotContains(t, got.stderr, "looks like the recovery key", id)
+	}
+}
+
+// As "recover" reads it, or nearly.
+func TestNoFormOfARecoveryKeyIsRepeated(t *testing.T) {
+	const key = "ABCD-EFGH-IJKL-MNOP-QRST-UVWX-YZ23-4567-ABCD-EFGH-IJKL-MNOP-QRST-UVWX"
+	path, plain := filepath.Join(t.TempDir(), "tpm.json"), strings.ReplaceAll(key, "-", "")
+	for name, key := range map[string]string{
+		"0 for O, 1 for I and 8 for B": strings.NewReplacer("O", "0", "I", "1", "B", "8").Replace(plain),
+		"groups of eight":              "ABCDEFGH-IJKLMNOP-QRSTUVWX-YZ234567-ABCDEFGH-IJKLMNOP-QRSTUVWX",
+		"two halves":                   plain[:28] + " " + plain[28:],
+		"in quotes":                    `"` + key + `"`,
+		"after its name":               "recovery-key=" + key,
+		"after a dash":                 "x-" + key,
+		"other dashes":                 strings.ReplaceAll(key, "-", "–"),
+	} {
+		for _, args := range [][]string{
+			{"recover", key, "--recovery-key-file", "-"}, {"recover", "x", "--recovery-key-file", key}, {"rotate", key}, {"activate", key}, {"list", "-o", key},
+			{"create", "--pcrs", key}, {"create", "--tpm", key}, {"serve", "--listen", key}, {"serve", "--check", key}, {"serve", "--instance", key, "--listen", "unix:///x"},
+		} {
+			got := runCommand(t, append(append([]string{"tpm"}, args...), "--key-file", path)...)
+			require.Equal(t, exitUsage, got.code, "%s: %v: %s", name, args, got.stderr)
+			shown := strings.ToUpper(got.stderr + got.stdout)
+			require.NotContains(t, shown, "EFGH", "%s: %v", name, args)
+		}
+	}
+	half := runCommand(t, "tpm", "rotate", plain[:28], plain[28:], "--key-file", path)
+	require.NotContains(t, half.stderr, "ABCD")
 }
 
 func TestNoCommandRepeatsARecoveryKey(t *testing.T) {

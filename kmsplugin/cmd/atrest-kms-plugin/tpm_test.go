@@ -119,9 +119,9 @@ func TestWrongInputOfATPMIsAUsageError(t *testing.T) {
 }
 
 func TestTheRecoveryKeyComesThroughStandardInput(t *testing.T) {
-	recoveryKey, err := os.ReadFile("../../tpm/testdata/v1-recovery-key")
+	recoveryKey, err := os.ReadFile("../../tpm/testdata/v2-recovery-key")
 	require.NoError(t, err)
-	golden, err := os.ReadFile("../../tpm/testdata/v1.json")
+	golden, err := os.ReadFile("../../tpm/testdata/v2.json")
 	require.NoError(t, err)
 	chip, path := swtpmtest.Start(t), filepath.Join(t.TempDir(), "tpm.json")
 	require.NoError(t, os.WriteFile(path, golden, 0o600))
@@ -129,7 +129,7 @@ func TestTheRecoveryKeyComesThroughStandardInput(t *testing.T) {
 	command.Stdin = bytes.NewReader(recoveryKey)
 	out, err := command.Output()
 	require.NoError(t, err)
-	require.Equal(t, "d37d41611b011a1467b58f9b52596289792dc31e9c229762db99d1bcfe182f9e\n", string(out))
+	require.Equal(t, "ddea96c4cf11b557de9c3ced0296fc17ae3d231a9202716b996c8a3e56a6a467\n", string(out))
 }
 
 // The session that carries a key to the TPM is encrypted in a way that this mode forbids.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -9,17 +10,36 @@ import (
 )
 
 var (
-	// typedKey is what a recovery key looks like, or most of one: hardly a path does, nor an id.
-	typedKey = regexp.MustCompile(`^\s*[A-Za-z0-9]{4}([-\s]+[A-Za-z0-9]{4}){3,}|^\s*[A-Za-z2-7]{40,}\s*$`)
-	// repeatedKey is an error that has one in it, where the end of a line is written as \n.
-	repeatedKey = regexp.MustCompile(`[A-Za-z0-9]{4}(([-\s]|\\[nrt])+[A-Za-z0-9]{4}){3,}|[A-Za-z2-7]{40,}`)
+	// someGroups is a recovery key in its groups, or some of it: hardly a path begins so.
+	someGroups = regexp.MustCompile(`^\s*[A-Za-z0-9]{4}([-\s]+[A-Za-z0-9]{4}){3,}`)
+	// mostOfKey is most of a recovery key, as "recover" reads it: in groups of other sizes too, or in
+	// none, and with the digits that look like letters. In an error the end of a line is \n.
+	mostOfKey = regexp.MustCompile(`([A-Za-z0-8]{4}([-\s\x{2010}-\x{2014}]|\\[nrt])*){10,}`)
+	// hexadecimal is a key_id, or another digest.
+	hexadecimal = regexp.MustCompile(`^[0-9a-fA-F\W]*$`)
+	// groupsWithin is an error that has some groups in it.
+	groupsWithin = regexp.MustCompile(`[A-Za-z0-9]{4}(([-\s]|\\[nrt])+[A-Za-z0-9]{4}){3,}`)
+	// names are the flags that take what somebody has called something, in groups or not.
+	names = map[string]bool{"instance": true, "group": true, "pin": true}
 )
+
+// hasMostOfKey tells if most of a recovery key is in a text.
+func hasMostOfKey(text string) bool {
+	return slices.ContainsFunc(mostOfKey.FindAllString(text, -1), func(found string) bool { return !hexadecimal.MatchString(found) })
+}
+
+// isTypedKey tells if what was typed looks like a recovery key, or like some of it unless it is a name.
+// What follows a / is the name of a file.
+func isTypedKey(text string, name bool) bool {
+	head, _, _ := strings.Cut(text, "/")
+	return hasMostOfKey(head) || !name && someGroups.MatchString(text)
+}
 
 // withoutTypedKeys has no command of a group repeat a recovery key that somebody has typed in it,
 // wherever: in the log of what runs it, others would find it.
 func withoutTypedKeys(of *cobra.Command) *cobra.Command {
 	of.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		if repeatedKey.MatchString(err.Error()) {
+		if hasMostOfKey(err.Error()) || groupsWithin.MatchString(err.Error()) {
 			return usagef("a flag: %s", keyWasTyped)
 		}
 		return usageError{err}
@@ -41,16 +61,16 @@ const keyWasTyped = "what is given looks like the recovery key, which is read fr
 // typedKeyIn is an error if an argument may be the recovery key, or all of them together, or what a
 // flag was given.
 func typedKeyIn(command *cobra.Command, args []string) (err error) {
-	if typedKey.MatchString(strings.Join(args, " ")) {
+	if isTypedKey(strings.Join(args, " "), false) {
 		return usagef("an argument: %s", keyWasTyped)
 	}
 	for _, arg := range args {
-		if typedKey.MatchString(arg) {
+		if isTypedKey(arg, false) {
 			return usagef("an argument: %s", keyWasTyped)
 		}
 	}
 	command.Flags().Visit(func(flag *pflag.Flag) {
-		if typedKey.MatchString(flag.Value.String()) {
+		if isTypedKey(flag.Value.String(), names[flag.Name]) {
 			err = usagef("flag --%s: %s", flag.Name, keyWasTyped)
 		}
 	})
