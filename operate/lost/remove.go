@@ -109,7 +109,7 @@ func (r *Remover) Well(ctx context.Context) error {
 }
 
 // ErrKept is why an object is left of whose kind nothing is ever deleted.
-var ErrKept = errors.New("Secrets and ConfigMaps alone are deleted, as what belongs to anything else may be deleted with it: restore it or, if nothing does, take it out with etcdctl del")
+var ErrKept = errors.New("nothing but Secrets and ConfigMaps is deleted, as what belongs to anything else may be deleted with it: restore it or, if nothing does, take it out with etcdctl del")
 
 // Remove deletes a Secret or a ConfigMap, if it still is what it was when it was found lost,
 // nothing opens it now, and no apiserver can read it. The error says why it was left; it wraps

@@ -180,19 +180,19 @@ func TestWhoMayOwnAnObjectIsLeft(t *testing.T) {
 		left  string // the Secret that may own it
 	}{
 		"it may go itself":         {Object{Resource: "configmaps"}, gone, nil, "", ""},
-		"it is never deleted":      {Object{Resource: "persistentvolumeclaims"}, gone, nil, "Secrets and ConfigMaps alone", "it may own persistentvolumeclaims shop/of, which is left and opens for nobody"},
-		"nor is a custom one":      {Object{Resource: "gateways.gateway.networking.k8s.io"}, gone, nil, "Secrets and ConfigMaps alone", "it may own gateways.gateway.networking.k8s.io shop/of"},
+		"it is never deleted":      {Object{Resource: "persistentvolumeclaims"}, gone, nil, "nothing but Secrets and ConfigMaps", "it may own persistentvolumeclaims shop/of, which is left and opens for nobody"},
+		"nor is a custom one":      {Object{Resource: "gateways.gateway.networking.k8s.io"}, gone, nil, "nothing but Secrets and ConfigMaps", "it may own gateways.gateway.networking.k8s.io shop/of"},
 		"it opens by now":          {Object{Resource: "configmaps"}, "{}", nil, "it opens now", "it may own configmaps shop/of"},
 		"its plugin is away":       {Object{Resource: "configmaps"}, string(ofPlugin(t, "away")), nil, "is not known now", "it may own configmaps shop/of"},
-		"no API serves it now":     {Object{Resource: "unserved.example.com"}, gone, nil, "Secrets and ConfigMaps alone", "it may own unserved.example.com shop/of"},
-		"no API ever serves it":    {Object{Resource: "apiServerIPInfo"}, gone, nil, "Secrets and ConfigMaps alone", "it may own apiServerIPInfo shop/of"},
+		"no API serves it now":     {Object{Resource: "unserved.example.com"}, gone, nil, "nothing but Secrets and ConfigMaps", "it may own unserved.example.com shop/of"},
+		"no API ever serves it":    {Object{Resource: "apiServerIPInfo"}, gone, nil, "nothing but Secrets and ConfigMaps", "it may own apiServerIPInfo shop/of"},
 		"whether one does is dark": {Object{Resource: "lame"}, gone, nil, "boom", "it may own lame shop/of"},
 		"another apiserver's":      {Object{Resource: "widgets.aggregated.com"}, gone, nil, "another apiserver stores it", "it may own widgets.aggregated.com shop/of"},
 		"OpenShift's":              {Object{Resource: "routes.route.openshift.io", Key: "/openshift.io/routes/shop/of"}, gone, nil, "another apiserver stores it", "it may own routes.route.openshift.io shop/of"},
 		"another reads it":         {Object{Resource: "widgets.aggregated.com"}, gone, owned("Secret", "db"), "cp-1", "it owns widgets.aggregated.com shop/of by its name, which apiserver cp-1 reads"},
 		"another is owned by more": {Object{Resource: "widgets.aggregated.com"}, gone, owned("Secret", "more"), "cp-1", ""},
 		"and by another kind":      {Object{Resource: "widgets.aggregated.com"}, gone, owned("ConfigMap", "db"), "cp-1", ""},
-		"in another namespace":     {Object{Resource: "persistentvolumeclaims", Namespace: "blog"}, gone, nil, "Secrets and ConfigMaps alone", ""},
+		"in another namespace":     {Object{Resource: "persistentvolumeclaims", Namespace: "blog"}, gone, nil, "nothing but Secrets and ConfigMaps", ""},
 	} {
 		o := &one{entry: audit.Entry{Key: "/registry/secrets/shop/db", Value: []byte(c.value), ModRevision: 7}, errors: map[string]error{}, reads: c.reads}
 		r := remover(t, o)
