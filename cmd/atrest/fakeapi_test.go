@@ -78,10 +78,11 @@ type apiserver struct {
 	migrator     string           // what becomes of StorageVersionMigrations; "" if they are not served
 	migration    map[string]map[string]any
 	patches      int
-	stops        int           // the patch that waits, and all that come after it
-	goOn         chan struct{} // closed when they may
-	held         bool          // one does
-	behind       *apiserver    // an aggregated apiserver that serves example.com
+	stops        int                   // the patch that waits, and all that come after it
+	goOn         chan struct{}         // closed when they may
+	held         bool                  // one does
+	memory       map[string]remembered // what the watch cache has
+	behind       *apiserver            // an aggregated apiserver that serves example.com
 }
 
 // api NAME start CONFIG [PREFIX]|away|holds|follows|asks|forbids METHOD|RESOURCE|refuses OBJECT|NAMESPACE/|builds HASH|updates
@@ -108,6 +109,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	change, ok := map[string]func(){
 		"holds":       func() { a.holds = true },
+		"remembers":   func() { a.remembers(rest[0], rest[1]) },
 		"follows":     func() { a.holds = false },
 		"polls":       func() { a.holds, a.polls = true, true },
 		"restarts":    func() { a.holds, a.polls, a.stamp = false, false, "" },
@@ -470,8 +472,12 @@ func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []strin
 	case len(found) == 0:
 		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no "+at)
 	case r.Method == http.MethodGet:
+		if m, is := a.memory[at]; is && r.URL.Query().Get("resourceVersion") == "0" && m.revision == found[0].ModRevision {
+			answer(w, http.StatusOK, metadataOf(found[0]))
+			return
+		}
 		if _, _, err := a.open(found[0]); err != nil {
-			refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+			refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: "+err.Error())
 			return
 		}
 		answer(w, http.StatusOK, a.withOwners(found[0]))
@@ -498,7 +504,7 @@ func (a *apiserver) discard(w http.ResponseWriter, r *http.Request, kv *mvccpb.K
 	case ignores && err == nil:
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, ignoring+": Invalid value: true: is exclusively used to delete corrupt object(s)")
 	case !ignores && err != nil:
-		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: "+err.Error())
 	case !ignores && options["preconditions"] != nil:
 		refuse(w, http.StatusConflict, metav1.StatusReasonConflict, "the UID in the precondition")
 	default:
@@ -558,7 +564,7 @@ func (a *apiserver) list(w http.ResponseWriter, r *http.Request, prefix string) 
 	}
 	for _, kv := range found {
 		if _, _, err := a.open(kv); err != nil {
-			refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+			refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: "+err.Error())
 			return
 		}
 		list.Items = append(list.Items, a.withOwners(kv))
@@ -597,6 +603,23 @@ func (a *apiserver) open(kv *mvccpb.KeyValue) (plaintext []byte, stale bool, err
 	return plaintext, stale, err
 }
 
+// remembered is an object in a watch cache.
+type remembered struct {
+	object   string
+	revision int64
+	sealed   []byte // as it stores it under the DEK that it has now
+}
+
+// remembers has the watch cache have an object as it is in etcd now.
+func (a *apiserver) remembers(key, object string) {
+	if a.memory == nil {
+		a.memory = map[string]remembered{}
+	}
+	sealed, err := a.transformer(key).TransformToStorage(context.Background(), []byte(object), value.DefaultContext(key))
+	require.NoError(a.w.t, err)
+	a.memory[key] = remembered{object, a.read(&pb.RangeRequest{Key: []byte(key)})[0].ModRevision, sealed}
+}
+
 // patch stores what is changed or stale.
 func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.KeyValue) {
 	a.patches++
@@ -609,8 +632,11 @@ func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.Key
 	}
 	meta, _ := patch["metadata"].(map[string]any)
 	plaintext, stale, err := a.open(kv)
+	if m, is := a.memory[string(kv.Key)]; is && m.revision == kv.ModRevision && err != nil {
+		plaintext, stale, err = []byte(m.object), true, nil
+	}
 	if err != nil { // as kube-apiserver answers when it reads what it is to change
-		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: "+err.Error())
 		return
 	}
 	if version, ok := meta["resourceVersion"]; ok && version != fmt.Sprint(kv.ModRevision) {
@@ -635,8 +661,11 @@ func (a *apiserver) store(w http.ResponseWriter, key string, object map[string]a
 	plaintext, err := json.Marshal(object)
 	require.NoError(a.w.t, err)
 	sealed, err := a.transformer(key).TransformToStorage(context.Background(), plaintext, value.DefaultContext(key))
+	if m, is := a.memory[key]; is && err != nil && a.stock {
+		sealed, err = m.sealed, nil // kube-apiserver writes on with the DEK that it has, while the key_id stays
+	}
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: "+err.Error())
 		return
 	}
 	a.storeOf(key).Store(key, sealed)

@@ -47,49 +47,64 @@ func (e *ReadError) Error() string {
 // etcd has, it stores again under the key that it writes with now. The namespace is empty for an
 // object of the whole cluster.
 func (f *Fleet) Unreadable(ctx context.Context, r schema.GroupVersionResource, is Written) (unknown error) {
+	unread := map[*member]error{} // what each says
 	for _, m := range f.members {
-		found, saved, err := m.finds(ctx, is, r, f.stamp())
+		found, err := m.reads(ctx, is, r)
 		switch {
 		case err == nil:
-			return &ReadError{Apiserver: m.name, Object: is, Owners: found.OwnerReferences, Saved: saved}
+			return &ReadError{Apiserver: m.name, Object: is, Owners: found.OwnerReferences}
 		case unknown != nil:
 			continue
-		case errors.Is(err, errUntold) || !IsUnreadable(err) || tellsOfAnOutage(err):
-			unknown = fmt.Errorf("whether apiserver %s reads %s is not known: %w", m.name, is, err)
+		case !IsUnreadable(err) || tellsOfAnOutage(err):
+			unknown = fmt.Errorf("whether apiserver %s reads %s is not known: %w", m.name, is, is.remedy("get", err))
 			continue
 		}
+		unread[m] = err
 		if failing, err := m.readiness(ctx); err != nil && (len(failing) == 0 || slices.ContainsFunc(failing, isOfNoStart)) {
 			unknown = fmt.Errorf("whether apiserver %s reads %s at another time is not known: %w", m.name, is, err)
+		}
+	}
+	if unknown != nil || is.Version == 0 {
+		return unknown
+	}
+	for _, m := range f.members {
+		owners, saved, err := m.remembers(ctx, is, r, unread[m], f.stamp())
+		switch {
+		case saved:
+			return &ReadError{Apiserver: m.name, Object: is, Owners: owners, Saved: true}
+		case err != nil && unknown == nil:
+			unknown = fmt.Errorf("apiserver %s does not read %s from etcd, and %w", m.name, is, err)
 		}
 	}
 	return unknown
 }
 
-// finds reads an object: from etcd, and if it cannot be decrypted from what the apiserver has
-// in memory, which it answers a get with while its watch cache is ready, and begins an update by
-// name with at any time. What is in memory alone is saved, also beside an error.
-func (m *member) finds(ctx context.Context, w Written, r schema.GroupVersionResource, stamp string) (is metav1.PartialObjectMetadata, saved bool, err error) {
-	request := kubeapi.Request{Method: http.MethodGet, Path: w.path(r), Accept: metadata}
-	err = m.send(ctx, request, &is)
-	if !IsUnreadable(err) || w.Version == 0 {
-		return is, false, w.remedy("get", err)
-	}
-	request.Query = url.Values{"resourceVersion": {"0"}}
-	cached := m.send(ctx, request, &is)
+// reads reads an object from etcd.
+func (m *member) reads(ctx context.Context, w Written, r schema.GroupVersionResource) (is metav1.PartialObjectMetadata, err error) {
+	err = m.send(ctx, kubeapi.Request{Method: http.MethodGet, Path: w.path(r), Accept: metadata}, &is)
+	return is, err
+}
+
+// remembers has what an apiserver has in memory alone stored again: it answers a get with that
+// while its watch cache is ready, and begins an update by name with it at any time. Unread is what
+// it says of what etcd has. The error is that it may have it.
+func (m *member) remembers(ctx context.Context, w Written, r schema.GroupVersionResource, unread error, stamp string) (owners []metav1.OwnerReference, saved bool, err error) {
+	var is metav1.PartialObjectMetadata
+	cached := m.send(ctx, kubeapi.Request{Method: http.MethodGet, Path: w.path(r), Accept: metadata, Query: url.Values{"resourceVersion": {"0"}}}, &is)
 	if cached != nil && !IsUnreadable(cached) && !apierrors.IsNotFound(cached) {
-		return is, false, fmt.Errorf("%w: %w", errUntold, w.remedy("get", cached))
+		return nil, false, fmt.Errorf("%w: %w", errUntold, w.remedy("get", cached))
 	}
 	switch saving := m.save(ctx, w, r, stamp, &is); {
 	case saving == nil:
-		return is, true, nil
+		return is.OwnerReferences, true, nil
 	case errors.Is(saving, errUntold):
-		return is, false, saving
+		return nil, false, saving
 	case cached == nil:
-		return is, false, fmt.Errorf("it has that in memory, and does not store it again: read it out of that one, with resourceVersion=0, and do not restart that one before: %w: %w", errUntold, w.remedy("patch", saving))
-	case causeOf(saving) == causeOf(err): // it looked into etcd
-		return is, false, err
+		return nil, false, fmt.Errorf("has it in memory, which it does not store again: read it out of that one, with resourceVersion=0, and do not restart that one before: %w", w.remedy("patch", saving))
+	case causeOf(saving) != "" && causeOf(saving) == causeOf(unread): // it looked into etcd
+		return nil, false, nil
 	default:
-		return is, false, fmt.Errorf("%w: %w", errUntold, w.remedy("patch", saving))
+		return nil, false, fmt.Errorf("%w: %w", errUntold, w.remedy("patch", saving))
 	}
 }
 
@@ -118,7 +133,7 @@ func causeOf(err error) string {
 	if !errors.As(err, &answer) {
 		return err.Error()
 	}
-	_, text, _ := strings.Cut(answer.Status().Message, "Internal error occurred: ")
+	text := strings.TrimPrefix(answer.Status().Message, "Internal error occurred: ")
 	if _, inner, is := strings.Cut(text, "AdditionalErrorMsg: "); is {
 		return inner
 	}

@@ -55,7 +55,7 @@ func TestWhatFailsForAnotherReasonIsNotUnreadable(t *testing.T) {
 		want  string
 	}{
 		"it is not decrypted":     {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"no matching key"}`, reply{200, "ok"}, ""},
-		"as it has not listed":    {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError"}`, reply{500, "[-]informer-sync failed\n[-]poststarthook/rbac/bootstrap-roles failed"}, ""},
+		"as it has not listed":    {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"no matching key"}`, reply{500, "[-]informer-sync failed\n[-]poststarthook/rbac/bootstrap-roles failed"}, ""},
 		"etcd is away":            {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError"}`, reply{500, "[-]informer-sync failed\n[-]etcd failed"}, "etcd failed"},
 		"it says no more":         {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError"}`, reply{503, ""}, "503 Service Unavailable"},
 		"its webhook is away":     {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"conversion webhook for example.com/v1 failed"}`, reply{200, "ok"}, "conversion webhook"},
@@ -116,7 +116,7 @@ func TestWhatIsInMemoryIsSaved(t *testing.T) {
 		"it has it, and its cache is not ready":   {gone, step{500, gone}, step{200, cached}, step{200, cached}, saved, true, 2},
 		"it has not":                              {gone, step{404, notFound}, step{500, gone}, step{}, "", false, 1},
 		"it has not, and has the feature gate":    {status("StorageError: corrupt object, Code: 7, Key: /secrets/shop/db, ResourceVersion: 0, AdditionalErrorMsg: no matching key"), step{500, gone}, step{500, gone}, step{}, "", false, 1},
-		"its cache has it, and a webhook is away": {gone, step{200, cached}, step{500, gone}, step{}, "it has that in memory, and does not store it again: ", false, 1},
+		"its cache has it, and a webhook is away": {gone, step{200, cached}, step{500, gone}, step{}, "apiserver a does not read secrets shop/db from etcd, and has it in memory, which it does not store again: ", false, 1},
 		"its cache does not answer":               {gone, step{429, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":429,"reason":"TooManyRequests"}`}, step{}, step{}, "whether it has that in memory is not known", false, 0},
 		"it cannot encrypt":                       {gone, step{500, gone}, step{500, status("no key to encrypt with")}, step{}, "whether it has that in memory is not known: ", false, 1},
 		"the user may not":                        {gone, step{500, gone}, step{403, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden"}`}, step{}, "the user needs the verb patch", false, 1},
@@ -163,6 +163,22 @@ func TestWhatIsInMemoryIsSaved(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Nobody is had to store what another one reads.
+func TestNothingIsSavedThatAnotherApiserverReads(t *testing.T) {
+	ready := map[string]reply{"/readyz": {200, "ok"}}
+	one, other := newServer(t, ready), newServer(t, ready)
+	const object = "/api/v1/namespaces/shop/secrets/db"
+	other.store(object, nil)
+	one.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		require.Equal(t, http.MethodGet, r.Method)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"no matching key"}`))
+	})
+	f, _ := newFleet(t, one, other)
+	require.ErrorContains(t, f.Unreadable(t.Context(), secretsV1, shopDB), "apiserver b reads secrets shop/db")
 }
 
 // An apiserver that takes no notice of the option is sent no deletion that it could do.

@@ -1,6 +1,7 @@
 package lost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,6 +161,9 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 // if nobody reads it and nothing like it is ever deleted.
 func (r *Remover) Unreadable(ctx context.Context, o Object) error {
 	err := r.asked(ctx, o)
+	if saved := (*fleet.ReadError)(nil); errors.As(err, &saved) && saved.Saved {
+		err = cmp.Or(r.stored(ctx, o, saved), err)
+	}
 	if err == nil && !isRemovable(o.Resource) {
 		err = ErrKept
 	}
@@ -281,9 +285,36 @@ func (r *Remover) again(ctx context.Context, o Object) (audit.Entry, error) {
 	case entry.ModRevision != o.modRevision:
 		return entry, fmt.Errorf("it was written since, at revision %d", entry.ModRevision)
 	}
+	switch why, is, err := r.judge(ctx, o, entry); {
+	case err != nil:
+		return entry, err
+	case is == "":
+		return entry, errors.New("it opens now")
+	case is == isUnknown:
+		return entry, fmt.Errorf("whether it opens is not known now: %s", oneLine(why))
+	}
+	return entry, nil
+}
+
+// stored is an error unless what an apiserver has stored again opens: one that writes under a key
+// that is gone reads it by its memory alone.
+func (r *Remover) stored(ctx context.Context, o Object, by *fleet.ReadError) error {
+	entry, err := r.Etcd.Find(ctx, o.Key)
+	is := isUnknown
+	if err == nil {
+		_, is, err = r.judge(ctx, o, entry)
+	}
+	if err == nil && is == "" {
+		return nil
+	}
+	return fmt.Errorf("apiserver %s had it in memory alone, and what it stored again opens with nothing here: read it out of that one, and do not restart that one before", by.Apiserver)
+}
+
+// judge asks each key and plugin for an object, whatever it answered before.
+func (r *Remover) judge(ctx context.Context, o Object, entry audit.Entry) (why string, is Reason, err error) {
 	opener, err := audit.NewOpener(r.Config)
 	if err != nil {
-		return entry, err
+		return "", "", err
 	}
 	defer opener.Close()
 	now := &Look{opener: opener, names: r.Look.names, walk: r.Look.walk}
@@ -291,11 +322,6 @@ func (r *Remover) again(ctx context.Context, o Object) (audit.Entry, error) {
 	if form.Kind != audit.Undecodable && form.Kind != audit.Unknown {
 		came = now.open(ctx, schema.ParseGroupResource(o.Resource), audit.Object{Key: entry.Key, Value: entry.Value})
 	}
-	switch why, is := now.judge(form, came); is {
-	case "":
-		return entry, errors.New("it opens now")
-	case isUnknown:
-		return entry, fmt.Errorf("whether it opens is not known now: %s", oneLine(why))
-	}
-	return entry, nil
+	why, is = now.judge(form, came)
+	return why, is, nil
 }
