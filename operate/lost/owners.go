@@ -31,10 +31,19 @@ func ownerAt(resource, namespace, name string) string { return namespace + "/" +
 // anyAt is for all of a namespace: each may own what is there and has owners that cannot be read.
 func anyAt(namespace string) string { return namespace + "/" }
 
+// ownerError is why an object is left that owns another, or may.
+type ownerError string
+
+func (e ownerError) Error() string { return string(e) }
+
 // of is why an object is left that may be an owner; empty if it may go.
 func (os owners) of(o Object) string {
-	return cmp.Or(os[ownerAt(o.Resource, o.Namespace, o.Name)], os[anyAt(o.Namespace)])
+	return cmp.Or(os[allOf(o.Resource)], os[ownerAt(o.Resource, o.Namespace, o.Name)], os[anyAt(o.Namespace)])
 }
+
+// allOf is for all of a resource: once one is deleted the watches of apiservers end, and what they
+// have in memory they tell of no more.
+func allOf(resource string) string { return "*/" + resource }
 
 // opens notes who owns an object that opens.
 func (os owners) opens(o Object, plaintext []byte) {
@@ -53,10 +62,11 @@ func (os owners) left(o Object, err error) {
 		os.each(o, reads.Owners, fmt.Sprintf("which apiserver %s reads and which would be deleted after it: read that one out first, and restore this one", reads.Apiserver))
 	case errors.Is(err, migrate.ErrNoResource):
 		os.any(o, fmt.Sprintf("which would be deleted after it once an API serves that again: have it served, or if none is to, delete %s from etcd, and ask again", o.Key))
-	case errors.Is(err, ErrKept):
+	case errors.Is(err, ErrKept), errors.As(err, new(ownerError)):
 		os.any(o, "which is left and opens for nobody, and would be deleted after it once it opens: restore that first, or delete it")
 	default:
 		os.any(o, "of which it is not known whether an apiserver reads it, and which would be deleted after it")
+		os.note(o, allOf(o.Resource), fmt.Sprintf("whether an apiserver has %s is not known, and less so once another is deleted: see to that one first", o.Title()))
 	}
 }
 

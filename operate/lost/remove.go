@@ -134,13 +134,13 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 	case err != nil:
 		return "", err
 	case r.Look.owners.of(o) != "":
-		return "", errors.New(r.Look.owners.of(o))
+		return "", ownerError(r.Look.owners.of(o))
 	}
 	entry, err := r.again(ctx, o)
 	if err != nil {
 		return "", err
 	}
-	if err := r.unreadable(ctx, version, o); err != nil {
+	if err := r.unreadable(ctx, o); err != nil {
 		return "", err
 	}
 	keep := func() error {
@@ -161,9 +161,6 @@ func (r *Remover) Remove(ctx context.Context, o Object) (by string, err error) {
 // if nobody reads it and nothing like it is ever deleted.
 func (r *Remover) Unreadable(ctx context.Context, o Object) error {
 	err := r.asked(ctx, o)
-	if saved := (*fleet.ReadError)(nil); errors.As(err, &saved) && saved.Saved {
-		err = cmp.Or(r.stored(ctx, o, saved), err)
-	}
 	if err == nil && !isRemovable(o.Resource) {
 		err = ErrKept
 	}
@@ -191,7 +188,10 @@ func (r *Remover) asked(ctx context.Context, o Object) error {
 		err = r.Apiservers.Unreadable(ctx, version, o.written())
 	}
 	var reads *fleet.ReadError
-	if r.others(o) && !errors.As(err, &reads) {
+	switch is := errors.As(err, &reads); {
+	case is && reads.Saved:
+		return cmp.Or(r.stored(ctx, o, reads), err)
+	case !is && r.others(o):
 		return errOthers
 	}
 	return err
@@ -248,11 +248,11 @@ func (o Object) written() fleet.Written {
 // unreadable is why an apiserver may be able to read an object, now or at another time: one
 // that is not well before or after it was asked may read nothing, and another object no
 // more than this one.
-func (r *Remover) unreadable(ctx context.Context, version schema.GroupVersionResource, o Object) error {
+func (r *Remover) unreadable(ctx context.Context, o Object) error {
 	if err := r.Well(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrStop, err)
 	}
-	if err := r.Apiservers.Unreadable(ctx, version, o.written()); err != nil {
+	if err := r.asked(ctx, o); err != nil {
 		return err
 	}
 	if err := r.Well(ctx); err != nil {
@@ -307,7 +307,8 @@ func (r *Remover) stored(ctx context.Context, o Object, by *fleet.ReadError) err
 	if err == nil && is == "" {
 		return nil
 	}
-	return fmt.Errorf("apiserver %s had it in memory alone, and what it stored again opens with nothing here: read it out of that one, and do not restart that one before", by.Apiserver)
+	why := errors.New("nothing here opens that")
+	return fmt.Errorf("apiserver %s had it in memory alone and stored it again, and %w: read it out of that one, and do not restart that one before", by.Apiserver, cmp.Or(err, why))
 }
 
 // judge asks each key and plugin for an object, whatever it answered before.

@@ -244,3 +244,15 @@ func TestTheOwnerOfWhatWasNotDeletedIsLeft(t *testing.T) {
 		require.ErrorContains(t, err, "it may own configmaps shop/mid", failing)
 	}
 }
+
+// Once an object of a resource is deleted an apiserver no longer tells what it has of it in memory.
+func TestNothingOfAResourceIsDeletedWhileAnApiserverMayHaveSomeOfItInMemory(t *testing.T) {
+	o := &one{entry: audit.Entry{Key: "/registry/secrets/shop/db", ModRevision: 7, Value: []byte(gone)}, errors: map[string]error{}, reads: errors.New("a webhook is away")}
+	r := remover(t, o)
+	require.Error(t, r.Unreadable(t.Context(), Object{Key: o.entry.Key, Resource: "secrets", Namespace: "shop", Name: "db", modRevision: 7}))
+	o.reads = nil
+	_, err := r.Remove(t.Context(), Object{Key: o.entry.Key, Resource: "secrets", Namespace: "blog", Name: "web", modRevision: 7})
+	require.ErrorContains(t, err, "whether an apiserver has secrets shop/db is not known, and less so once another is deleted: see to that one first")
+	_, err = r.Remove(t.Context(), Object{Key: o.entry.Key, Resource: "configmaps", Namespace: "other", Name: "web", modRevision: 7})
+	require.NoError(t, err)
+}
