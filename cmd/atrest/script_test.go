@@ -130,7 +130,7 @@ type world struct {
 	apis       map[string]*apiserver
 
 	mu     sync.Mutex
-	broken bool // no watch cache is ready: something was deleted that was not decrypted
+	broken bool            // no watch cache is ready: something was deleted that was not decrypted
 	listed map[string]bool // the IDs of the apiservers that have a Lease
 	// endpoints are those of the Service kubernetes, as EndpointSlices.
 	endpoints []any
