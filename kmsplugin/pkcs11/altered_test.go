@@ -21,6 +21,7 @@ type altered struct {
 	opens      func() error
 	attributes func([]*cryptoki.Attribute)
 	mechanism  error
+	draws      error
 	hides      func() bool
 	fails      error // of what asks the token for its keys
 }
@@ -35,7 +36,7 @@ func (a *altered) set(change func(*altered)) {
 func (a *altered) now() (now altered) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return altered{driver: a.driver, login: a.login, info: a.info, encrypts: a.encrypts, decrypts: a.decrypts, opens: a.opens, attributes: a.attributes, mechanism: a.mechanism, hides: a.hides, fails: a.fails}
+	return altered{driver: a.driver, login: a.login, info: a.info, encrypts: a.encrypts, decrypts: a.decrypts, opens: a.opens, attributes: a.attributes, mechanism: a.mechanism, draws: a.draws, hides: a.hides, fails: a.fails}
 }
 
 func (a *altered) Login(h cryptoki.SessionHandle, user uint, pin string) error {
@@ -45,6 +46,13 @@ func (a *altered) Login(h cryptoki.SessionHandle, user uint, pin string) error {
 		}
 	}
 	return a.driver.Login(h, user, pin)
+}
+
+func (a *altered) GenerateRandom(h cryptoki.SessionHandle, length int) ([]byte, error) {
+	if now := a.now(); now.draws != nil {
+		return nil, now.draws
+	}
+	return a.driver.GenerateRandom(h, length)
 }
 
 func (a *altered) GetTokenInfo(slot uint) (cryptoki.TokenInfo, error) {

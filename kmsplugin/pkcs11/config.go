@@ -73,6 +73,8 @@ type Token struct {
 	config Config
 	load   func(path string) (*module, error)
 	pin    pins
+	// wrapping is with a token that does not wrap.
+	wrapping pauses
 	// sessions are those that are not closed.
 	sessions siblings
 }

@@ -14,6 +14,7 @@ type driver interface {
 	OpenSession(slot, flags uint) (cryptoki.SessionHandle, error)
 	GetSessionInfo(cryptoki.SessionHandle) (cryptoki.SessionInfo, error)
 	CloseSession(cryptoki.SessionHandle) error
+	GenerateRandom(h cryptoki.SessionHandle, length int) ([]byte, error)
 	Login(h cryptoki.SessionHandle, user uint, pin string) error
 	GetAttributeValue(cryptoki.SessionHandle, cryptoki.ObjectHandle, []*cryptoki.Attribute) ([]*cryptoki.Attribute, error)
 	GenerateKey(cryptoki.SessionHandle, []*cryptoki.Mechanism, []*cryptoki.Attribute) (cryptoki.ObjectHandle, error)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	cryptoki "github.com/miekg/pkcs11"
 
@@ -34,7 +33,8 @@ func (t *Token) enter(ctx context.Context, flags uint, n int) (*session, error) 
 	if m.isSuspected() {
 		begin = m.restart
 	}
-	if err := begin(); err != nil && !errors.Is(err, errInUse) {
+	// A call that hangs still keeps the module as it is, and may be the only one that does.
+	if err := begin(); err != nil && !errors.Is(err, errInUse) && !errors.Is(err, errStuck) {
 		return nil, err
 	}
 	s, err := t.tryToEnter(m, pin, flags, n)
@@ -140,82 +140,4 @@ func (t *Token) find(d driver) (slot uint, info cryptoki.TokenInfo, err error) {
 		return 0, info, fmt.Errorf("%w: %w: %s is not there, but %s is: connect it, or name another", errAway, ErrMistake, t, strings.Join(others, ", "))
 	}
 	return 0, info, fmt.Errorf("%w: %s is not there, and no other is: connect it, and see that the module's configuration is that of this user", errAway, t)
-}
-
-// login logs in unless the process is. It tries no PIN that the token has refused before, and
-// leaves the last try that the token has to somebody who knows the PIN.
-func (t *Token) login(d driver, h cryptoki.SessionHandle, slot uint, pin string) error {
-	if state, err := d.GetSessionInfo(h); err == nil && isUsers(state.State) {
-		return nil
-	}
-	denied := func(what string) error {
-		return fmt.Errorf("%w: %s: PIN file %s: %s", kmsplugin.ErrDenied, t, t.config.PINFile, what)
-	}
-	before, err := d.GetTokenInfo(slot)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s: C_GetTokenInfo: %w", t, explain(err))
-	case before.Flags&cryptoki.CKF_USER_PIN_LOCKED != 0:
-		return denied("the PIN is locked: have the security officer unlock it")
-	case before.Flags&cryptoki.CKF_USER_PIN_FINAL_TRY != 0:
-		return denied("one more wrong PIN locks the token, and so none is tried: log in once with the right one, as \"pkcs11-tool --login --list-objects\" does")
-	}
-	now := t.config.Clock.Now()
-	switch last := t.pin.last(pin); {
-	case last.answer == "":
-	case last.next.IsZero():
-		return denied(fmt.Sprintf("the token has answered this PIN with %s, and it is %s", last.answer, notAgain))
-	case now.Before(last.next):
-		return fmt.Errorf("%w: %s: C_Login: %s: the PIN has worked before, and is tried once more in %s", kmsplugin.ErrUnavailable, t, last.answer, last.next.Sub(now).Round(time.Second))
-	}
-	err = d.Login(h, cryptoki.CKU_USER, pin)
-	switch {
-	case err == nil:
-		t.pin.worked(pin)
-		return nil
-	case isCode(err, cryptoki.CKR_USER_ALREADY_LOGGED_IN):
-		return nil
-	case isCode(err, gone...) || saysNothing(err) && !t.answers(d, slot, before): // it was not tried
-		return fmt.Errorf("%w: %s: C_Login: %w", errAway, t, err)
-	}
-	inDoubt := saysNothing(err) && !t.counted(d, slot, before)
-	if t.pin.failed(pin, err.Error(), inDoubt, now) {
-		return fmt.Errorf("%w: %s: PIN file %s: C_Login: %s: this PIN is %s", classOf(err), t, t.config.PINFile, explain(err), notAgain)
-	}
-	return fmt.Errorf("%w: %s: C_Login: %v: the PIN has worked before, and is tried once more in %s", kmsplugin.ErrUnavailable, t, err, apart) // and so it is not tried again at once, as what is away is
-}
-
-const notAgain = "not tried again, as tokens lock after some wrong ones: write the right one into the file or, once you know that it is right, start this again"
-
-// gone are the answers by which no PIN was tried: there was nothing to try it at.
-var gone = []uint{
-	cryptoki.CKR_DEVICE_REMOVED, cryptoki.CKR_TOKEN_NOT_PRESENT, cryptoki.CKR_TOKEN_NOT_RECOGNIZED, cryptoki.CKR_SLOT_ID_INVALID,
-	cryptoki.CKR_SESSION_HANDLE_INVALID, cryptoki.CKR_SESSION_CLOSED, cryptoki.CKR_CRYPTOKI_NOT_INITIALIZED,
-}
-
-// classOf is the class of an answer to a PIN. One that says nothing is taken for a refusal.
-func classOf(err error) error {
-	if saysNothing(err) {
-		return kmsplugin.ErrDenied
-	}
-	return explain(err)
-}
-
-// answers reports whether the token is there still.
-func (t *Token) answers(d driver, slot uint, before cryptoki.TokenInfo) bool {
-	now, err := d.GetTokenInfo(slot)
-	return err == nil && now.SerialNumber == before.SerialNumber
-}
-
-// counted reports whether the token has counted a wrong PIN, whatever it answered.
-func (t *Token) counted(d driver, slot uint, before cryptoki.TokenInfo) bool {
-	const low = cryptoki.CKF_USER_PIN_COUNT_LOW | cryptoki.CKF_USER_PIN_FINAL_TRY | cryptoki.CKF_USER_PIN_LOCKED
-	after, err := d.GetTokenInfo(slot)
-	return err == nil && after.Flags&low&^before.Flags != 0
-}
-
-// isUsers reports whether a session of this state sees what is the user's. A private key is to
-// any other as if it were not there.
-func isUsers(state uint) bool {
-	return state == cryptoki.CKS_RO_USER_FUNCTIONS || state == cryptoki.CKS_RW_USER_FUNCTIONS
 }

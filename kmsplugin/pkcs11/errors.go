@@ -24,8 +24,11 @@ var errHang = fmt.Errorf("%w: calls into the module have not returned, and nobod
 // errLast is that the token has no other session than the one there is.
 var errLast = errors.New("the token has no other session")
 
-// codeProhibited is CKR_ACTION_PROHIBITED of PKCS#11 2.40, which the library has no name for.
-const codeProhibited = 0x1B
+// The library has no names for these of PKCS#11 2.40 and 3.0.
+const (
+	codeProhibited  = 0x1B // CKR_ACTION_PROHIBITED
+	codeDoesNotOpen = 0x35 // CKR_AEAD_DECRYPT_FAILED
+)
 
 // verdict is what an answer of the module means: a class of the kit, and what to do.
 type verdict struct {
@@ -95,6 +98,12 @@ func saysNothing(err error) bool {
 	}
 	_, known := verdicts[uint(code)]
 	return !known
+}
+
+// isOfCiphertext reports whether an answer can be about the ciphertext: three that are, and what
+// tokens say that have no better one.
+func isOfCiphertext(err error) bool {
+	return isCode(err, cryptoki.CKR_ENCRYPTED_DATA_INVALID, cryptoki.CKR_ENCRYPTED_DATA_LEN_RANGE, codeDoesNotOpen, cryptoki.CKR_GENERAL_ERROR, cryptoki.CKR_FUNCTION_FAILED)
 }
 
 func isAway(err error) bool { return errors.Is(explain(err), errAway) }

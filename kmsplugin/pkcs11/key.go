@@ -42,16 +42,29 @@ func (r *ring) versions() kmsplugin.Versions {
 	return found
 }
 
+// objects adds those of all keys.
+func (r *ring) objects(to []cryptoki.ObjectHandle) []cryptoki.ObjectHandle {
+	for _, handles := range r.handles {
+		to = append(to, handles...)
+	}
+	return to
+}
+
 func (r *ring) hasAll(other *ring) bool {
 	return !slices.ContainsFunc(other.ids, func(id keyID) bool { return len(r.handles[id]) == 0 })
 }
 
 // lookUp reads what keys there are of the label, as far as they are not known. The error is that
 // they cannot be read; what is wrong with them is the ring's problem.
-func (t *Token) lookUp(ctx context.Context, d driver, h cryptoki.SessionHandle, known readings) (*ring, error) {
+func (t *Token) lookUp(ctx context.Context, d driver, h cryptoki.SessionHandle, known readings, others ...cryptoki.ObjectHandle) (*ring, error) {
 	objects, err := d.find(h, t.keys())
 	if err != nil {
 		return nil, err
+	}
+	for _, object := range others {
+		if !slices.Contains(objects, object) {
+			objects = append(objects, object)
+		}
 	}
 	slow, err := known.update(ctx, t, d, h, objects)
 	if err != nil {

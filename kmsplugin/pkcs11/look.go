@@ -21,9 +21,9 @@ const (
 	atMost = 6
 )
 
-// look reads the keys. To who is not logged in, and where the token is away, it is as if there
+// look reads the keys, and those that others told of. To who is not logged in, and where the token is away, it is as if there
 // were none.
-func (s *session) look(ctx context.Context, d driver, h cryptoki.SessionHandle) (found *ring, err error) {
+func (s *session) look(ctx context.Context, d driver, h cryptoki.SessionHandle, others []cryptoki.ObjectHandle) (found *ring, err error) {
 	before := s.keys.Load()
 	s.known.age()
 	last, known := "", before.String()+" <nil>"
@@ -31,7 +31,7 @@ func (s *session) look(ctx context.Context, d driver, h cryptoki.SessionHandle) 
 		if err := s.isLoggedIn(d, h); err != nil {
 			return nil, err
 		}
-		if found, err = s.token.lookUp(ctx, d, h, s.known); err != nil || !found.hasAll(before) || len(found.ids) == 0 {
+		if found, err = s.token.lookUp(ctx, d, h, s.known, others...); err != nil || !found.hasAll(before) || len(found.ids) == 0 {
 			if err := s.isThere(ctx, d); err != nil {
 				return nil, err
 			}
@@ -45,6 +45,9 @@ func (s *session) look(ctx context.Context, d driver, h cryptoki.SessionHandle) 
 		is := fmt.Sprint(found, err)
 		if is == known || is == last {
 			break
+		}
+		if err == nil {
+			others = found.objects(others)
 		}
 		if !s.token.rests(ctx, pause<<n) {
 			return nil, fmt.Errorf("%w: %s: there was no time to look twice at what has changed: %w", kmsplugin.ErrUnavailable, s.token, context.Cause(ctx))

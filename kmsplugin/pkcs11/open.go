@@ -5,8 +5,11 @@ package pkcs11
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	cryptoki "github.com/miekg/pkcs11"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
 // opening is a ciphertext that is to be decrypted with a key, which may be there more than once.
@@ -37,9 +40,17 @@ func (o opening) any(handles []cryptoki.ObjectHandle, open func(cryptoki.ObjectH
 // with decrypts.
 func (o opening) with(ctx context.Context, key cryptoki.ObjectHandle) (dek []byte, err error) {
 	err = o.call(ctx, "unwrap with version "+o.id.label(), func(d driver, h cryptoki.SessionHandle) (err error) {
-		dek, err = d.open(h, key, o.ciphertext[1:1+ivSize], o.aad, o.ciphertext[1+ivSize:])
+		dek, err = o.decrypt(d, h, key)
 		return err
 	})
+	return dek, err
+}
+
+func (o opening) decrypt(d driver, h cryptoki.SessionHandle, key cryptoki.ObjectHandle) ([]byte, error) {
+	dek, err := d.open(h, key, o.ciphertext[1:1+ivSize], o.aad, o.ciphertext[1+ivSize:])
+	if err == nil {
+		o.wraps.Store(0)
+	}
 	return dek, err
 }
 
@@ -55,38 +66,48 @@ func (o opening) find(ctx context.Context) (handles []cryptoki.ObjectHandle, err
 	return handles, err
 }
 
+// proof is how often it is tried whether a ciphertext opens. Tries come in pairs, one right after
+// another: HSMs of a cluster that take turns are not all sick.
+const proof = 3
+
 // surely decrypts with a handle that was found just now. It is the ciphertext that does not open
-// only if the same key opens another one before and after, whatever the token says of this one.
-func (o opening) surely(ctx context.Context, key cryptoki.ObjectHandle) ([]byte, error) {
-	for range 2 {
-		if err := o.try(ctx, key); err != nil {
-			return nil, err
+// only if the same key, in the same session, opens another one before and after each time, and
+// every answer can be about the ciphertext. One session may be of one HSM of several.
+func (o opening) surely(ctx context.Context, key cryptoki.ObjectHandle) (dek []byte, err error) {
+	err = o.call(ctx, "unwrap with version "+o.id.label(), func(d driver, h cryptoki.SessionHandle) error {
+		for range proof {
+			if err := o.try(ctx, d, h, key); err != nil {
+				return err
+			}
+			for range 2 {
+				if dek, err = o.decrypt(d, h, key); err == nil || !isOfCiphertext(err) {
+					return err
+				}
+			}
 		}
-		dek, err := o.with(ctx, key)
-		if err == nil || isAway(err) || !saysNothing(err) {
-			return dek, err
+		if err := o.try(ctx, d, h, key); err != nil {
+			return err
 		}
-	}
-	if err := o.try(ctx, key); err != nil {
-		return nil, err
-	}
-	return nil, errDoesNotOpen
+		return errDoesNotOpen
+	})
+	return dek, err
 }
 
 // try wraps and unwraps with a handle, and is an error if that is not the key's.
-func (o opening) try(ctx context.Context, key cryptoki.ObjectHandle) error {
-	return o.call(ctx, "wrap and unwrap with version "+o.id.label(), func(d driver, h cryptoki.SessionHandle) error {
-		probe := []byte("as long as a DEK, used for none.")
-		sealed, err := seal(d, h, key, probe, probe)
-		if err == nil {
-			_, err = d.open(h, key, sealed[1:1+ivSize], probe, sealed[1+ivSize:])
-		}
-		if err != nil {
-			return err
-		}
-		if is, err := which(d, h, key); err != nil || is != o.id {
-			return errors.Join(errAnother, err)
-		}
-		return nil
-	})
+func (o opening) try(ctx context.Context, d driver, h cryptoki.SessionHandle, key cryptoki.ObjectHandle) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: there was no time to see whether it is the ciphertext: %w", kmsplugin.ErrUnavailable, context.Cause(ctx))
+	}
+	probe := []byte("as long as a DEK, used for none.")
+	sealed, err := seal(d, h, key, probe, probe)
+	if err == nil {
+		_, err = d.open(h, key, sealed[1:1+ivSize], probe, sealed[1+ivSize:])
+	}
+	if err != nil {
+		return err
+	}
+	if is, err := which(d, h, key); err != nil || is != o.id {
+		return errors.Join(errAnother, err)
+	}
+	return nil
 }

@@ -55,8 +55,8 @@ func pinMistake(path, what string) error {
 }
 
 // pins remembers, by their hashes, which PINs the token has refused. A token locks after some
-// three wrong ones, so that none is tried twice, whatever is done to its file. It is safe for
-// concurrent use.
+// three wrong ones, so that none is tried twice, whatever is done to its file, but for one that has worked. It
+// is safe for concurrent use.
 type pins struct {
 	mu  sync.Mutex
 	all map[[sha256.Size]byte]attempt
@@ -66,12 +66,9 @@ type pins struct {
 type attempt struct {
 	worked bool
 	answer string    // what the token said to it, if it did not
-	next   time.Time // when it is tried once more, zero if it is not
+	next   time.Time // when it is tried again, zero if it is not
+	pause  time.Duration
 }
-
-// apart is how long a PIN that has worked is not tried after an answer that says nothing: an HSM
-// that starts may take some time to know it again.
-const apart = time.Minute
 
 // last is the last attempt with a PIN.
 func (p *pins) last(pin string) attempt {
@@ -81,17 +78,18 @@ func (p *pins) last(pin string) attempt {
 }
 
 // worked is for a PIN that is right. When the token next answers it with something that may mean
-// anything, it is tried once more.
+// anything, it is tried again.
 func (p *pins) worked(pin string) { p.set(pin, attempt{worked: true}) }
 
-// failed is for a PIN that the token did not take, and reports whether it is not tried again.
-func (p *pins) failed(pin, answer string, inDoubt bool, now time.Time) bool {
-	if inDoubt && p.last(pin).worked {
-		p.set(pin, attempt{answer: answer, next: now.Add(apart)})
-		return false
+// failed is for a PIN that the token did not take, and tells when it is tried again, or the zero time.
+func (p *pins) failed(pin, answer string, inDoubt bool, now time.Time) time.Time {
+	a := attempt{answer: answer}
+	if last := p.last(pin); inDoubt && last.worked {
+		a.worked, a.pause = true, longer(last.pause)
+		a.next = now.Add(a.pause)
 	}
-	p.set(pin, attempt{answer: answer})
-	return true
+	p.set(pin, a)
+	return a.next
 }
 
 func (p *pins) set(pin string, a attempt) {

@@ -49,47 +49,90 @@ func TestWhateverATokenAnswersToAPINItIsNotTriedAgain(t *testing.T) {
 	}
 }
 
-// A PIN that worked is right, and an HSM that starts may answer anything for some time.
-func TestAPINThatWorkedIsTriedOnceMoreAMinuteAfterAnAnswerThatSaysNothing(t *testing.T) {
+// triedAgain is a token whose PIN has worked, and that answers it with fails from now on.
+type triedAgain struct {
+	*Token
+	*altered
+	clock *stepping
+	tries int
+	fails error
+}
+
+func tryAgain(t *testing.T) *triedAgain {
 	clock := &stepping{}
 	c := newConfig(t)
 	c.Clock = clock
 	token := newToken(t, c)
 	_, err := token.Create(t.Context())
 	require.NoError(t, err)
-	tries, fails := 0, true
-	alter(t, token).login = func(string) error {
-		if tries++; fails {
-			return cryptoki.Error(cryptoki.CKR_DEVICE_ERROR)
+	again := &triedAgain{Token: token, altered: alter(t, token), clock: clock}
+	again.altered.login = func(string) error { again.tries++; return again.fails }
+	return again
+}
+
+// A PIN that worked is right, and an HSM that starts may answer anything for some time, or have no
+// memory.
+func TestAPINThatWorkedIsTriedAgainWithGrowingPausesAfterAnAnswerThatSaysNothing(t *testing.T) {
+	for _, code := range []uint{cryptoki.CKR_DEVICE_ERROR, cryptoki.CKR_VENDOR_DEFINED + 5, cryptoki.CKR_DEVICE_MEMORY, cryptoki.CKR_HOST_MEMORY, cryptoki.CKR_SESSION_COUNT} {
+		token := tryAgain(t)
+		for range 2 {
+			token.tries, token.fails = 0, cryptoki.Error(code)
+			for n, minutes := range []int{1, 2, 4, 8, 15, 15} {
+				for range 4 {
+					_, err := token.Open(t.Context())
+					require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+					require.NotErrorIs(t, err, kmsplugin.ErrDenied)
+					require.ErrorContains(t, err, "tried again in")
+					token.clock.passed.Add(int64(time.Duration(minutes) * time.Minute / 4))
+				}
+				require.Equal(t, n+1, token.tries)
+			}
+			token.fails = nil // it is up
+			s, err := token.Open(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, s.Close(t.Context()))
 		}
-		return nil
 	}
-	wait := func(d time.Duration) { clock.passed.Add(int64(d)) }
-	for range 2 {
-		tries, fails = 0, true
+}
+
+func TestAPINThatWorkedIsNotTriedAgainOnceTheTokenMayHaveCountedIt(t *testing.T) {
+	for _, flag := range []uint{cryptoki.CKF_USER_PIN_COUNT_LOW, cryptoki.CKF_USER_PIN_FINAL_TRY, cryptoki.CKF_USER_PIN_LOCKED} {
+		token := tryAgain(t)
+		token.fails = cryptoki.Error(cryptoki.CKR_FUNCTION_FAILED)
+		token.info = func(info cryptoki.TokenInfo, err error) (cryptoki.TokenInfo, error) {
+			if token.tries > 2 {
+				info.Flags |= flag
+			}
+			return info, err
+		}
 		for range 10 {
 			_, err := token.Open(t.Context())
-			require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
-			require.NotErrorIs(t, err, kmsplugin.ErrDenied)
-			require.ErrorContains(t, err, "tried once more in")
-			wait(5 * time.Second)
+			require.Error(t, err)
+			token.clock.passed.Add(int64(time.Hour))
 		}
-		require.Equal(t, 1, tries)
-		wait(10 * time.Second)
-		fails = false // it is up
-		s, err := token.Open(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, s.Close(t.Context()))
+		require.Equal(t, 3, token.tries)
+		_, err := token.Open(t.Context())
+		require.ErrorIs(t, err, kmsplugin.ErrDenied)
 	}
+}
 
-	tries, fails = 0, true
-	for range 4 {
-		_, err = token.Open(t.Context())
-		wait(apart)
+// A module may know slots and tokens by heart, and only its device knows the PIN.
+func TestNoPINIsTriedAtADeviceThatIsAway(t *testing.T) {
+	for _, code := range []uint{cryptoki.CKR_DEVICE_ERROR, cryptoki.CKR_DEVICE_REMOVED} {
+		before, _ := tokenWithKey(t)
+		token := newToken(t, before.config) // as after a start
+		tries := 0
+		a := alter(t, token)
+		a.login = func(string) error { tries++; return cryptoki.Error(code) }
+		a.draws = cryptoki.Error(code)
+		for range 3 {
+			_, err := token.Open(t.Context())
+			require.ErrorIs(t, err, errAway)
+		}
+		require.Zero(t, tries)
+		a.login, a.draws = nil, cryptoki.Error(cryptoki.CKR_RANDOM_NO_RNG)
+		opened(t, token)
 	}
-	require.ErrorIs(t, err, kmsplugin.ErrDenied)
-	require.ErrorContains(t, err, "not tried again")
-	require.Equal(t, 2, tries)
 }
 
 func TestAPINThatATokenWasAwayForIsTriedAgain(t *testing.T) {

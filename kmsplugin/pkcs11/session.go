@@ -3,9 +3,11 @@
 package pkcs11
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +30,7 @@ type session struct {
 	lateSince  atomic.Pointer[time.Time]
 	keys       atomic.Pointer[ring]
 	looks      atomic.Int32 // in a row of which the token's answer said nothing
-	wraps      atomic.Int32 // the same
+	wraps      atomic.Int32 // the same, since it last unwrapped
 	looking    sync.Mutex
 	known      readings      // of who is looking
 	over       chan struct{} // closed when the token is away
@@ -98,28 +100,61 @@ func (s *session) lookAnew(ctx context.Context) (found *ring, err error) {
 		return nil, fmt.Errorf("%w: %s: the last look at it has not ended: restart the plugin if the token answers others", kmsplugin.ErrUnavailable, s.token)
 	}
 	defer s.looking.Unlock()
-	err = s.call(ctx, "look for its keys", func(d driver, h cryptoki.SessionHandle) (err error) {
-		if found, err = s.look(ctx, d, h); err == nil {
-			s.keys.Store(found)
-		}
-		return err
-	})
-	s.told(&s.looks, err)
+	objects, err := s.listed(ctx)
+	if err == nil {
+		err = s.call(ctx, "look for its keys", func(d driver, h cryptoki.SessionHandle) (err error) {
+			if found, err = s.look(ctx, d, h, objects); err == nil {
+				s.keys.Store(found)
+			}
+			return err
+		})
+	}
+	if err == nil {
+		s.looks.Store(0)
+	} else if saysNothing(err) && s.looks.Add(1) >= silences {
+		s.distrust()
+	}
 	return found, err
+}
+
+// listed is what two sessions tell of, before a third one looks: each may be with another HSM of a
+// cluster, and what one of them has not is not gone.
+func (s *session) listed(ctx context.Context) (objects []cryptoki.ObjectHandle, err error) {
+	var both [2][]cryptoki.ObjectHandle
+	var failed [2]error
+	var all sync.WaitGroup
+	for i := range both {
+		all.Go(func() {
+			failed[i] = s.call(ctx, "find its keys", func(d driver, h cryptoki.SessionHandle) (err error) {
+				both[i], err = d.find(h, s.token.keys())
+				return err
+			})
+		})
+	}
+	all.Wait()
+	return slices.Concat(both[:]...), cmp.Or(failed[0], failed[1])
 }
 
 // silences is how often in a row a token may give answers that say nothing before the module is
 // initialised again. One that has lost its device may know everything else by heart.
 const silences = 3
 
-// told counts answers of one kind that say nothing.
-func (s *session) told(count *atomic.Int32, err error) {
+// distrust ends the session, and has the module initialised again.
+func (s *session) distrust() {
+	s.module.suspect(s.generation)
+	s.end()
+}
+
+// wrapped counts calls to wrap to which the token's answer said nothing. As it may be that it wraps
+// no more and unwraps still, a session that unwraps meanwhile is not ended for them, and no other
+// is soon after the module was initialised again for that, and it did not help.
+func (s *session) wrapped(err error) {
 	switch {
 	case err == nil:
-		count.Store(0)
-	case saysNothing(err) && count.Add(1) >= silences:
-		s.module.suspect(s.generation)
-		s.end()
+		s.wraps.Store(0)
+		s.token.wrapping.forget()
+	case saysNothing(err) && s.wraps.Add(1) >= silences && s.token.wrapping.allows(s.token.config.Clock.Now()):
+		s.distrust()
 	}
 }
 

@@ -31,7 +31,7 @@ func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte
 	id, _ := parseKeyID(v.Lineage)
 	found := s.keys.Load()
 	handles := found.handles[id]
-	if len(handles) == 0 {
+	if found.problem != nil || len(handles) == 0 {
 		return nil, used, cmp.Or(found.problem, fmt.Errorf("%w: %s: version %s was not there when it was looked at last", kmsplugin.ErrUnavailable, s.token, id.label()))
 	}
 	for range 2 {
@@ -43,7 +43,7 @@ func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte
 			break
 		}
 	}
-	s.told(&s.wraps, err)
+	s.wrapped(err)
 	return ciphertext, used, err
 }
 

@@ -1,0 +1,165 @@
+//go:build cgo
+
+package pkcs11
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	cryptoki "github.com/miekg/pkcs11"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
+)
+
+// cluster is HSMs that are one to its clients, and one of them is sick: it tells what it knows, and
+// neither encrypts nor decrypts.
+type cluster struct {
+	driver
+	goes func(cryptoki.SessionHandle) bool // whether an operation goes to the sick one
+	says atomic.Uint64                     // what that answers, zero while it is well
+	lost atomic.Pointer[keyID]             // a key that was not copied to it
+	mu   sync.Mutex
+	of   map[cryptoki.SessionHandle]int // which HSM a session is with
+}
+
+func clusterOf(t testing.TB, token *Token) *cluster {
+	t.Helper()
+	m, err := load(token.config.Module)
+	require.NoError(t, err)
+	c := &cluster{driver: m.driver, of: map[cryptoki.SessionHandle]int{}}
+	mine := newModule(m.path, c)
+	token.load = func(string) (*module, error) { return mine, nil }
+	return c
+}
+
+// ways are how client libraries choose the HSM of an operation.
+func (c *cluster) ways() map[string]func(cryptoki.SessionHandle) bool {
+	var n atomic.Int64
+	return map[string]func(cryptoki.SessionHandle) bool{
+		"three in turn":   func(cryptoki.SessionHandle) bool { return n.Add(1)%3 == 0 },
+		"two in turn":     func(cryptoki.SessionHandle) bool { return n.Add(1)%2 == 0 },
+		"each at random":  func(cryptoki.SessionHandle) bool { return rand.IntN(3) == 0 },
+		"by sessions":     func(h cryptoki.SessionHandle) bool { return c.with(h)%2 == 0 },
+		"mostly the sick": func(cryptoki.SessionHandle) bool { return rand.IntN(4) > 0 },
+	}
+}
+
+func (c *cluster) with(h cryptoki.SessionHandle) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.of[h]
+}
+
+func (c *cluster) OpenSession(slot, flags uint) (cryptoki.SessionHandle, error) {
+	h, err := c.driver.OpenSession(slot, flags)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of[h] = len(c.of)
+	return h, err
+}
+
+func (c *cluster) fails(h cryptoki.SessionHandle) error {
+	if code := c.says.Load(); code != 0 && c.goes(h) {
+		return cryptoki.Error(code)
+	}
+	return nil
+}
+
+func (c *cluster) seal(h cryptoki.SessionHandle, key cryptoki.ObjectHandle, iv, aad, dek []byte) ([]byte, []byte, error) {
+	if err := c.fails(h); err != nil {
+		return nil, nil, err
+	}
+	return c.driver.seal(h, key, iv, aad, dek)
+}
+
+func (c *cluster) open(h cryptoki.SessionHandle, key cryptoki.ObjectHandle, iv, aad, ciphertext []byte) ([]byte, error) {
+	if err := c.fails(h); err != nil {
+		return nil, err
+	}
+	return c.driver.open(h, key, iv, aad, ciphertext)
+}
+
+func (c *cluster) find(h cryptoki.SessionHandle, template []*cryptoki.Attribute) ([]cryptoki.ObjectHandle, error) {
+	all, err := c.driver.find(h, template)
+	if lost := c.lost.Load(); lost != nil && c.goes(h) {
+		all = slices.DeleteFunc(all, func(o cryptoki.ObjectHandle) bool {
+			is, err := which(c.driver, h, o)
+			return err == nil && is == *lost
+		})
+	}
+	return all, err
+}
+
+func TestAGoodCiphertextIsNotDamagedWhileOneHSMOfSeveralIsSick(t *testing.T) {
+	token, _ := tokenWithKey(t)
+	c := clusterOf(t, token)
+	s, v := opened(t, token)
+	ct, _, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
+	require.NoError(t, err)
+	for how, goes := range c.ways() {
+		c.goes = goes
+		for _, code := range []uint{cryptoki.CKR_DEVICE_ERROR, cryptoki.CKR_KEY_HANDLE_INVALID, cryptoki.CKR_VENDOR_DEFINED + 1} {
+			c.says.Store(uint64(code))
+			for range 300 {
+				dek, err := s.Unwrap(t.Context(), v, ct, nil)
+				if err != nil {
+					require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+					require.NotErrorIs(t, err, kmsplugin.ErrInvalid, "%s: %x", how, code)
+					continue
+				}
+				require.Equal(t, "dek", string(dek))
+			}
+		}
+		c.says.Store(0)
+	}
+	require.False(t, s.isOver())
+}
+
+// One that has no better answer to a ciphertext answers the same when it is sick.
+func TestAGoodCiphertextOpensWhileHSMsTakeTurnsOfWhichOneFails(t *testing.T) {
+	token, _ := tokenWithKey(t)
+	c := clusterOf(t, token)
+	s, v := opened(t, token)
+	ct, _, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
+	require.NoError(t, err)
+	for _, how := range []string{"three in turn", "two in turn", "by sessions"} {
+		c.goes = c.ways()[how]
+		for _, code := range []uint{cryptoki.CKR_GENERAL_ERROR, cryptoki.CKR_FUNCTION_FAILED} {
+			c.says.Store(uint64(code))
+			for range 100 {
+				_, err := s.Unwrap(t.Context(), v, ct, nil)
+				require.NotErrorIs(t, err, kmsplugin.ErrInvalid, "%s: %x", how, code)
+			}
+		}
+		c.says.Store(0)
+	}
+}
+
+func TestAKeyThatOneHSMOfSeveralHasNotIsNotGone(t *testing.T) {
+	token := tokenWithKeys(t, 2)
+	c := clusterOf(t, token)
+	var n atomic.Int64
+	c.goes = func(cryptoki.SessionHandle) bool { return n.Add(1)%3 != 0 } // two of three have it not
+	s, v := opened(t, token)
+	ct, _, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
+	require.NoError(t, err)
+	id, _ := parseKeyID(v.Lineage)
+	c.lost.Store(&id)
+	for range 20 {
+		found, err := s.Versions(t.Context())
+		if err == nil {
+			require.Contains(t, found.All, v)
+		}
+		s.keys.Store(&ring{})
+		_, err = s.Unwrap(t.Context(), v, ct, nil)
+		require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
+	}
+	c.goes = func(cryptoki.SessionHandle) bool { return true }
+	s.keys.Store(&ring{})
+	_, err = s.Unwrap(t.Context(), v, ct, nil)
+	require.ErrorIs(t, err, kmsplugin.ErrUnknownKey, "none of them has it")
+}
