@@ -250,6 +250,9 @@ func TestASessionThatIsAskedForIsNoneYet(t *testing.T) {
 	require.NoError(t, err)
 	act(t, c, "change the PIN") // who is logged out is so for good
 
+	s.pool.mu.Lock()
+	s.pool.full = time.Time{} // as a second after the look
+	s.pool.mu.Unlock()
 	asks, opens, answer := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var tries, decrypts atomic.Int32
 	a.set(func(a *altered) {
