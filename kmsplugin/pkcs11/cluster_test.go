@@ -163,3 +163,30 @@ func TestAKeyThatOneHSMOfSeveralHasNotIsNotGone(t *testing.T) {
 	_, err = s.Unwrap(t.Context(), v, ct, nil)
 	require.ErrorIs(t, err, kmsplugin.ErrUnknownKey, "none of them has it")
 }
+
+// What a token answers to a ciphertext that does not open need not be about it.
+func TestOnlyAnAnswerAboutTheCiphertextSaysThatItIsDamaged(t *testing.T) {
+	token, _ := tokenWithKey(t)
+	n := numberTheKeys(t, token, 0)
+	s, v := opened(t, token)
+	ct, _, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
+	require.NoError(t, err)
+	for code, class := range map[uint]error{
+		cryptoki.CKR_ENCRYPTED_DATA_INVALID:   kmsplugin.ErrInvalid,
+		cryptoki.CKR_ENCRYPTED_DATA_LEN_RANGE: kmsplugin.ErrInvalid,
+		codeDoesNotOpen:                       kmsplugin.ErrInvalid,
+		cryptoki.CKR_GENERAL_ERROR:            kmsplugin.ErrInvalid,
+		cryptoki.CKR_FUNCTION_FAILED:          kmsplugin.ErrInvalid,
+		cryptoki.CKR_DEVICE_ERROR:             kmsplugin.ErrUnavailable,
+		cryptoki.CKR_KEY_HANDLE_INVALID:       kmsplugin.ErrUnavailable,
+		cryptoki.CKR_OPERATION_ACTIVE:         kmsplugin.ErrUnavailable,
+		cryptoki.CKR_VENDOR_DEFINED + 3:       kmsplugin.ErrUnavailable,
+	} {
+		n.damaged = code
+		_, err := s.Unwrap(t.Context(), v, damagedOf(ct), nil)
+		require.ErrorIs(t, err, class, "%x", code)
+		if class != kmsplugin.ErrInvalid {
+			require.NotErrorIs(t, err, kmsplugin.ErrInvalid, "%x", code)
+		}
+	}
+}

@@ -273,6 +273,8 @@ func TestACiphertextIsNotDamagedWhileTheKeysHaveAProblem(t *testing.T) {
 	act(t, token.config, "make", "with the CKA_ID", idOf(t, token))
 	_, err = s.Versions(t.Context())
 	require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled)
+	_, _, err = s.Wrap(t.Context(), v, []byte("dek"), nil)
+	require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled, "nothing is wrapped")
 	_, err = s.Unwrap(t.Context(), v, damagedOf(ct), nil)
 	require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled)
 	require.NotErrorIs(t, err, kmsplugin.ErrInvalid)

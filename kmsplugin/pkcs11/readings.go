@@ -29,8 +29,8 @@ type reading struct {
 	at    time.Time // when it was read
 }
 
-// lookFor is how long a look reads, and less than a call of the kit takes.
-const lookFor = 2 * time.Second
+// lookFor is how long a look reads, and less than a call of the kit takes: it has to find them, too.
+const lookFor = 1800 * time.Millisecond
 
 // age has all be read anew.
 func (r readings) age() {

@@ -93,8 +93,8 @@ label that can be read from the token. A token that is away or a PIN that it
 refuses does not: the command serves, tells apiservers so, and is well once that
 is over. A PIN that was refused is tried once and not again until the next start,
 as tokens lock after some wrong ones: let nothing start this again and again.
-One that worked before is tried once more, a minute after an answer that may
-mean anything.
+One that worked before is tried again, after a minute and then seldomer, when the
+token gave an answer that may mean anything and counted nothing.
 Write the right one into the file, which is read again when it changes.
 
 With --hold-down a new version wraps only once it is that old: longer than the
