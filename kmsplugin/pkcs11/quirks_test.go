@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,8 +191,8 @@ func TestATokenIsAwayAndAKeyDeletedOnlyIfItStaysSo(t *testing.T) {
 	token, _ := tokenWithKey(t)
 	a := alter(t, token)
 	s, v := opened(t, token)
-	failures := 1
-	lost := func() bool { failures--; return failures >= 0 }
+	var failures atomic.Int64 // as two sessions look at once
+	lost := func() bool { return failures.Add(-1) >= 0 }
 	a.set(func(a *altered) {
 		a.hides = lost
 		a.info = func(info cryptoki.TokenInfo, err error) (cryptoki.TokenInfo, error) {
@@ -201,12 +202,13 @@ func TestATokenIsAwayAndAKeyDeletedOnlyIfItStaysSo(t *testing.T) {
 			return info, err
 		}
 	})
-	for failures = range 5 {
+	for n := range int64(5) {
+		failures.Store(n)
 		found, err := s.Versions(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, v, found.All[0])
 	}
-	failures = 1000
+	failures.Store(1000)
 	found, err := s.Versions(t.Context())
 	require.ErrorIs(t, err, errAway)
 	require.NotErrorIs(t, err, ErrNoKey)
