@@ -69,7 +69,7 @@ var rooms = map[string]room{
 		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/rollout": {uses: []string{"config", "envelope", "internal/filelock", "internal/hashed", "internal/wholefile", "operate/audit", "operate/fleet", "operate/migrate", "operate/preflight", "operate/proof", "operate/reencrypt", "operate/rotation/..."},
 		never: []string{"net/http", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
-	"cmd/...": {uses: []string{"config", "internal/hashed", "kmsplugin/conformance", "operate/...", "cmd/..."}},
+	"cmd/...": {uses: []string{"config", "internal/hashed", "internal/wholefile", "kmsplugin/conformance", "operate/...", "cmd/..."}},
 
 	"internal/inuse":     {uses: []string{"config", "providers", "healthz", "reload", "envelope", "transformer", "internal/metrics"}, never: []string{"os", "net/http"}},
 	"internal/served":    {uses: []string{"config", "healthz", "internal/kubeapi"}, never: []string{"os", "google.golang.org/grpc/..."}},

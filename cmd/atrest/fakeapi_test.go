@@ -477,7 +477,7 @@ func (a *apiserver) objects(w http.ResponseWriter, r *http.Request, path []strin
 			return
 		}
 		if _, _, err := a.open(found[0]); err != nil {
-			refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: "+err.Error())
+			a.unread(w, err)
 			return
 		}
 		answer(w, http.StatusOK, a.withOwners(found[0]))
@@ -504,7 +504,7 @@ func (a *apiserver) discard(w http.ResponseWriter, r *http.Request, kv *mvccpb.K
 	case ignores && err == nil:
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, ignoring+": Invalid value: true: is exclusively used to delete corrupt object(s)")
 	case !ignores && err != nil:
-		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: "+err.Error())
+		a.unread(w, err)
 	case !ignores && options["preconditions"] != nil:
 		refuse(w, http.StatusConflict, metav1.StatusReasonConflict, "the UID in the precondition")
 	default:
@@ -568,7 +568,7 @@ func (a *apiserver) list(w http.ResponseWriter, r *http.Request, prefix string) 
 	}
 	for _, kv := range found {
 		if _, _, err := a.open(kv); err != nil {
-			refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: "+err.Error())
+			a.unread(w, err)
 			return
 		}
 		list.Items = append(list.Items, a.withOwners(kv))
@@ -602,9 +602,23 @@ func (a *apiserver) transformer(key string) value.Transformer {
 func (a *apiserver) open(kv *mvccpb.KeyValue) (plaintext []byte, stale bool, err error) {
 	plaintext, stale, err = a.transformer(string(kv.Key)).TransformFromStorage(context.Background(), kv.Value, value.DefaultContext(kv.Key))
 	if err == nil && !json.Valid(plaintext) {
-		err = errors.New("no kind is registered for it")
+		err = errUndecoded
 	}
 	return plaintext, stale, err
+}
+
+// errUndecoded is what kube-apiserver's decoder says of garbage.
+var errUndecoded = errors.New("couldn't get version/kind; json parse error: invalid character 'ï' looking for beginning of value")
+
+// unread answers that what etcd has is not to be read. What the decoder says is handed on without a
+// reason (store.go Get, InterpretGetError, ErrorToAPIStatus), and wrapped with the feature gate
+// (corruptObjErrorInterpretingDecoder).
+func (a *apiserver) unread(w http.ResponseWriter, err error) {
+	if errors.Is(err, errUndecoded) && !a.discards {
+		refuse(w, http.StatusInternalServerError, metav1.StatusReasonUnknown, err.Error())
+		return
+	}
+	refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: "+err.Error())
 }
 
 // remembered is an object in a watch cache.
@@ -638,13 +652,13 @@ func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.Key
 	plaintext, stale, err := a.open(kv)
 	if m, is := a.memory[string(kv.Key)]; is && m.revision == kv.ModRevision && err != nil {
 		if a.refuses != "" && a.refused(string(kv.Key)) { // store.go GuaranteedUpdate: it reads etcd anew after any refusal
-			refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: "+err.Error())
+			a.unread(w, err)
 			return
 		}
 		plaintext, stale, err = []byte(m.object), true, nil
 	}
 	if err != nil { // as kube-apiserver answers when it reads what it is to change
-		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: "+err.Error())
+		a.unread(w, err)
 		return
 	}
 	if version, ok := meta["resourceVersion"]; ok && version != fmt.Sprint(kv.ModRevision) {

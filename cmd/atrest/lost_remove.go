@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/wholefile"
 	"github.com/kube-atrest/atrest/operate/fleet"
 	"github.com/kube-atrest/atrest/operate/lost"
 	"github.com/kube-atrest/atrest/operate/migrate"
@@ -282,6 +284,9 @@ func (r *removal) keep(is lost.Record) error {
 			return fmt.Errorf("flag --keep: %w: name a file that is not there yet", err)
 		}
 		r.file, r.done.Kept = file, r.remove.keep
+		if err := wholefile.Settle(filepath.Dir(r.remove.keep)); err != nil {
+			return err
+		}
 	}
 	line, err := json.Marshal(is)
 	if err != nil {

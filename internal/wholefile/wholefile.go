@@ -29,7 +29,7 @@ func Write(path string, content []byte) error {
 	if err := os.Rename(next.Name(), path); err != nil {
 		return err
 	}
-	return settle(filepath.Dir(path))
+	return Settle(filepath.Dir(path))
 }
 
 // Create is Write where there is no file yet. If there is one the error wraps
@@ -46,7 +46,7 @@ func Create(path string, content []byte) error {
 	if err := os.Link(next.Name(), path); err != nil {
 		return err
 	}
-	return settle(filepath.Dir(path))
+	return Settle(filepath.Dir(path))
 }
 
 // Exchange gives a file that is there another content, and leaves it its owner,
@@ -69,7 +69,7 @@ func Exchange(path string, was, content []byte, otherwise string) error {
 	if err := os.Rename(next.Name(), real); err != nil {
 		return fmt.Errorf("%w: %s cannot be exchanged: %s", err, real, otherwise)
 	}
-	return settle(filepath.Dir(real))
+	return Settle(filepath.Dir(real))
 }
 
 // ErrChanged says that somebody gave a file another content in the meantime.
@@ -147,8 +147,8 @@ func fill(file *os.File, content []byte) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// settle makes a rename in a folder last.
-func settle(path string) error {
+// Settle makes last what was made, renamed or removed in a folder.
+func Settle(path string) error {
 	folder, err := os.Open(path)
 	if err != nil {
 		return err

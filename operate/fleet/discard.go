@@ -147,18 +147,26 @@ var errUntold = errors.New("whether it has that in memory is not known")
 const passing = "atrest/stored-from-memory"
 
 // IsUnreadable reports whether an answer is that of an apiserver to which the storage gave
-// something that it cannot decrypt now: it has a reason then, which kube-apiserver does not
-// give for what etcd answers it. One of this project answers so to no outage; kube-apiserver
-// does, and hands on what its plugin answered.
+// something that it cannot decrypt now, or that no object is when it is decrypted. The first has a
+// reason, which kube-apiserver does not give for what etcd answers it. One of this project answers
+// so to no outage; kube-apiserver does, and hands on what its plugin answered.
 func IsUnreadable(err error) bool {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) || apierrors.IsUnexpectedServerError(err) { // somebody else's
 		return false
 	}
 	s := answer.Status()
-	return s.Code == http.StatusInternalServerError && (s.Reason == metav1.StatusReasonInternalError || s.Reason == metav1.StatusReasonStoreReadError) &&
-		!strings.Contains(s.Message, "conversion webhook")
+	if s.Code != http.StatusInternalServerError || strings.Contains(s.Message, "conversion webhook") {
+		return false
+	}
+	return s.Reason == metav1.StatusReasonInternalError || s.Reason == metav1.StatusReasonStoreReadError ||
+		s.Reason == metav1.StatusReasonUnknown && slices.ContainsFunc(undecoded, func(begin string) bool { return strings.HasPrefix(s.Message, begin) })
 }
+
+// undecoded begin what kube-apiserver's decoders say of bytes that no object is, which it hands on
+// without a reason if it has not the feature gate. AES-CBC gives such bytes for one in 256 of the
+// values of another key, whose end looks like padding.
+var undecoded = []string{"couldn't get version/kind; json parse error: ", "yaml: ", "Object 'Kind' is missing in ", "Object 'apiVersion' is missing in "}
 
 // ofAPlugin begins what kube-apiserver hands on of a plugin: the name of a gRPC code follows.
 const ofAPlugin = "rpc error: code = "

@@ -64,6 +64,11 @@ func TestWhatFailsForAnotherReasonIsNotUnreadable(t *testing.T) {
 		"one of two is away":      {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"rpc error: code = InvalidArgument desc = no, rpc error: code = Unknown desc = no"}`, reply{200, "ok"}, "code = Unknown"},
 		"its plugin is slow":      {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"failed to decrypt DEK, error: context deadline exceeded"}`, reply{200, "ok"}, "deadline"},
 		"a proxy says so":         {`bad luck`, reply{200, "ok"}, "bad luck"},
+		"it opens to no object":   {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"message":"couldn't get version/kind; json parse error: invalid character 'x' looking for beginning of value"}`, reply{200, "ok"}, ""},
+		"nor to JSON":             {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"message":"yaml: control characters are not allowed"}`, reply{200, "ok"}, ""},
+		"nor to what has a kind":  {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"message":"Object 'Kind' is missing in '{}'"}`, reply{200, "ok"}, ""},
+		"what it sent is no JSON": {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":400,"message":"yaml: control characters are not allowed"}`, reply{200, "ok"}, "yaml"},
+		"a webhook's is no JSON":  {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"message":"failed calling webhook: yaml: control characters are not allowed"}`, reply{200, "ok"}, "webhook"},
 		"etcd changes its leader": {`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"message":"etcdserver: leader changed"}`, reply{200, "ok"}, "leader changed"},
 	} {
 		s := newServer(t, nil)

@@ -66,7 +66,7 @@ func (os owners) left(o Object, err error) {
 		os.any(o, "which is left and opens for nobody, and would be deleted after it once it opens: restore that first, or delete it")
 	default:
 		os.any(o, "of which it is not known whether an apiserver reads it, and which would be deleted after it")
-		os.note(o, allOf(o.Resource), fmt.Sprintf("whether an apiserver has %s is not known, and less so once another is deleted: see to that one first", o.Title()))
+		os.note(o, allOf(o.Resource), fmt.Sprintf("%s is left, and an apiserver may have it in memory, which none tells once another of the %s is deleted: see to that one first", o.Title(), o.Resource))
 	}
 }
 

@@ -252,7 +252,7 @@ func TestNothingOfAResourceIsDeletedWhileAnApiserverMayHaveSomeOfItInMemory(t *t
 	require.Error(t, r.Unreadable(t.Context(), Object{Key: o.entry.Key, Resource: "secrets", Namespace: "shop", Name: "db", modRevision: 7}))
 	o.reads = nil
 	_, err := r.Remove(t.Context(), Object{Key: o.entry.Key, Resource: "secrets", Namespace: "blog", Name: "web", modRevision: 7})
-	require.ErrorContains(t, err, "whether an apiserver has secrets shop/db is not known, and less so once another is deleted: see to that one first")
+	require.ErrorContains(t, err, "secrets shop/db is left, and an apiserver may have it in memory, which none tells once another of the secrets is deleted: see to that one first")
 	_, err = r.Remove(t.Context(), Object{Key: o.entry.Key, Resource: "configmaps", Namespace: "other", Name: "web", modRevision: 7})
 	require.NoError(t, err)
 }
