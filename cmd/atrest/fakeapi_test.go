@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -607,8 +608,8 @@ func (a *apiserver) open(kv *mvccpb.KeyValue) (plaintext []byte, stale bool, err
 	return plaintext, stale, err
 }
 
-// errUndecoded is what kube-apiserver's decoder says of garbage.
-var errUndecoded = errors.New("couldn't get version/kind; json parse error: invalid character 'ï' looking for beginning of value")
+// errUndecoded is what kube-apiserver's last decoder says of garbage (storage_codec.go NewStorageCodec).
+var errUndecoded = base64.CorruptInputError(0)
 
 // unread answers that what etcd has is not to be read. What the decoder says is handed on without a
 // reason (store.go Get, InterpretGetError, ErrorToAPIStatus), and wrapped with the feature gate

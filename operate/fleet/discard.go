@@ -166,7 +166,8 @@ func IsUnreadable(err error) bool {
 // undecoded begin what kube-apiserver's decoders say of bytes that no object is, which it hands on
 // without a reason if it has not the feature gate. AES-CBC gives such bytes for one in 256 of the
 // values of another key, whose end looks like padding.
-var undecoded = []string{"couldn't get version/kind; json parse error: ", "yaml: ", "Object 'Kind' is missing in ", "Object 'apiVersion' is missing in "}
+// The last decoder that it tries is for what has a text of base64 around it.
+var undecoded = []string{"illegal base64 data at input byte ", "couldn't get version/kind; json parse error: ", "yaml: ", "Object 'Kind' is missing in ", "Object 'apiVersion' is missing in "}
 
 // ofAPlugin begins what kube-apiserver hands on of a plugin: the name of a gRPC code follows.
 const ofAPlugin = "rpc error: code = "
