@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
@@ -183,17 +185,25 @@ func TestWhatIsLostIsDeleted(t *testing.T) {
 	g.comesBack(kept)
 }
 
-// What the watch cache of an apiserver has is not lost: it is stored again from there, before
-// anything is deleted.
+// What an apiserver has in memory is not lost: it is stored again from there, before anything is
+// deleted. What admission keeps from that is left, also while no watch cache is ready: another
+// apiserver that has the key still has written a Secret, which ends each watch.
 func TestWhatIsInMemoryIsSaved(t *testing.T) {
 	t.Parallel()
 	g := startBereft(t)
-	_, err := g.second.Kube.CoreV1().Secrets("shop").Get(t.Context(), "db", metav1.GetOptions{})
-	require.True(t, apierrors.IsInternalError(err), "%v", err)
-	said, _ := g.remove(0, g.admin(), "--confirm", "shop")
+	g.deny("web")
+	g.put("/registry/secrets/shop/late", g.records["/registry/secrets/shop/web"])
+	for _, server := range []*harness.Server{g.first, g.second} {
+		require.Eventually(t, func() bool {
+			_, err := server.Kube.CoreV1().Secrets("shop").Get(t.Context(), "web", metav1.GetOptions{ResourceVersion: "0"})
+			return apierrors.IsInternalError(err)
+		}, time.Minute, time.Second, "the watch cache is not ready")
+	}
+	said, _ := g.remove(1, g.admin(), "--confirm", "shop")
 	require.Contains(t, said, "saved secrets shop/db: apiserver second had it in memory, and stored it again")
-	require.NotContains(t, said, "deleted")
-	for key := range g.records {
+	require.Contains(t, said, "left secrets shop/web: apiserver second does not read secrets shop/web from etcd, and has it in memory, and does not store it again, as admission does not allow that")
+	require.NotContains(t, said, "deleted secrets")
+	for _, key := range []string{"/registry/secrets/shop/db", "/registry/configmaps/shop/page"} {
 		require.True(t, strings.HasPrefix(g.stored(key), "k8s:enc:kms:v2:keyfile:"), "%.40q", g.stored(key))
 	}
 	for _, server := range []*harness.Server{g.first, g.second} {
@@ -202,6 +212,44 @@ func TestWhatIsInMemoryIsSaved(t *testing.T) {
 		require.Equal(t, "db", string(db.Data["is"]))
 		require.Empty(t, db.Annotations)
 	}
+}
+
+func (g *bereft) put(key, value string) {
+	g.t.Helper()
+	_, err := g.Client().Put(g.t.Context(), key, value)
+	require.NoError(g.t, err)
+}
+
+// deny has no update of a Secret be admitted, by any apiserver.
+func (g *bereft) deny(name string) {
+	g.t.Helper()
+	policies := g.first.Kube.AdmissionregistrationV1()
+	_, err := policies.ValidatingAdmissionPolicies().Create(g.t.Context(), &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "stays"},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				ResourceNames: []string{name, "probe"},
+				RuleWithOperations: admissionv1.RuleWithOperations{Operations: []admissionv1.OperationType{admissionv1.Update},
+					Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"secrets"}}},
+			}}},
+			Validations: []admissionv1.Validation{{Expression: "false", Message: "it is not to be changed"}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(g.t, err)
+	_, err = policies.ValidatingAdmissionPolicyBindings().Create(g.t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "stays"},
+		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "stays", ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+	}, metav1.CreateOptions{})
+	require.NoError(g.t, err)
+	g.write(g.second, "probe")
+	for _, server := range []*harness.Server{g.first, g.second} {
+		require.Eventually(g.t, func() bool {
+			_, err := server.Kube.CoreV1().Secrets("shop").Patch(g.t.Context(), "probe", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+			return err != nil && strings.Contains(err.Error(), "it is not to be changed")
+		}, time.Minute, 200*time.Millisecond)
+	}
+	_, err = g.Client().Delete(g.t.Context(), "/registry/secrets/shop/probe")
+	require.NoError(g.t, err)
 }
 
 // comesBack has the key be found, and puts what was kept into etcd.

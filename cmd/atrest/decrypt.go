@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -168,9 +169,18 @@ func (d *decryptCommand) openExact(ctx context.Context, opener *audit.Opener, r 
 	case i.Form.Kind == audit.Unknown:
 		return nil, fmt.Errorf("the stored value %w", i.Problem)
 	}
-	plaintext, with, err := opener.Recover(ctx, r, audit.Object{Key: d.key, Value: value})
+	object := audit.Object{Key: d.key, Value: value}
+	plaintext, with, err := opener.Recover(ctx, r, object)
 	if err == nil && with != r {
 		d.warn("opened with the providers of %s: apiservers cannot read it so, as those of %s did not open it", wildcard(with), r)
 	}
-	return plaintext, err
+	if err == nil {
+		return plaintext, nil
+	}
+	plaintext, as, otherwise := opener.ByItself(ctx, r, object)
+	if otherwise != nil || as == "" {
+		return nil, err
+	}
+	d.warn("opened with what is called %s now: apiservers cannot read it so, as that is not the name that it is stored under, or not the first of it", printable(strconv.Quote(as)))
+	return plaintext, nil
 }

@@ -652,6 +652,7 @@ func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.Key
 	meta, _ := patch["metadata"].(map[string]any)
 	plaintext, stale, err := a.open(kv)
 	if m, is := a.memory[string(kv.Key)]; is && m.revision == kv.ModRevision && err != nil {
+		a.warn(w, r, meta)
 		if a.refuses != "" && a.refused(string(kv.Key)) { // store.go GuaranteedUpdate: it reads etcd anew after any refusal
 			a.unread(w, err)
 			return
@@ -667,6 +668,7 @@ func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.Key
 		return
 	}
 	delete(meta, "resourceVersion")
+	a.warn(w, r, meta)
 	if a.refuses != "" && a.refused(string(kv.Key)) {
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "a webhook does not allow it")
 		return
@@ -677,6 +679,14 @@ func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.Key
 		return
 	}
 	answer(w, http.StatusOK, metadataOf(kv))
+}
+
+// warn warns of a field that there is not, which it drops, before admission is asked.
+func (a *apiserver) warn(w http.ResponseWriter, r *http.Request, meta map[string]any) {
+	if _, is := meta["atrestAsks"]; is && r.URL.Query().Get("fieldValidation") == "Warn" {
+		w.Header().Set("Warning", `299 - "unknown field \"metadata.atrestAsks\""`)
+	}
+	delete(meta, "atrestAsks")
 }
 
 // store writes an object under its key.

@@ -154,6 +154,10 @@ func notesOf(a lost.Answer) []string {
 			notes = append(notes, what+"not looked at in "+m.Astray+": "+audit.DeleteAstray)
 			continue
 		}
+		if m.Taken {
+			notes = append(notes, what+fmt.Sprintf("not read by apiservers, but by what is called %q now, as another has their name: read them with atrest decrypt, and write them again", m.As))
+			continue
+		}
 		if m.As != "" {
 			notes = append(notes, what+fmt.Sprintf("not read by apiservers, but by what is called %q now: give that its name of then, too", m.As))
 			continue

@@ -73,6 +73,8 @@ type Request struct {
 	// Again says, of a patch that changes nothing, that the object is to be stored again
 	// as it is. See [StoreAgain].
 	Again bool
+	// Warned is given each warning of the answer, if it is set.
+	Warned func(text string)
 }
 
 // StoreAgain is the header of such a patch. An apiserver with this library does that and no
@@ -102,6 +104,9 @@ func (c *Client) Ask(ctx context.Context, r Request, out any) error {
 	if r.Again {
 		q.SetHeader(StoreAgain, "true")
 	}
+	if r.Warned != nil {
+		q.WarningHandler(warned(r.Warned))
+	}
 	result := q.Do(klog.NewContext(ctx, klog.Logger{})) // what goes wrong is in the error
 	err := result.Error()
 	var long *tooLong
@@ -121,6 +126,12 @@ func (c *Client) Ask(ctx context.Context, r Request, out any) error {
 	}
 	return nil
 }
+
+// warned is given the warnings of an answer.
+type warned func(text string)
+
+// HandleWarningHeader is called for each.
+func (w warned) HandleWarningHeader(_ int, _, text string) { w(text) }
 
 // Message is what an answer in protobuf is decoded into.
 type Message interface{ Unmarshal(data []byte) error }

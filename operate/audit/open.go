@@ -29,6 +29,7 @@ type Opener struct {
 	deks         map[uint64]error // what became of the DEKs of KMS providers
 	failures     map[string]int   // in a row, by the name of the KMS provider
 	seed         maphash.Seed
+	lone         []lone // made when it is first needed
 }
 
 // maxRemembered bounds the DEKs and chains that an Opener remembers.
@@ -51,7 +52,12 @@ func NewOpener(c *config.Configuration) (*Opener, error) {
 }
 
 // Close ends the connections to all plugins.
-func (o *Opener) Close() { o.transformers.Close() }
+func (o *Opener) Close() {
+	o.transformers.Close()
+	for _, one := range o.lone {
+		one.opener.Close()
+	}
+}
 
 // Open reports whether an apiserver with this configuration could read an object.
 // The error is that of the resource's [transformer.Chain]. What only another apiserver's
@@ -181,36 +187,6 @@ func (o *Opener) Anyhow(ctx context.Context, r schema.GroupResource, object Obje
 		all = append(all, err)
 	}
 	return nil, r, errors.Join(all...)
-}
-
-// UnderAnotherName opens an object as if it were stored under another name than it is: a
-// key keeps nothing but its name in what it sealed, and a plugin not even that. It gives
-// the plaintext and the name of the key or provider that opens it. The error is that of all
-// that were tried, as of [Opener.Anyhow], and nil with an empty name if there were none.
-func (o *Opener) UnderAnotherName(ctx context.Context, r schema.GroupResource, object Object, known Names) ([]byte, string, error) {
-	form := Inspect(object.Value, known).Form
-	i := slices.IndexFunc(stored.Formats[:], func(f stored.Format) bool { return config.Kind(f.Kind) == form.Kind })
-	if i < 0 {
-		return nil, "", nil
-	}
-	rest, ok := bytes.CutPrefix(object.Value, []byte(stored.Formats[i].Prefix+form.Name+":"))
-	if !ok {
-		return nil, "", nil
-	}
-	var all []error
-	for _, name := range known[form.Kind] {
-		if name == form.Name {
-			continue
-		}
-		renamed := object
-		renamed.Value = slices.Concat([]byte(stored.Formats[i].Prefix+name+":"), rest)
-		plaintext, _, err := o.Anyhow(ctx, r, renamed)
-		if err == nil {
-			return plaintext, name, nil
-		}
-		all = append(all, err)
-	}
-	return nil, "", errors.Join(all...)
 }
 
 func encrypts(r config.Rule) bool {

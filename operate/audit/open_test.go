@@ -3,6 +3,7 @@ package audit_test
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -217,7 +218,7 @@ func TestAESCBCUnderAnotherKeyOfTheNameDoesNotOpen(t *testing.T) {
 	}
 }
 
-// A key may be given another name, and so may a plugin, and is the same key.
+// A key may be given another name, and so may a plugin, and is the same key. Its name may be another's.
 func TestWhatIsUnderAnotherNameOpens(t *testing.T) {
 	plugin := faultplugin.Start(t)
 	key := "/registry/secrets/shop/db"
@@ -228,19 +229,44 @@ func TestWhatIsUnderAnotherNameOpens(t *testing.T) {
 	} {
 		object := audit.Object{Key: key, Value: write(t, then).seal("secrets", key, "{}")}
 		require.Error(t, o.Open(t.Context(), secrets, object))
-		plaintext, name, err := o.UnderAnotherName(t.Context(), secrets, object, audit.NamesIn(now))
+		plaintext, name, err := o.ByItself(t.Context(), secrets, object)
 		require.NoError(t, err)
 		require.Equal(t, want, name)
 		require.Equal(t, "{}", string(plaintext))
 	}
-	object := audit.Object{Key: key, Value: []byte("k8s:enc:secretbox:v1:gone:0123456789012345678901234567890123456789")}
-	_, name, err := o.UnderAnotherName(t.Context(), secrets, object, audit.NamesIn(now))
+	taken := opener(t, parse(t, "secrets", keyed("aesgcm", "one", "two")))
+	object := audit.Object{Key: key, Value: bytes.Replace(write(t, parse(t, "secrets", keyed("aesgcm", "two"))).seal("secrets", key, "{}"), []byte(":two:"), []byte(":one:"), 1)}
+	require.Error(t, taken.Open(t.Context(), secrets, object))
+	_, name, err := taken.ByItself(t.Context(), secrets, object)
+	require.NoError(t, err)
+	require.Equal(t, "two", name)
+	object = audit.Object{Key: key, Value: []byte("k8s:enc:secretbox:v1:gone:0123456789012345678901234567890123456789")}
+	_, name, err = o.ByItself(t.Context(), secrets, object)
 	require.NoError(t, err)
 	require.Empty(t, name, "there is no other of its kind")
 	object.Value = write(t, parse(t, "secrets", kmsV2("before", plugin.Endpoint()))).seal("secrets", key, "{}")
 	plugin.Kill()
-	_, _, err = opener(t, now).UnderAnotherName(t.Context(), secrets, object, audit.NamesIn(now))
+	_, _, err = opener(t, now).ByItself(t.Context(), secrets, object)
 	require.ErrorIs(t, err, envelope.ErrUnavailable, "it may have the key")
+}
+
+// Of two keys of a name the first one's padding fits in one value of 256 that the other has made.
+func TestEachOfTwoKeysOfANameOpensWhatIsUnderIt(t *testing.T) {
+	key := "/registry/secrets/shop/db"
+	written := write(t, parse(t, "secrets", `aescbc: {keys: [{name: key1, secret: `+base64Of(strings.Repeat("2", 32))+`}]}`))
+	o := opener(t, parse(t, "secrets", `aescbc: {keys: [{name: key1, secret: `+base64Of(strings.Repeat("1", 32))+`}]}`, `aescbc: {keys: [{name: key1, secret: `+base64Of(strings.Repeat("2", 32))+`}]}`))
+	garbage := 0
+	for range 2000 {
+		object := audit.Object{Key: key, Value: written.seal("secrets", key, "{}")}
+		if _, _, err := o.Anyhow(t.Context(), secrets, object); err != nil {
+			garbage++
+		}
+		plaintext, name, err := o.ByItself(t.Context(), secrets, object)
+		require.NoError(t, err)
+		require.Equal(t, "key1", name)
+		require.Equal(t, "{}", string(plaintext))
+	}
+	require.Positive(t, garbage)
 }
 
 // Anyhow tries every rule, and asks a plugin that is away as seldom as Open does.

@@ -94,13 +94,15 @@ func (m *member) remembers(ctx context.Context, w Written, r schema.GroupVersion
 	if cached != nil && !IsUnreadable(cached) && !apierrors.IsNotFound(cached) {
 		return nil, false, fmt.Errorf("%w: %w", errUntold, w.remedy("get", cached))
 	}
-	switch saving := m.save(ctx, w, r, stamp, &is); {
+	switch had, saving := m.save(ctx, w, r, stamp, &is); {
 	case saving == nil:
 		return is.OwnerReferences, true, nil
 	case errors.Is(saving, errUntold):
 		return nil, false, saving
 	case cached == nil:
 		return nil, false, fmt.Errorf("has it in memory, which it does not store again: read it out of that one, with resourceVersion=0, and do not restart that one before: %w", w.remedy("patch", saving))
+	case had:
+		return nil, false, fmt.Errorf("has it in memory, and does not store it again, as admission does not allow that: find out which webhook or policy it is, and ask again once that one allows it; do not restart that apiserver before: %w", saving)
 	case causeOf(saving) != "" && causeOf(saving) == causeOf(unread): // it looked into etcd
 		return nil, false, nil
 	default:
@@ -109,22 +111,28 @@ func (m *member) remembers(ctx context.Context, w Written, r schema.GroupVersion
 }
 
 // save has an object stored again that an apiserver has in memory. Where nothing changes it looks
-// into etcd whether that is current. So an annotation comes, and goes.
-func (m *member) save(ctx context.Context, w Written, r schema.GroupVersionResource, stamp string, is *metav1.PartialObjectMetadata) error {
+// into etcd whether that is current. So an annotation comes, and goes. After a refusal by admission it
+// looks into etcd too, and answers as to a get. That it had an object to change tells the warning of a
+// field that there is not, which it drops.
+func (m *member) save(ctx context.Context, w Written, r schema.GroupVersionResource, stamp string, is *metav1.PartialObjectMetadata) (had bool, err error) {
 	patch := func(ctx context.Context, changes map[string]any) error {
-		return m.send(ctx, kubeapi.Request{Method: http.MethodPatch, Path: w.path(r), Accept: metadata, Query: url.Values{"fieldManager": {"atrest"}},
-			Body: map[string]any{"metadata": changes}, Patch: types.MergePatchType}, is)
+		return m.send(ctx, kubeapi.Request{Method: http.MethodPatch, Path: w.path(r), Accept: metadata, Query: url.Values{"fieldManager": {"atrest"}, "fieldValidation": {"Warn"}},
+			Body: map[string]any{"metadata": changes}, Patch: types.MergePatchType,
+			Warned: func(text string) { had = had || strings.Contains(text, noField) }}, is)
 	}
-	if err := patch(ctx, map[string]any{"resourceVersion": strconv.FormatInt(w.Version, 10), "annotations": map[string]any{passing: stamp}}); err != nil {
-		return err
+	if err := patch(ctx, map[string]any{"resourceVersion": strconv.FormatInt(w.Version, 10), "annotations": map[string]any{passing: stamp}, noField: true}); err != nil {
+		return had, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
 	if err := patch(ctx, map[string]any{"annotations": map[string]any{passing: nil}}); err != nil {
-		return fmt.Errorf("%w any more: it is stored again, with the annotation %s, which is to be removed: %w", errUntold, passing, err)
+		return had, fmt.Errorf("%w any more: it is stored again, with the annotation %s, which is to be removed: %w", errUntold, passing, err)
 	}
-	return nil
+	return had, nil
 }
+
+// noField is none of metadata's.
+const noField = "atrestAsks"
 
 // causeOf is what an apiserver says of the storage: one with the feature gate says more around it
 // to a get than to a patch.
@@ -166,8 +174,9 @@ func IsUnreadable(err error) bool {
 // undecoded begin what kube-apiserver's decoders say of bytes that no object is, which it hands on
 // without a reason if it has not the feature gate. AES-CBC gives such bytes for one in 256 of the
 // values of another key, whose end looks like padding.
-// The last decoder that it tries is for what has a text of base64 around it.
-var undecoded = []string{"illegal base64 data at input byte ", "couldn't get version/kind; json parse error: ", "yaml: ", "Object 'Kind' is missing in ", "Object 'apiVersion' is missing in "}
+// The last decoder that it tries is for what has a text of base64 around it; that of custom resources
+// knows JSON alone.
+var undecoded = []string{"illegal base64 data at input byte ", "invalid character '", "couldn't get version/kind; json parse error: ", "yaml: ", "Object 'Kind' is missing in ", "Object 'apiVersion' is missing in "}
 
 // ofAPlugin begins what kube-apiserver hands on of a plugin: the name of a gRPC code follows.
 const ofAPlugin = "rpc error: code = "

@@ -75,6 +75,8 @@ type Misplaced struct {
 	// As is the name that the key or provider has in the configuration, if it is another
 	// than theirs.
 	As string `json:"as,omitempty"`
+	// Taken reports whether another key or provider has their name now.
+	Taken bool `json:"taken,omitempty"`
 	// Astray is the etcd that they are in, if no apiserver looks for them there. They were
 	// not opened.
 	Astray string `json:"astray,omitempty"`

@@ -40,6 +40,7 @@ type outcome struct {
 	plaintext []byte
 	with      schema.GroupResource
 	as        string // the name that it has now, of what opens it
+	taken     bool   // another has its name of then
 	err       error
 }
 
@@ -92,20 +93,21 @@ func (n noting) Read(ctx context.Context, prefix string) (*audit.Contents, error
 	return contents, nil
 }
 
-// open opens an object by all means that the configuration has. What is under a name that
-// it does not have may be under a key or a plugin that was given another one.
+// open opens an object by all means that the configuration has: what is under a name may be under a
+// key or a plugin that has another one now.
 func (l *Look) open(ctx context.Context, r schema.GroupResource, object audit.Object) (o outcome) {
 	o.plaintext, o.with, o.err = l.opener.Anyhow(ctx, r, object)
 	form := audit.Inspect(object.Value, l.names).Form
 	switch {
-	case o.err == nil, errors.Is(o.err, audit.ErrNotTried), l.has(form):
+	case o.err == nil, errors.Is(o.err, audit.ErrNotTried):
 		return o
 	case form.Kind == audit.Plaintext: // without identity among the providers
 		o.plaintext = object.Value
 		return o
 	}
 	var err error
-	if o.plaintext, o.as, err = l.opener.UnderAnotherName(ctx, r, object, l.names); errors.Is(err, envelope.ErrUnavailable) {
+	o.taken = l.has(form)
+	if o.plaintext, o.as, err = l.opener.ByItself(ctx, r, object); errors.Is(err, envelope.ErrUnavailable) {
 		o.err = errors.Join(o.err, err)
 	}
 	return o
@@ -269,7 +271,7 @@ func oneLine(text string) string {
 // addMisplaced counts an object that opens, if its own providers do not open it, or one
 // that is astray.
 func (f *Found) addMisplaced(o Object, came outcome) {
-	is := Misplaced{Resource: o.Resource, Form: o.Form, As: came.as, Astray: o.astray}
+	is := Misplaced{Resource: o.Resource, Form: o.Form, As: came.as, Taken: came.as != "" && came.taken, Astray: o.astray}
 	switch {
 	case o.astray != "":
 	case came.err == nil && came.with.String() == o.Resource:

@@ -1,0 +1,103 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/stored"
+)
+
+// lone is a key, or a plugin, of a configuration by itself.
+type lone struct {
+	kind   config.Kind
+	name   string // that it has in the configuration
+	opener *Opener
+}
+
+// loneName is what it is called by itself.
+const loneName = "lone"
+
+// ByItself opens an object with each key of the file and each plugin by itself, whatever it is
+// called: a key keeps nothing but its name in what it sealed, and a plugin not even that. The name
+// may be another's by now, whose padding may fit too. It gives the plaintext and the name of what
+// opens it. The error is that of all that were tried, as of [Opener.Anyhow], and nil with an empty
+// name if there were none.
+func (o *Opener) ByItself(ctx context.Context, r schema.GroupResource, object Object) ([]byte, string, error) {
+	form := Inspect(object.Value, NamesIn(o.transformers.Configuration())).Form
+	i := slices.IndexFunc(stored.Formats[:], func(f stored.Format) bool { return config.Kind(f.Kind) == form.Kind })
+	if i < 0 {
+		return nil, "", nil
+	}
+	rest, ok := bytes.CutPrefix(object.Value, []byte(stored.Formats[i].Prefix+form.Name+":"))
+	if !ok {
+		return nil, "", nil
+	}
+	if err := o.part(); err != nil {
+		return nil, "", err
+	}
+	object.Value = slices.Concat([]byte(stored.Formats[i].Prefix+loneName+":"), rest)
+	var all []error
+	for _, one := range o.lone {
+		if one.kind != form.Kind {
+			continue
+		}
+		plaintext, err := one.opener.once(ctx, "", r, object)
+		if err == nil {
+			return plaintext, one.name, nil
+		}
+		all = append(all, err)
+	}
+	return nil, "", errors.Join(all...)
+}
+
+// part makes an opener of each key and plugin.
+func (o *Opener) part() error {
+	if o.lone != nil {
+		return nil
+	}
+	for _, p := range o.transformers.Configuration().Providers() {
+		for _, one := range lonesOf(p) {
+			c, err := config.Parse(one.text(), config.Options{KMSv1: true})
+			if err != nil {
+				return err
+			}
+			opener, err := NewOpener(c)
+			if err != nil {
+				return err
+			}
+			o.lone = append(o.lone, lone{one.kind, one.name, opener})
+		}
+	}
+	return nil
+}
+
+// provider is a lone one as a file has it.
+type provider struct {
+	kind config.Kind
+	name string
+	is   map[string]any
+}
+
+func lonesOf(p *config.Provider) (all []provider) {
+	if kms := p.KMS(); kms.Name != "" {
+		version := map[config.Kind]string{config.KMSv1: "v1", config.KMSv2: "v2"}[p.Kind()]
+		return []provider{{p.Kind(), kms.Name, map[string]any{"kms": map[string]any{"apiVersion": version, "name": loneName, "endpoint": kms.Endpoint, "timeout": kms.Timeout.String()}}}}
+	}
+	for _, key := range p.Keys() {
+		all = append(all, provider{p.Kind(), key.Name, map[string]any{string(p.Kind()): map[string]any{"keys": []any{map[string]any{"name": loneName, "secret": key.Secret()}}}}})
+	}
+	return all
+}
+
+// text is a configuration of nothing else.
+func (p provider) text() []byte {
+	text, _ := json.Marshal(map[string]any{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", // never fails
+		"resources": []any{map[string]any{"resources": []string{"*.*"}, "providers": []any{p.is}}}})
+	return text
+}
