@@ -526,6 +526,46 @@ func TestVersionsThatComeWithTroubleUnwrap(t *testing.T) {
 	})
 }
 
+// prudent finds versions at once, and takes too long to see whether it may wrap with them.
+type prudent struct{ *shelf }
+
+func (p prudent) Open(ctx context.Context) (Session, error) {
+	_, err := p.shelf.Open(ctx)
+	return p, err
+}
+
+func (p prudent) Versions(ctx context.Context) (Versions, error) {
+	found, err := p.shelf.Versions(ctx)
+	if p.slow > 0 {
+		<-ctx.Done()
+		return found, fmt.Errorf("not seen yet: %w", ctx.Err())
+	}
+	return found, err
+}
+
+func (p prudent) Wrap(context.Context, Version, []byte, []byte) ([]byte, Version, error) {
+	panic("it wraps")
+}
+
+func TestWhatIsFoundUntilTheTimeOfALookIsOverUnwraps(t *testing.T) {
+	s := newShelf("1")
+	s.slow = time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		k, err := NewKeeper(prudent{s}, Config{})
+		require.NoError(t, err)
+		stop := k.Start(t.Context())
+		defer func() { require.NoError(t, stop()) }()
+		time.Sleep(10 * time.Second)
+		keyID := version("1").KeyID()
+		dek, err := k.Decrypt(t.Context(), "", Sealed{Ciphertext: fmt.Appendf(nil, "1|%s|%x", keyID, "dek"), KeyID: keyID})
+		require.NoError(t, err)
+		require.Equal(t, []byte("dek"), dek)
+		_, err = k.Encrypt(t.Context(), "", []byte("dek"))
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.ErrorContains(t, err, "no answer in time of 2.25s: not seen yet")
+	})
+}
+
 func TestWhatNoVersionWrappedIsInvalid(t *testing.T) {
 	s := newShelf("1")
 	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
