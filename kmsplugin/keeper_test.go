@@ -396,6 +396,23 @@ func TestAVersionThatIsGoneIsNotFollowedByOneThatWasNeverSeenBehindIt(t *testing
 	})
 }
 
+// Where a version stands tells where it came from, and not when: one that was announced before is
+// not newer for standing behind.
+func TestAVersionThatWasLeftIsNotGoneBackTo(t *testing.T) {
+	s := newShelf("1", "C")
+	kept(t, s, Config{HoldDown: time.Minute}, func(t *testing.T, k *Keeper) {
+		require.Equal(t, version("C").KeyID(), keyIDOf(t, k))
+		s.set(func() { s.all, s.writes = []Version{version("1"), version("B"), version("C")}, 1 })
+		poll(10)
+		require.Equal(t, version("B").KeyID(), keyIDOf(t, k))
+		s.set(func() { s.all, s.writes = []Version{version("1"), version("C")}, 1 })
+		poll(2)
+		_, err := k.Status(t.Context())
+		require.ErrorIs(t, err, ErrKeyDisabled)
+		require.ErrorContains(t, err, `version "B", which is wrapped under, is gone`)
+	})
+}
+
 func TestAPinIsWrappedWithWhateverTheBackEndSays(t *testing.T) {
 	s := newShelf("1", "2")
 	kept(t, s, Config{Pin: "1"}, func(t *testing.T, k *Keeper) {
