@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,6 +161,11 @@ func TestOthersReachWhatNoFolderKeepsThemFrom(t *testing.T) {
 
 // server speaks HTTP/2 on a socket, in its own way.
 func server(t *testing.T, answer http.HandlerFunc) *session {
+	return serverOf(t, func(conn net.Conn) { (&http2.Server{}).ServeConn(conn, &http2.ServeConnOpts{Handler: answer}) })
+}
+
+// serverOf has each connection served by a function.
+func serverOf(t *testing.T, serve func(net.Conn)) *session {
 	folder, err := os.MkdirTemp("", "kms")
 	require.NoError(t, err)
 	address := filepath.Join(folder, "kms.sock")
@@ -175,7 +181,7 @@ func server(t *testing.T, answer http.HandlerFunc) *session {
 			if err != nil {
 				return
 			}
-			go (&http2.Server{}).ServeConn(conn, &http2.ServeConnOpts{Handler: answer})
+			go serve(conn)
 		}
 	}()
 	return &session{Target: Target{Endpoint: "unix://" + address}, Options: Options{Timeout: 100 * time.Millisecond}.withDefaults(), address: address, told: newTold()}
@@ -248,13 +254,80 @@ func TestACallThatGoesOnAfterItsDeadlineIsSeen(t *testing.T) {
 // What waits in a socket that was passed on is taken by nobody.
 func TestAConnectionThatNobodyAnswersIsNotTaken(t *testing.T) {
 	s := server(t, func(http.ResponseWriter, *http.Request) {})
-	require.True(t, s.takesConnections(t.Context()))
+	require.True(t, s.takesConnections(t.Context(), nil))
 	s.address += ".passed-on"
 	listener, err := net.Listen("unix", s.address)
 	require.NoError(t, err)
-	require.False(t, s.takesConnections(t.Context()))
+	require.False(t, s.takesConnections(t.Context(), nil))
 	require.NoError(t, listener.Close())
-	require.False(t, s.takesConnections(t.Context()))
+	require.False(t, s.takesConnections(t.Context(), nil))
+}
+
+// agedServer answers pings, and tells a connection to go with the answer while they have an age.
+func agedServer(t *testing.T, aged *atomic.Bool) *session {
+	return serverOf(t, func(conn net.Conn) {
+		defer conn.Close()
+		_, _ = io.CopyN(io.Discard, conn, int64(len(http2.ClientPreface)))
+		framer := http2.NewFramer(conn, conn)
+		_ = framer.WriteSettings()
+		for {
+			frame, err := framer.ReadFrame()
+			if err != nil {
+				return
+			}
+			if ping, ok := frame.(*http2.PingFrame); ok {
+				_ = framer.WritePing(true, ping.Data)
+				if aged.Load() {
+					_ = framer.WriteGoAway(0, http2.ErrCodeNo, nil)
+				}
+			}
+		}
+	})
+}
+
+// endedWire is a connection that was told to go.
+func endedWire(t *testing.T, s *session) *wire {
+	w, err := s.openWire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	require.NoError(t, w.connection.Ping(t.Context()))
+	require.NoError(t, eventually(t.Context(), time.Minute, w.isLeaving))
+	return w
+}
+
+// A plugin that gives each connection an age does not leave for that.
+func TestAConnectionThatEndsByItsAgeIsNoSignThatThePluginLeaves(t *testing.T) {
+	var aged atomic.Bool
+	s := agedServer(t, &aged)
+	s.Timeout = time.Minute
+	aged.Store(true)
+	ignores := leaving{session: s, wire: endedWire(t, s), opened: time.Now()}.seen(t.Context())
+	require.False(t, ignores(), "the next one ends too")
+	require.False(t, ignores())
+
+	s.Timeout = 100 * time.Millisecond
+	drains := leaving{session: s, wire: endedWire(t, s), opened: time.Now()}.seen(t.Context())
+	aged.Store(false)
+	require.True(t, drains(), "the next one stays, as with another plugin in this one's place")
+
+	aged.Store(true)
+	gone := leaving{session: s, wire: endedWire(t, s), opened: time.Now()}.seen(t.Context())
+	s.address += ".none"
+	require.True(t, gone(), "nobody answers")
+}
+
+// What waits in a socket is not waited for where the old connection tells that the plugin leaves.
+func TestWhoIsNotAnsweredIsNotWaitedForWhenThePluginLeaves(t *testing.T) {
+	var aged atomic.Bool
+	aged.Store(true)
+	s := agedServer(t, &aged)
+	old := endedWire(t, s)
+	s.Timeout = time.Hour
+	s.address += ".passed-on"
+	listener, err := net.Listen("unix", s.address)
+	require.NoError(t, err)
+	defer listener.Close()
+	require.False(t, s.takesConnections(t.Context(), old))
 }
 
 // A server that takes a connection and no call keeps nobody waiting for ever.
