@@ -97,6 +97,15 @@ func TestWhatAKeyIDShows(t *testing.T) {
 		"password=secret":                                                    "a password",
 		"db-password:1234":                                                   "a password",
 		"client_secret=q1w2e3r4":                                             "a password",
+		"pin=1234":                                                           "a password",
+		"pkcs11:token=t;object=kek?pin-value=1234":                           "a password",
+		"auth;token=s.q1w2e3r4t5y6u7i8o9p0aa":                                "a password",
+		"s.q1w2e3r4t5y6u7i8o9p0aabb":                                         "a token of Vault",
+		"kms-s.q1w2e3r4t5y6u7i8o9p0aabb":                                     "a token of Vault",
+		"localhost:1":                                                        "this host",
+		"kek@localhost":                                                      "this host",
+		"[fd00::1]:8200":                                                     "an IPv6 address",
+		"kms [::ffff:1.2.3.4]":                                               "an IPv6 address",
 		"token=s.q1w2e3r4t5y6u7i8o9p0aa":                                     "a password",
 		base64.StdEncoding.EncodeToString([]byte("\n\x02v1\x1a#\n!https://vault.example.com:8200")): "an address with a scheme in base64",
 		hex.EncodeToString([]byte("vault.example.com:8200/transit")):                                "a host with a port in hex",
@@ -107,6 +116,8 @@ func TestWhatAKeyIDShows(t *testing.T) {
 		"1", "v1.2.3.4.5", "0f3a", "1.0f3ac2", "2026-01-31T12:00:00Z", "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
 		"a1b2c3d4-e5f6-4a5b-8c7d-9e0f1a2b3c4d", "local-kek:3", "key/7", "300.300.300.300",
 		"1.2.3.4", "aes-1.2.3.4-7", "v1.key:12", "prod.key:123", "softhsm-token:1", "secret:7", "pkcs11:token=softhsm;object=kek",
+		"aes-1.2.3.4:7", "pkcs11:token=kubernetes-production-1;object=kek", "pkcs11:object=kek;token=kubernetes-production-1",
+		"localhosts:3", "spin=1", "aes.0123456789abcdef01234567", "keys[1]:2", "[12:30]", "[2026-01-31T12:00:00]",
 	} {
 		require.Empty(t, shows(fine), fine)
 	}
