@@ -23,6 +23,8 @@ type announcing struct {
 	// newer are versions behind the announced one, by key_id, as they were seen last: one that
 	// is not among them may be older.
 	newer map[string]bool
+	// left are those that were announced before, by key_id: none of them is newer.
+	left map[string]bool
 }
 
 // next is what is announced once a poll found these versions, or why none can be. A new
@@ -43,8 +45,20 @@ func (a announcing) next(found Versions, c Config, now time.Time) (announcing, e
 		return a, fmt.Errorf("%w: version %.64q, which is wrapped under, is gone, as when an older backup is restored: restore one that has it; to go on with %.64q, and leave what needs it unreadable, restart", ErrKeyDisabled, a.version.Label, wanted.Label)
 	}
 	after := a.decided(found, c, now)
+	after.left = a.leftFor(*after.version)
 	after.newer = a.newerThan(*after.version, found)
+	maps.DeleteFunc(after.newer, func(keyID string, _ bool) bool { return after.left[keyID] })
 	return after, nil
+}
+
+// leftFor are those that were announced before one that is from now on.
+func (a announcing) leftFor(announced Version) map[string]bool {
+	if a.version == nil || a.version.KeyID() == announced.KeyID() {
+		return a.left
+	}
+	left := map[string]bool{a.version.KeyID(): true}
+	maps.Copy(left, a.left)
+	return left
 }
 
 // pinned announces the version of a label, and no other.

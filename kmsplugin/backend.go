@@ -27,7 +27,8 @@ type Session interface {
 	// Versions are all that unwrap now. It is called every [Config.Poll], and never by an
 	// apiserver's call of Status. While it fails, nothing is wrapped, and the
 	// versions that come with the error unwrap or, if none do, those that were known
-	// before.
+	// before. Its ctx ends a tenth of [Config.CallTimeout] before it is given up, so that what
+	// it has found by then can come.
 	Versions(ctx context.Context) (Versions, error)
 	// Wrap wraps a DEK of 1 to [MaxPlaintext] bytes under exactly v. used is what it was
 	// wrapped under as the ciphertext or the KMS says it, and not as it was asked for:

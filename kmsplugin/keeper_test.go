@@ -396,6 +396,23 @@ func TestAVersionThatIsGoneIsNotFollowedByOneThatWasNeverSeenBehindIt(t *testing
 	})
 }
 
+// Where a version stands tells where it came from, and not when: one that was announced before is
+// not newer for standing behind.
+func TestAVersionThatWasLeftIsNotGoneBackTo(t *testing.T) {
+	s := newShelf("1", "C")
+	kept(t, s, Config{HoldDown: time.Minute}, func(t *testing.T, k *Keeper) {
+		require.Equal(t, version("C").KeyID(), keyIDOf(t, k))
+		s.set(func() { s.all, s.writes = []Version{version("1"), version("B"), version("C")}, 1 })
+		poll(10)
+		require.Equal(t, version("B").KeyID(), keyIDOf(t, k))
+		s.set(func() { s.all, s.writes = []Version{version("1"), version("C")}, 1 })
+		poll(2)
+		_, err := k.Status(t.Context())
+		require.ErrorIs(t, err, ErrKeyDisabled)
+		require.ErrorContains(t, err, `version "B", which is wrapped under, is gone`)
+	})
+}
+
 func TestAPinIsWrappedWithWhateverTheBackEndSays(t *testing.T) {
 	s := newShelf("1", "2")
 	kept(t, s, Config{Pin: "1"}, func(t *testing.T, k *Keeper) {
@@ -523,6 +540,46 @@ func TestVersionsThatComeWithTroubleUnwrap(t *testing.T) {
 		s.set(func() { s.err = nil })
 		poll(1)
 		require.Equal(t, keyID, keyIDOf(t, k))
+	})
+}
+
+// prudent finds versions at once, and takes too long to see whether it may wrap with them.
+type prudent struct{ *shelf }
+
+func (p prudent) Open(ctx context.Context) (Session, error) {
+	_, err := p.shelf.Open(ctx)
+	return p, err
+}
+
+func (p prudent) Versions(ctx context.Context) (Versions, error) {
+	found, err := p.shelf.Versions(ctx)
+	if p.slow > 0 {
+		<-ctx.Done()
+		return found, fmt.Errorf("not seen yet: %w", ctx.Err())
+	}
+	return found, err
+}
+
+func (p prudent) Wrap(context.Context, Version, []byte, []byte) ([]byte, Version, error) {
+	panic("it wraps")
+}
+
+func TestWhatIsFoundUntilTheTimeOfALookIsOverUnwraps(t *testing.T) {
+	s := newShelf("1")
+	s.slow = time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		k, err := NewKeeper(prudent{s}, Config{})
+		require.NoError(t, err)
+		stop := k.Start(t.Context())
+		defer func() { require.NoError(t, stop()) }()
+		time.Sleep(10 * time.Second)
+		keyID := version("1").KeyID()
+		dek, err := k.Decrypt(t.Context(), "", Sealed{Ciphertext: fmt.Appendf(nil, "1|%s|%x", keyID, "dek"), KeyID: keyID})
+		require.NoError(t, err)
+		require.Equal(t, []byte("dek"), dek)
+		_, err = k.Encrypt(t.Context(), "", []byte("dek"))
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.ErrorContains(t, err, "no answer in time of 2.25s: not seen yet")
 	})
 }
 

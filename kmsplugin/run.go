@@ -129,8 +129,15 @@ func (s *state) with(trouble error) *state {
 	return &after
 }
 
+// ask asks a session for its versions. Its ctx ends before the call does: what the session has
+// found by then unwraps, and would be lost with the call.
 func (r *runner) ask(ctx context.Context, o *opened) (Versions, error) {
-	return call(ctx, r.Keeper, r.ahead, o, "versions", func(ctx context.Context, s Session) (Versions, error) { return s.Versions(ctx) })
+	early, cancel := r.config.within(ctx, r.config.CallTimeout-r.config.CallTimeout/10)
+	defer cancel()
+	return call(ctx, r.Keeper, r.ahead, o, "versions", func(_ context.Context, s Session) (Versions, error) {
+		found, err := s.Versions(early)
+		return found, withCause(early, err)
+	})
 }
 
 // probe has a session wrap and unwrap something under a version. It need not be secret, and is not zeros,

@@ -46,15 +46,22 @@ func shifted(secret []byte, encode func([]byte) string, whole, bits int) (texts 
 	return texts
 }
 
+// between is what stands between two bytes that are printed one by one: marks and quotes, the end
+// of a line of a dump with its text and the next one's offset, or the index of the next byte.
+const between = `(?:[\s,:;."'\\-]*|\s+[^\n]*?(?:\n|\\+n)[0-9a-f]{4,16}:?\s+|[\s,]*\\*"\d+\\*":\s*)`
+
 // byByte finds bytes that are printed one by one: as decimals, with and without a sign; as hex,
-// with and without a prefix; and as escapes of any language, also where a backslash is escaped
-// again. The last byte may be half a letter with what follows, and is left away.
+// octal and bits, with and without a prefix; as escapes of any language, also where a backslash is
+// escaped again; and as letters. The last byte may be half a letter with what follows, and is
+// left away.
 func byByte(secret []byte) *regexp.Regexp {
+	const hex, bits = `(?:0x|\\+x|\\+x\{|\\+u00|\\+u\{|\\+udc|(?:&|\\+u0026)#x|%)?`, `(?:0b)?`
 	var each []string
 	for _, b := range secret[:len(secret)-1] {
-		each = append(each, fmt.Sprintf(`(?:%d|%d|(?:0x|\\+x|\\+u00|\\+u\{|%%)?%02x\}?|\\+%03o)`, b, int8(b), b, b))
+		each = append(each, fmt.Sprintf(`(?:(?:(?:&|\\+u0026)#)?%d|%d|%s%02x\}?|(?:0o|\\+)?%03o|%s%08b|%s)`,
+			b, int8(b), hex, b, b, bits, b, regexp.QuoteMeta(string(rune(b)))))
 	}
-	return regexp.MustCompile(`(?i)` + strings.Join(each, `[\s,:;.-]*`))
+	return regexp.MustCompile(`(?i)` + strings.Join(each, between))
 }
 
 // areIn reports whether a text has one of them.

@@ -133,7 +133,7 @@ func cancelledCallsEnd(ctx context.Context, s *session) error {
 		all.Wait()
 	}
 	// The last of them may take a moment to end.
-	if late := s.eventually(ctx, func() bool { err = cmp.Or(s.opens(ctx, before), s.roundTrips(ctx, 4)); return err == nil }); late != nil {
+	if late := eventually(ctx, s.patience(), func() bool { err = cmp.Or(s.opens(ctx, before), s.roundTrips(ctx, 4)); return err == nil }); late != nil {
 		return s.bringBack(ctx, failed("after %d calls that were cancelled: %v", cancelled, err))
 	}
 	return nil

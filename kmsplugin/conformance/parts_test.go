@@ -12,12 +12,16 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
+	"google.golang.org/protobuf/proto"
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
@@ -25,7 +29,16 @@ func TestAKeyIsFoundInAnyForm(t *testing.T) {
 	told := newTold()
 	key := told.key()
 	require.Len(t, key, 32)
+	request, err := proto.Marshal(&kmsapi.EncryptRequest{Plaintext: key, Uid: "1"})
+	require.NoError(t, err)
+	index := 0
 	for form, text := range map[string]string{
+		"a dump of the request": hex.Dump(request), "a dump in JSON": fmt.Sprintf("%q", hex.Dump(request)),
+		"xxd":          "00000000: 0a20 " + eachByte(key[:8], "%02x", " ") + "  . ..|......\n00000010: " + eachByte(key[8:], "%02x", ""),
+		"a Uint8Array": "{" + regexp.MustCompile(`\d+`).ReplaceAllStringFunc(eachByte(key, "%d", ","), func(b string) string { index++; return fmt.Sprintf(`"%d":%s`, index, b) }) + "}",
+		"strings":      eachByte(key, `"%02x"`, ","), "strings of Python": eachByte(key, `'0x%02x'`, ", "), "strings in JSON": eachByte(key, `\"%02x\"`, ","),
+		"Perl": eachByte(key, `\x{%02x}`, ""), "HTML": eachByte(key, "&#%d;", ""), "HTML in hex": eachByte(key, "&#x%X;", ""), "HTML in JSON": eachByte(key, `\u0026#%d;`, ""),
+		"surrogates of Python": eachByte(key, `\udc%02x`, ""), "octal": fmt.Sprintf("%o", key), "octal of Python": eachByte(key, "0o%o", ", "), "characters": fmt.Sprintf("%c", key), "bits": fmt.Sprintf("%b", key), "bits of Python": eachByte(key, "0b%b", ", "),
 		"raw": string(key), "hex": hex.EncodeToString(key), "HEX": fmt.Sprintf("%X", key), "spaced": fmt.Sprintf("% x", key),
 		"bytes of Go": fmt.Sprint(key), "JSON": fmt.Sprintf("%d", key), "quoted": fmt.Sprintf("%q", key),
 		"base64": base64.StdEncoding.EncodeToString(key), "base64 in a URL": base64.URLEncoding.EncodeToString(key),
@@ -43,8 +56,8 @@ func TestAKeyIsFoundInAnyForm(t *testing.T) {
 		"base32": base32.StdEncoding.EncodeToString(key), "base32hex": base32.HexEncoding.EncodeToString(key),
 		"base32, lower and shifted": strings.ToLower(base32.StdEncoding.EncodeToString(append([]byte("abc"), key...))),
 	} {
-		require.True(t, told.isIn([]byte("level=info plaintext="+text+" uid=1")), form)
-		require.NotContains(t, told.scrub("it said "+text), text, form)
+		assert.True(t, told.isIn([]byte("level=info plaintext="+text+" uid=1")), form)
+		assert.NotContains(t, told.scrub("it said "+text), text, form)
 	}
 	for _, other := range []string{"", "level=info uid=1", base64.StdEncoding.EncodeToString(newTold().key()), string(newTold().key())} {
 		require.False(t, told.isIn([]byte(other)))
@@ -84,6 +97,15 @@ func TestWhatAKeyIDShows(t *testing.T) {
 		"password=secret":                                                    "a password",
 		"db-password:1234":                                                   "a password",
 		"client_secret=q1w2e3r4":                                             "a password",
+		"pin=1234":                                                           "a password",
+		"pkcs11:token=t;object=kek?pin-value=1234":                           "a password",
+		"auth;token=s.q1w2e3r4t5y6u7i8o9p0aa":                                "a password",
+		"s.q1w2e3r4t5y6u7i8o9p0aabb":                                         "a token of Vault",
+		"kms-s.q1w2e3r4t5y6u7i8o9p0aabb":                                     "a token of Vault",
+		"localhost:1":                                                        "this host",
+		"kek@localhost":                                                      "this host",
+		"[fd00::1]:8200":                                                     "an IPv6 address",
+		"kms [::ffff:1.2.3.4]":                                               "an IPv6 address",
 		"token=s.q1w2e3r4t5y6u7i8o9p0aa":                                     "a password",
 		base64.StdEncoding.EncodeToString([]byte("\n\x02v1\x1a#\n!https://vault.example.com:8200")): "an address with a scheme in base64",
 		hex.EncodeToString([]byte("vault.example.com:8200/transit")):                                "a host with a port in hex",
@@ -94,6 +116,8 @@ func TestWhatAKeyIDShows(t *testing.T) {
 		"1", "v1.2.3.4.5", "0f3a", "1.0f3ac2", "2026-01-31T12:00:00Z", "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
 		"a1b2c3d4-e5f6-4a5b-8c7d-9e0f1a2b3c4d", "local-kek:3", "key/7", "300.300.300.300",
 		"1.2.3.4", "aes-1.2.3.4-7", "v1.key:12", "prod.key:123", "softhsm-token:1", "secret:7", "pkcs11:token=softhsm;object=kek",
+		"aes-1.2.3.4:7", "pkcs11:token=kubernetes-production-1;object=kek", "pkcs11:object=kek;token=kubernetes-production-1",
+		"localhosts:3", "spin=1", "aes.0123456789abcdef01234567", "keys[1]:2", "[12:30]", "[2026-01-31T12:00:00]",
 	} {
 		require.Empty(t, shows(fine), fine)
 	}
@@ -148,6 +172,11 @@ func TestOthersReachWhatNoFolderKeepsThemFrom(t *testing.T) {
 
 // server speaks HTTP/2 on a socket, in its own way.
 func server(t *testing.T, answer http.HandlerFunc) *session {
+	return serverOf(t, func(conn net.Conn) { (&http2.Server{}).ServeConn(conn, &http2.ServeConnOpts{Handler: answer}) })
+}
+
+// serverOf has each connection served by a function.
+func serverOf(t *testing.T, serve func(net.Conn)) *session {
 	folder, err := os.MkdirTemp("", "kms")
 	require.NoError(t, err)
 	address := filepath.Join(folder, "kms.sock")
@@ -163,7 +192,7 @@ func server(t *testing.T, answer http.HandlerFunc) *session {
 			if err != nil {
 				return
 			}
-			go (&http2.Server{}).ServeConn(conn, &http2.ServeConnOpts{Handler: answer})
+			go serve(conn)
 		}
 	}()
 	return &session{Target: Target{Endpoint: "unix://" + address}, Options: Options{Timeout: 100 * time.Millisecond}.withDefaults(), address: address, told: newTold()}
@@ -236,13 +265,80 @@ func TestACallThatGoesOnAfterItsDeadlineIsSeen(t *testing.T) {
 // What waits in a socket that was passed on is taken by nobody.
 func TestAConnectionThatNobodyAnswersIsNotTaken(t *testing.T) {
 	s := server(t, func(http.ResponseWriter, *http.Request) {})
-	require.True(t, s.takesConnections(t.Context()))
+	require.True(t, s.takesConnections(t.Context(), nil))
 	s.address += ".passed-on"
 	listener, err := net.Listen("unix", s.address)
 	require.NoError(t, err)
-	require.False(t, s.takesConnections(t.Context()))
+	require.False(t, s.takesConnections(t.Context(), nil))
 	require.NoError(t, listener.Close())
-	require.False(t, s.takesConnections(t.Context()))
+	require.False(t, s.takesConnections(t.Context(), nil))
+}
+
+// agedServer answers pings, and tells a connection to go with the answer while they have an age.
+func agedServer(t *testing.T, aged *atomic.Bool) *session {
+	return serverOf(t, func(conn net.Conn) {
+		defer conn.Close()
+		_, _ = io.CopyN(io.Discard, conn, int64(len(http2.ClientPreface)))
+		framer := http2.NewFramer(conn, conn)
+		_ = framer.WriteSettings()
+		for {
+			frame, err := framer.ReadFrame()
+			if err != nil {
+				return
+			}
+			if ping, ok := frame.(*http2.PingFrame); ok {
+				_ = framer.WritePing(true, ping.Data)
+				if aged.Load() {
+					_ = framer.WriteGoAway(0, http2.ErrCodeNo, nil)
+				}
+			}
+		}
+	})
+}
+
+// endedWire is a connection that was told to go.
+func endedWire(t *testing.T, s *session) *wire {
+	w, err := s.openWire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	require.NoError(t, w.connection.Ping(t.Context()))
+	require.NoError(t, eventually(t.Context(), time.Minute, w.isLeaving))
+	return w
+}
+
+// A plugin that gives each connection an age does not leave for that.
+func TestAConnectionThatEndsByItsAgeIsNoSignThatThePluginLeaves(t *testing.T) {
+	var aged atomic.Bool
+	s := agedServer(t, &aged)
+	s.Timeout = time.Minute
+	aged.Store(true)
+	ignores := leaving{session: s, wire: endedWire(t, s), opened: time.Now()}.seen(t.Context())
+	require.False(t, ignores(), "the next one ends too")
+	require.False(t, ignores())
+
+	s.Timeout = 100 * time.Millisecond
+	drains := leaving{session: s, wire: endedWire(t, s), opened: time.Now()}.seen(t.Context())
+	aged.Store(false)
+	require.True(t, drains(), "the next one stays, as with another plugin in this one's place")
+
+	aged.Store(true)
+	gone := leaving{session: s, wire: endedWire(t, s), opened: time.Now()}.seen(t.Context())
+	s.address += ".none"
+	require.True(t, gone(), "nobody answers")
+}
+
+// What waits in a socket is not waited for where the old connection tells that the plugin leaves.
+func TestWhoIsNotAnsweredIsNotWaitedForWhenThePluginLeaves(t *testing.T) {
+	var aged atomic.Bool
+	aged.Store(true)
+	s := agedServer(t, &aged)
+	old := endedWire(t, s)
+	s.Timeout = time.Hour
+	s.address += ".passed-on"
+	listener, err := net.Listen("unix", s.address)
+	require.NoError(t, err)
+	defer listener.Close()
+	require.False(t, s.takesConnections(t.Context(), old))
 }
 
 // A server that takes a connection and no call keeps nobody waiting for ever.

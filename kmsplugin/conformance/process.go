@@ -52,6 +52,7 @@ func sigtermDrains(ctx context.Context, s *session) error {
 
 func (s *session) terminateInACall(ctx context.Context) error {
 	_, unwell := s.keyID(ctx)
+	opened := time.Now()
 	wire, err := s.openWire(ctx)
 	if err != nil {
 		return err
@@ -65,7 +66,7 @@ func (s *session) terminateInACall(ctx context.Context) error {
 	if err := s.Terminate(ctx); err != nil {
 		return fmt.Errorf("terminate: %w", err)
 	}
-	closed, err := s.within(ctx, func() bool { return wire.isLeaving() || !s.takesConnections(ctx) })
+	closed, err := s.within(ctx, leaving{session: s, wire: wire, opened: opened}.seen(ctx))
 	if err != nil {
 		return err
 	}
@@ -80,19 +81,6 @@ func (s *session) terminateInACall(ctx context.Context) error {
 		return failed("a call that was under way at SIGTERM was cut off: %v", err)
 	}
 	return nil
-}
-
-// takesConnections reports whether somebody answers on a new connection. One to a socket that
-// was passed on to the plugin waits in it for the next plugin, and nobody answers.
-func (s *session) takesConnections(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-	defer cancel()
-	wire, err := s.openWire(ctx)
-	if err != nil {
-		return false
-	}
-	defer wire.close()
-	return wire.connection.Ping(ctx) == nil
 }
 
 // restarted brings back a plugin that was ended.
@@ -119,7 +107,7 @@ func staleSocketReplaced(ctx context.Context, s *session) error {
 		return fmt.Errorf("kill: %w", err)
 	}
 	// The kernel closes the connection of a process that ends.
-	if err := s.eventually(ctx, wire.isClosed); err != nil {
+	if err := eventually(ctx, s.patience(), wire.isClosed); err != nil {
 		return fmt.Errorf("kill did not end the plugin: %w", err)
 	}
 	failing := s.Restart(ctx)
@@ -129,18 +117,18 @@ func staleSocketReplaced(ctx context.Context, s *session) error {
 	return nil
 }
 
-// eventually waits for what the kernel does by itself, by the system's own time.
-func (s *session) eventually(ctx context.Context, done func() bool) error {
+// eventually waits for what is done without a call, by the system's own time.
+func eventually(ctx context.Context, most time.Duration, done func() bool) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	timeout := time.NewTimer(s.patience())
+	timeout := time.NewTimer(most)
 	defer timeout.Stop()
 	for !done() {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-timeout.C:
-			return fmt.Errorf("not after %s", s.patience())
+			return fmt.Errorf("not after %s", most)
 		case <-tick.C:
 		}
 	}

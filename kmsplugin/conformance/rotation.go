@@ -323,7 +323,7 @@ func (s *session) endsAndStarts(ctx context.Context) error {
 	if err := s.Restart(ctx); err != nil {
 		return fmt.Errorf("restart: %w", err)
 	}
-	if err := s.eventually(ctx, wire.isClosed); err != nil {
+	if err := eventually(ctx, s.patience(), wire.isClosed); err != nil {
 		return fmt.Errorf("restart did not end the plugin, as a connection outlived it: %w", err)
 	}
 	return s.becomesWell(ctx)

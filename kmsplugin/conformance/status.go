@@ -101,16 +101,22 @@ var telltale = []struct {
 	is   *regexp.Regexp
 }{
 	{"an address with a scheme", regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]+://`)},
-	{"an IPv4 address", regexp.MustCompile(`(^|[^0-9.])((` + privateIPv4 + `)($|[^0-9.])|@` + anyIPv4 + `($|[^0-9.])|` + anyIPv4 + `:\d)`)},
+	{"an IPv4 address", regexp.MustCompile(`(^|[^0-9.])((` + privateIPv4 + `)($|[^0-9.])|@` + anyIPv4 + `($|[^0-9.])|` + anyIPv4 + `:\d\d)`)},
+	{"an IPv6 address", regexp.MustCompile(`\[[0-9a-fA-F:]*::[0-9a-fA-F:.]*\]`)},
+	{"this host", regexp.MustCompile(`\blocalhost\b`)},
 	{"a host with a port", regexp.MustCompile(`[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)+:(80|443|\d{4,5})($|\D)`)},
 	{"the ARN of a resource", regexp.MustCompile(`\barn:[a-z-]+:[a-z0-9-]+:`)},
 	{"the path of a resource", regexp.MustCompile(`[a-zA-Z0-9_-]+/(keys|cryptoKeys|cryptoKeyVersions)/[a-zA-Z0-9_-]+`)},
 	{"a token of Vault", regexp.MustCompile(`\bhv[sbr]\.[A-Za-z0-9_-]{20,}`)},
+	{"a token of Vault", regexp.MustCompile(`(^|[^A-Za-z0-9.])s\.[A-Za-z0-9]{24}($|[^A-Za-z0-9])`)}, // before 1.10
 	{"an access key of AWS", regexp.MustCompile(`\b(AKIA|ASIA)[A-Z0-9]{16}\b`)},
 	{"a JSON web token", regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{10,}\.eyJ`)},
 	{"a private key", regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY`)},
-	{"a password", regexp.MustCompile(`(?i)(password|passwd|pin-value)[=:]\S|secret(=\S|:\S{16})|(^|[^a-z0-9-])token[=:][a-z0-9+/_.-]{20}`)},
+	{"a password", regexp.MustCompile(`(?i)(password|passwd|pin-value)[=:]\S|secret(=\S|:\S{16})|(^|[^a-z0-9-])(pin=\S|token[=:][a-z0-9+/_.-]{20})`)},
 }
+
+// tokenName is the name of a token in a URI of PKCS#11, where it is no secret.
+var tokenName = regexp.MustCompile(`(\bpkcs11:(?:[^?\s]*;)?)token=[^;?\s]*`)
 
 func keyIDClear(ctx context.Context, s *session) error {
 	id, err := s.keyID(ctx)
@@ -136,7 +142,7 @@ func shows(id string) string {
 	}
 	for _, t := range telltale {
 		for how, text := range texts {
-			if t.is.MatchString(text) {
+			if t.is.MatchString(tokenName.ReplaceAllString(text, "$1")) {
 				return t.what + how
 			}
 		}
