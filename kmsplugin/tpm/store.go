@@ -128,12 +128,16 @@ func (s *Store) withTPM(ctx context.Context, use func(*chip) error) error {
 	}
 	select {
 	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
 	case <-ctx.Done():
 		return fmt.Errorf("%w: TPM %s has not answered the last question yet: %w", kmsplugin.ErrUnavailable, s.config.Device, context.Cause(ctx))
 	}
-	dialed := func(ctx context.Context) (*line, error) { return dial(ctx, s.config.Device, s.config.Clock) }
-	return withChip(ctx, dialed, use)
+	free := func() { <-s.turn }
+	opened, err := dial(ctx, s.config.Device)
+	if err != nil {
+		free()
+		return err
+	}
+	return withChip(&line{TPMCloser: opened, ctx: ctx, clock: s.config.Clock, free: free}, use)
 }
 
 // Create makes the file, mode 0600, with one new key. With recovery it returns the recovery key,
