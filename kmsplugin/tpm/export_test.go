@@ -91,6 +91,14 @@ func WithPublic(r, of *Ring) *Ring {
 	return &next
 }
 
+// WithSealed has a key of a file be sealed under the TPM as another file has it, and all else as it was.
+func WithSealed(r, of *Ring, at int) *Ring {
+	keys := *r.Ring
+	keys.Keys = slices.Clone(r.Keys)
+	keys.Keys[at].sealed = of.Keys[at].sealed
+	return r.like(&keys)
+}
+
 // Dated has the keys of a file be older, and nothing else be different.
 func Dated(r *Ring) *Ring {
 	keys := *r.Ring

@@ -1,6 +1,7 @@
 package tpm_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -164,4 +165,62 @@ func TestAFileIsNotPassedOffAsOneWithoutProofs(t *testing.T) {
 	_, _, err = looked(t, backup)
 	require.ErrorIs(t, err, tpm.ErrDamaged)
 	requireNothingSealed(t, backup, "")
+}
+
+// The plugin that serves opens no key again that is sealed as it was, and one key says whose all are.
+func TestABackupWithAForgedKeyIsToldByAPluginThatServes(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	s, recoveryKey, first, _ := rotated(t, chip)
+	sound := read(t, s)
+	theirs, _ := created(t, swtpmtest.Start(t), "")
+	forgedOne := tpm.Forged(sound)
+	forgedOne.Keys[1] = sound.Keys[1] // the one that writes is as it was
+	again := at(t, chip, copied(t, s), "")
+	_, _, err := again.Reseal(t.Context(), true)
+	require.NoError(t, err)
+	for name, backup := range map[string]*tpm.Ring{
+		"what is sealed for the recovery key": forgedOne,
+		"the recovery key":                    tpm.WithPublic(sound, read(t, theirs)),
+		"all but what the TPM opens first":    tpm.WithSealed(read(t, again), sound, 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := at(t, chip, written(t, sound), "")
+			session, _, err := looked(t, s)
+			require.NoError(t, err)
+			data, err := tpm.Encode(backup)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(s.Path(), data, 0o600))
+			for range 3 {
+				requireTrouble(t, session, first, tpm.ErrDamaged, "somebody has changed the file")
+			}
+			data, err = tpm.Encode(sound)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(s.Path(), data, 0o600))
+			_, err = session.Versions(t.Context())
+			require.NoError(t, err)
+			_, err = s.Recover(t.Context(), recoveryKey, "")
+			require.NoError(t, err)
+		})
+	}
+}
+
+// Of an older backup and the file of now somebody has made one.
+func TestNoKeyIsSealedForARecoveryKeyThatWasReplaced(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	s, _ := created(t, chip, "")
+	before := read(t, s)
+	_, _, err := s.Reseal(t.Context(), true)
+	require.NoError(t, err)
+	_, err = s.Rotate(t.Context())
+	require.NoError(t, err)
+	mixed := tpm.WithPublic(read(t, s), before)
+	mixed.Keys[0], mixed.Writes = before.Keys[0], before.Writes
+	forged := tpm.Forged(read(t, s))
+	forged.Keys[1] = read(t, s).Keys[1]
+	for _, r := range []*tpm.Ring{mixed, forged} {
+		backup := at(t, chip, written(t, r), "")
+		_, _, err = looked(t, backup)
+		require.ErrorIs(t, err, tpm.ErrDamaged)
+		requireNothingSealed(t, backup, "somebody has changed the file")
+	}
 }

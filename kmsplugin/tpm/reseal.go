@@ -57,7 +57,7 @@ func (r *ring) opens(c *chip, k key, anew bool) (kek.KEK, error) {
 	if err != nil {
 		return kek.KEK{}, err
 	}
-	if err := r.proves(k, by.auth); err != nil && !anew {
+	if err := r.proves(by.auth, k); err != nil && !anew {
 		by.erase()
 		return kek.KEK{}, err
 	}

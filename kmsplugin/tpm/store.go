@@ -212,7 +212,7 @@ func sealKey(c *chip, r *ring, k key, secret kek.KEK) (key, error) {
 		return key{}, fmt.Errorf("a key that was just sealed does not open: %w", err)
 	}
 	defer again.erase()
-	if !again.Equal(secret) || r.proves(k, again.auth) != nil {
+	if !again.Equal(secret) || r.proves(again.auth, k) != nil {
 		return key{}, fmt.Errorf("%w: a key that was just sealed opens to another one", kmsplugin.ErrUnavailable)
 	}
 	return k, nil
