@@ -203,3 +203,20 @@ func FuzzDecode(f *testing.F) {
 		require.Equal(t, data, again)
 	})
 }
+
+// Whatever somebody writes as the public part of a sealed key is sent to the TPM or refused.
+func FuzzPublicPart(f *testing.F) {
+	golden, err := os.ReadFile(goldenPath)
+	require.NoError(f, err)
+	r, err := tpm.Decode(golden)
+	require.NoError(f, err)
+	public, _ := tpm.Parts(r)
+	f.Add(public)
+	for n := range public {
+		f.Add(public[:n])
+		changed := bytes.Clone(public)
+		changed[n] ^= 0xff
+		f.Add(append(changed, 0))
+	}
+	f.Fuzz(func(t *testing.T, public []byte) { require.Error(t, tpm.UnsealWithoutTPM(public)) })
+}

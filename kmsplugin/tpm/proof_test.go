@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/tpm"
 	"github.com/kube-atrest/atrest/kmsplugin/tpm/swtpmtest"
 )
@@ -223,4 +224,58 @@ func TestNoKeyIsSealedForARecoveryKeyThatWasReplaced(t *testing.T) {
 		require.ErrorIs(t, err, tpm.ErrDamaged)
 		requireNothingSealed(t, backup, "somebody has changed the file")
 	}
+}
+
+// Nodes are brought to the second format one after the other.
+func TestFilesOfBothFormatsMeet(t *testing.T) {
+	for _, anew := range []bool{false, true} {
+		for _, adopt := range []bool{true, false} {
+			chip := swtpmtest.Start(t)
+			s := store(t, chip, "")
+			recoveryKey, err := tpm.CreateFirst(t.Context(), s, true)
+			require.NoError(t, err)
+			was, first := wrap(t, s), content(t, s)
+			here := configured(t, chip, copied(t, s), func(config *tpm.Config) { config.Adopt = adopt })
+			session, _, err := looked(t, here)
+			require.NoError(t, err)
+			now := recoveryKey
+			if anew {
+				_, now, err = s.Reseal(t.Context(), true)
+			} else {
+				_, err = s.Recover(t.Context(), recoveryKey, "")
+			}
+			require.NoError(t, err)
+			staged, err := s.Stage(t.Context())
+			require.NoError(t, err)
+			_, err = here.Recover(t.Context(), now, copied(t, s))
+			_, told := session.Versions(t.Context())
+			require.NoError(t, told)
+			requireOpens(t, session, was)
+			if anew && !adopt {
+				require.ErrorContains(t, err, "whose the recovery key of this file is cannot be told")
+				continue
+			}
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(here.Path(), first, 0o600))
+			requireTrouble(t, session, was, kmsplugin.ErrUnavailable, "no longer has version "+staged.ID)
+		}
+	}
+}
+
+// Somebody has a backup say that its keys are bound to no PCRs.
+func TestABackupThatSaysOfOtherPCRsIsATrouble(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	s, recoveryKey := created(t, chip, "sha256:7")
+	backup := at(t, chip, written(t, tpm.WithPCRs(read(t, s), "")), "")
+	_, found, err := looked(t, backup)
+	require.Error(t, err)
+	require.Empty(t, found.All)
+	before := content(t, backup)
+	_, err = backup.Recover(t.Context(), recoveryKey, "")
+	require.Error(t, err)
+	require.Equal(t, before, content(t, backup))
+	clearTPM(t, chip)
+	info, err := at(t, chip, backup.Path(), "sha256:7").Recover(t.Context(), recoveryKey, "")
+	require.NoError(t, err)
+	require.Equal(t, "sha256:7", info.PCRs, "as it was asked for")
 }
