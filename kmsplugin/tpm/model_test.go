@@ -185,7 +185,7 @@ func TestNothingIsLostWhateverIsDoneInAnyOrder(t *testing.T) {
 	seed := time.Now().UnixNano()
 	t.Log("seed", seed)
 	w := newWorld(t, seed)
-	for range 60 {
+	for range 40 {
 		at := w.Intn(len(w.nodes))
 		n := w.nodes[at]
 		before, had := content(t, n.store(t, "", nothing)), versions(t, n.path)
