@@ -27,6 +27,8 @@ type bus struct {
 	path string
 	mu   sync.Mutex
 	seen bytes.Buffer
+	// before has each command first, and the TPM, and may take its time.
+	before func(command []byte, chip io.ReadWriter)
 	// command looks at each command.
 	command func([]byte)
 	// change is what becomes of an answer to a command.
@@ -35,7 +37,7 @@ type bus struct {
 
 func onBus(t *testing.T, chip *swtpmtest.TPM) *bus {
 	t.Helper()
-	b := &bus{path: filepath.Join(shortFolder(t), "bus.sock"), change: func(_ tpm2.TPMCC, answer []byte) []byte { return answer }, command: func([]byte) {}}
+	b := &bus{path: filepath.Join(shortFolder(t), "bus.sock"), change: func(_ tpm2.TPMCC, answer []byte) []byte { return answer }, command: func([]byte) {}, before: func([]byte, io.ReadWriter) {}}
 	listener, err := net.Listen("unix", b.path)
 	require.NoError(t, err)
 	t.Cleanup(func() { listener.Close() })
@@ -64,6 +66,10 @@ func (b *bus) carry(process net.Conn, device string) {
 		if err != nil {
 			return
 		}
+		b.mu.Lock()
+		before := b.before
+		b.mu.Unlock()
+		before(command, chip)
 		if _, err := chip.Write(command); err != nil {
 			return
 		}

@@ -2,7 +2,6 @@ package tpm
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 
@@ -24,14 +23,13 @@ type sealed struct {
 	public, private []byte
 }
 
-// withChip opens the TPM, has it make its storage key and calls use. What was loaded is flushed: not
-// every TPM has somebody between who does that.
-func withChip(ctx context.Context, open func(context.Context) (*line, error), use func(*chip) error) error {
-	line, err := open(ctx)
-	if err != nil {
+// withChip has a TPM make its storage key, calls use and closes the line. What was loaded is flushed:
+// not every TPM has somebody between who does that.
+func withChip(line *line, use func(*chip) error) error {
+	defer line.Close()
+	if err := line.begin(); err != nil {
 		return err
 	}
-	defer line.Close()
 	made, err := tpm2.CreatePrimary{
 		PrimaryHandle: tpm2.AuthHandle{Handle: tpm2.TPMRHOwner, Auth: tpm2.PasswordAuth(nil)},
 		InPublic:      tpm2.New2B(tpm2.ECCSRKTemplate),

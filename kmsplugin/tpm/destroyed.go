@@ -17,9 +17,6 @@ import (
 func (s *Store) Destroy(ctx context.Context, id string) (info KeyInfo, err error) {
 	_, err = s.change(ctx, func(now *ring) (*ring, string, error) {
 		k, err := now.ToDestroy(id)
-		if err == nil && len(now.Destroyed) >= maxVersions {
-			err = fmt.Errorf("%w: %d versions were destroyed in it: serve a new file under another provider name and migrate to it", ErrFull, len(now.Destroyed))
-		}
 		if err != nil {
 			return nil, "", err
 		}
@@ -44,20 +41,29 @@ func (r *ring) inPlaceOf(now *ring, removes bool) (*ring, error) {
 	if err := r.HasAll(now.Ring); err != nil {
 		return nil, fmt.Errorf("%w: take the file that has all", err)
 	}
+	for _, k := range now.Keys {
+		if r.HasDestroyed(k.id) && !removes {
+			return nil, fmt.Errorf("version %s was destroyed in it, and would be removed here for ever: who can write a copy can have it say so of any version: see on its node that it is so (list), and that nothing is stored under it (atrest retire), and have it removed (--remove-destroyed)", k.id)
+		}
+	}
 	if err := r.Spares(now.Ring); err != nil {
 		return nil, err
 	}
-	for _, k := range now.Keys {
-		if r.HasDestroyed(k.id) && !removes {
-			return nil, fmt.Errorf("version %s was destroyed in it, and would be removed here for ever: who can write a copy can have it say so of any version: see that nothing is stored under it (atrest retire), and have it removed (--remove-destroyed)", k.id)
-		}
-	}
 	for _, id := range now.Destroyed {
 		if _, has := r.ByID[id]; has {
-			return nil, fmt.Errorf("version %s was destroyed here: destroy it in the other file too or, to have it back, move this file away first", id)
+			return nil, fmt.Errorf("version %s was destroyed here, or in a copy that was recovered with --remove-destroyed: if nobody meant it, or to have it back, move this file away and recover once more; if it was meant, destroy it in the other file too", id)
 		}
 	}
+	return r.remembering(removes, now.Destroyed), nil
+}
+
+// remembering is the same that remembers what was destroyed elsewhere, and what its own file says only if
+// that is to be believed: who can write a copy has it say so of a version that is yet to come here.
+func (r *ring) remembering(own bool, elsewhere []string) *ring {
 	keys := *r.Ring
-	keys.Destroyed = slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Destroyed, now.Destroyed))))
-	return r.like(&keys), nil
+	if !own {
+		keys.Destroyed = nil
+	}
+	keys.Destroyed = slices.Compact(slices.Sorted(slices.Values(slices.Concat(keys.Destroyed, elsewhere))))
+	return r.like(&keys)
 }

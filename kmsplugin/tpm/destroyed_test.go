@@ -2,6 +2,7 @@ package tpm_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -109,7 +110,7 @@ func TestNoOtherFileBringsBackWhatWasDestroyed(t *testing.T) {
 	for _, copy := range []string{old, copied(t, two)} {
 		_, err = one.Recover(t.Context(), recoveryKey, copy)
 		require.ErrorContains(t, err, "version "+first.version.Label+" was destroyed here")
-		require.ErrorContains(t, err, "move this file away first")
+		require.ErrorContains(t, err, "move this file away")
 		require.Equal(t, before, content(t, one))
 	}
 	before = content(t, two)
@@ -140,7 +141,7 @@ func TestWhatAnotherNodeWritesWithIsNotDestroyedByARecovery(t *testing.T) {
 	require.NoError(t, err)
 	_, err = one.Destroy(t.Context(), first.version.Label)
 	require.NoError(t, err)
-	_, err = two.Recover(t.Context(), recoveryKey, copied(t, one))
+	_, err = configured(t, other, two.Path(), removes).Recover(t.Context(), recoveryKey, copied(t, one))
 	require.ErrorContains(t, err, "activate another one there first")
 }
 
@@ -167,4 +168,52 @@ func TestWhatWasDestroyedIsRememberedInTheFileThatTakesThePlace(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Recover(t.Context(), recoveryKey, with)
 	require.ErrorContains(t, err, "was destroyed here")
+}
+
+// Somebody has a copy say so of a version that is yet to come here.
+func TestNothingIsTakenForDestroyedBecauseACopySaysSo(t *testing.T) {
+	one, two := swtpmtest.Start(t), swtpmtest.Start(t)
+	first, recoveryKey := created(t, one, "")
+	older, there := read(t, first), store(t, two, "")
+	_, err := there.Recover(t.Context(), recoveryKey, copied(t, first))
+	require.NoError(t, err)
+	before := copied(t, there)
+	staged, err := first.Stage(t.Context())
+	require.NoError(t, err)
+	older.Destroyed = []string{staged.ID}
+	for _, second := range []*tpm.Store{there, store(t, two, "")} {
+		_, err := second.Recover(t.Context(), recoveryKey, written(t, older))
+		require.NoError(t, err)
+		_, err = second.Recover(t.Context(), recoveryKey, copied(t, first))
+		require.NoError(t, err)
+		requireVersions(t, second, older.Writes, staged.ID)
+		gone, err := second.Destroyed()
+		require.NoError(t, err)
+		require.Empty(t, gone)
+	}
+
+	// Unless that is asked for; and then the first advice is not to destroy what is sound.
+	for _, path := range []string{before, store(t, two, "").Path()} {
+		second := configured(t, two, path, removes)
+		_, err := second.Recover(t.Context(), recoveryKey, written(t, older))
+		require.NoError(t, err)
+		gone, err := second.Destroyed()
+		require.NoError(t, err)
+		require.Equal(t, older.Destroyed, gone)
+		_, err = second.Recover(t.Context(), recoveryKey, copied(t, first))
+		require.ErrorContains(t, err, "version "+staged.ID+" was destroyed here, or in a copy")
+		says := err.Error()
+		require.Less(t, strings.Index(says, "if nobody meant it"), strings.Index(says, "destroy it in the other file"))
+	}
+}
+
+// What a copy says is not to be the reason to have another version write.
+func TestWhatACopySaysIsDoubtedBeforeAnythingIsDoneForIt(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	s, recoveryKey, _, second := rotated(t, chip)
+	r := read(t, s)
+	r.Keys, r.Writes, r.Destroyed = r.Keys[:1], r.Keys[0].ID(), []string{second.ID}
+	_, err := s.Recover(t.Context(), recoveryKey, written(t, r))
+	require.ErrorContains(t, err, "who can write a copy can have it say so of any version")
+	require.NotContains(t, err.Error(), "activate")
 }

@@ -41,9 +41,10 @@
 // a secret that is made of the recovery key and sealed with each KEK. It binds what is sealed for
 // the recovery key, the id, the time and the recovery key: [Store.Recover] takes nothing without,
 // and nothing is sealed for a recovery key that no proof names, but for one that is given or made
-// at that moment. The rest has none: an older copy in place of a newer, which version writes,
-// the PCRs of a copy where there is no file, and what was destroyed, which is why nothing is
-// removed for that unless it is asked for ([Config.RemoveDestroyed]).
+// at that moment. Each KEK that is unsealed proves all of a file. The rest has no proof: an older
+// copy in place of a newer, which version writes, the PCRs of a copy where there is no file, and
+// what was destroyed, which is why nothing is removed for that, or kept away, unless it is asked
+// for ([Config.RemoveDestroyed]).
 //
 // # The file
 //

@@ -2,6 +2,7 @@ package tpm
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"io/fs"
 	"path/filepath"
@@ -22,6 +23,44 @@ var (
 	Decode = func(data []byte) (*Ring, error) { return decode(data) }
 	Encode = func(r *Ring) ([]byte, error) { return encode(r) }
 )
+
+// EncodeUnchecked is Encode of what may not be in a file.
+func EncodeUnchecked(r *Ring) ([]byte, error) { return contentOf(r).encode(r.format) }
+
+// Filled has many keys in a file, with the values of PCRs, and parts, of some size.
+func Filled(r *Ring, versions, value, part int) *Ring {
+	k := r.Keys[0]
+	for i := range k.pcrValues {
+		k.pcrValues[i] = make([]byte, value)
+	}
+	k.sealed = sealed{make([]byte, part), make([]byte, part)}
+	var keys []key
+	for n := range versions {
+		k.id = fmt.Sprintf("%032x", n)
+		keys = append(keys, k)
+	}
+	return r.like(keyring.New(keys[0].id, keys...))
+}
+
+// WithPCRs has a file say that its keys are bound to others, or to none.
+func WithPCRs(r *Ring, text string) *Ring {
+	next := *r
+	next.pcrs, _ = parsePCRs(text)
+	keys := *r.Ring
+	keys.Keys = slices.Clone(r.Keys)
+	for i := range keys.Keys {
+		keys.Keys[i].pcrValues = slices.Repeat([][]byte{make([]byte, 32)}, len(next.pcrs.numbers))
+	}
+	return next.like(&keys)
+}
+
+// UnsealWithoutTPM does all that is done with the public part of a key before it is sent.
+func UnsealWithoutTPM(public []byte) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := (&chip{line: &line{ctx: ctx}}).unseal(sealed{public: public}, pcrs{})
+	return err
+}
 
 // Ring is all keys of a file.
 type Ring = ring
@@ -89,6 +128,14 @@ func WithPublic(r, of *Ring) *Ring {
 	next := *r
 	next.recovery = of.recovery
 	return &next
+}
+
+// WithSealed has a key of a file be sealed under the TPM as another file has it, and all else as it was.
+func WithSealed(r, of *Ring, at int) *Ring {
+	keys := *r.Ring
+	keys.Keys = slices.Clone(r.Keys)
+	keys.Keys[at].sealed = of.Keys[at].sealed
+	return r.like(&keys)
 }
 
 // Dated has the keys of a file be older, and nothing else be different.

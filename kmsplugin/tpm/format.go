@@ -2,6 +2,7 @@ package tpm
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/keptfile"
 	"github.com/kube-atrest/atrest/kmsplugin/internal/keyring"
 )
 
@@ -61,16 +63,31 @@ type entry struct {
 
 var errClock = errors.New("key file: its JSON cannot be written: is the clock between the years 0 and 9999?")
 
-// encode returns the bytes of the file: one form only for the same keys.
+// encode returns the bytes of the file: one form only for the same keys, and none that is not read again.
 func encode(r *ring) ([]byte, error) {
-	if len(r.Keys) > maxVersions {
-		return nil, fmt.Errorf("%w: it would have %d versions, more than %d: serve a new file under another provider name and migrate to it", ErrFull, len(r.Keys), maxVersions)
+	full := ""
+	switch {
+	case len(r.Keys) > maxVersions:
+		full = fmt.Sprintf("it would have %d versions, more than %d", len(r.Keys), maxVersions)
+	case len(r.Destroyed) > maxVersions:
+		full = fmt.Sprintf("%d versions would have been destroyed in it, more than %d", len(r.Destroyed), maxVersions)
 	}
+	data, err := contentOf(r).encode(r.format)
+	if len(data) > keptfile.MaxSize {
+		full = cmp.Or(full, fmt.Sprintf("it would have %d bytes, more than %d", len(data), keptfile.MaxSize))
+	}
+	if full != "" {
+		return nil, fmt.Errorf("%w: %s: serve a new file under another provider name and migrate to it", ErrFull, full)
+	}
+	return data, err
+}
+
+func contentOf(r *ring) content {
 	c := content{Primary: hex.EncodeToString(r.primary), PCRs: r.pcrs.String(), Recovery: r.recovery, Writes: r.Writes, Destroyed: r.Destroyed}
 	for _, k := range r.Keys {
 		c.Keys = append(c.Keys, entry{ID: k.id, Created: k.created, Public: k.sealed.public, Private: k.sealed.private, PCRValues: k.pcrValues, Recovery: k.recovery, Proof: k.proof})
 	}
-	return c.encode(r.format)
+	return c
 }
 
 func (c content) encode(format int) ([]byte, error) {
@@ -111,6 +128,9 @@ func decode(data []byte) (*ring, error) {
 func (c content) ring(format int) (*ring, error) {
 	if len(c.Keys) == 0 || len(c.Keys) > maxVersions {
 		return nil, fmt.Errorf("it has %d versions, not 1 to %d", len(c.Keys), maxVersions)
+	}
+	if len(c.Destroyed) > maxVersions {
+		return nil, fmt.Errorf("it says that %d versions were destroyed, more than %d", len(c.Destroyed), maxVersions)
 	}
 	r := &ring{recovery: c.Recovery, format: format}
 	var err error

@@ -3,6 +3,7 @@ package tpm_test
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/keptfile"
 	"github.com/kube-atrest/atrest/kmsplugin/tpm"
 	"github.com/kube-atrest/atrest/kmsplugin/tpm/swtpmtest"
 )
@@ -147,6 +149,38 @@ func TestASealedKeyThatWasChangedIsDamage(t *testing.T) {
 	}
 }
 
+// A file that is written is read again.
+func TestAFileIsNeverLargerThanWhatIsRead(t *testing.T) {
+	s, recoveryKey := created(t, swtpmtest.Start(t), "sha256:0,1,2,3,4,5,6,7")
+	data, err := tpm.Encode(tpm.Filled(read(t, s), 1000, 64, 250))
+	require.NoError(t, err, "as many as there may be, with what the widest bank has")
+	require.LessOrEqual(t, len(data), keptfile.MaxSize)
+	_, err = tpm.Encode(tpm.Filled(read(t, s), 1000, 64, 1024))
+	require.ErrorIs(t, err, tpm.ErrFull)
+
+	r := read(t, s)
+	for n := range 1001 {
+		r.Destroyed = append(r.Destroyed, fmt.Sprintf("%032x", n))
+	}
+	_, err = tpm.Encode(r)
+	require.ErrorIs(t, err, tpm.ErrFull)
+	before := content(t, s)
+	_, err = s.Recover(t.Context(), recoveryKey, unchecked(t, r))
+	require.ErrorIs(t, err, tpm.ErrDamaged)
+	require.ErrorContains(t, err, "1001 versions were destroyed")
+	require.Equal(t, before, content(t, s))
+}
+
+// unchecked is a file of its own that this program would not write.
+func unchecked(t *testing.T, r *tpm.Ring) (path string) {
+	t.Helper()
+	data, err := tpm.EncodeUnchecked(r)
+	require.NoError(t, err)
+	path = filepath.Join(t.TempDir(), "unchecked.json")
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+	return path
+}
+
 func FuzzDecode(f *testing.F) {
 	golden, err := os.ReadFile(goldenPath)
 	require.NoError(f, err)
@@ -166,4 +200,21 @@ func FuzzDecode(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, data, again)
 	})
+}
+
+// Whatever somebody writes as the public part of a sealed key is sent to the TPM or refused.
+func FuzzPublicPart(f *testing.F) {
+	golden, err := os.ReadFile(goldenPath)
+	require.NoError(f, err)
+	r, err := tpm.Decode(golden)
+	require.NoError(f, err)
+	public, _ := tpm.Parts(r)
+	f.Add(public)
+	for n := range public {
+		f.Add(public[:n])
+		changed := bytes.Clone(public)
+		changed[n] ^= 0xff
+		f.Add(append(changed, 0))
+	}
+	f.Fuzz(func(t *testing.T, public []byte) { require.Error(t, tpm.UnsealWithoutTPM(public)) })
 }

@@ -46,10 +46,14 @@ func parsePCRs(text string) (pcrs, error) {
 	return p, nil
 }
 
-// resettable are those that anybody sets back to their first value, and so to any that they ever had:
+// check refuses those that anybody sets back to their first value, and so to any that they ever had:
 // the TCG has 16 for trying things out, and 23 for applications.
-func (p pcrs) resettable() []uint {
-	return slices.DeleteFunc(slices.Clone(p.numbers), func(n uint) bool { return n != 16 && n != 23 })
+func (p pcrs) check() error {
+	resettable := slices.DeleteFunc(slices.Clone(p.numbers), func(n uint) bool { return n != 16 && n != 23 })
+	if len(resettable) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: PCRs %s: whoever may use the TPM resets %v at any time, so that a key bound to it is bound to nothing: take others (--pcrs), as sha256:7", ErrConfig, p, resettable)
 }
 
 func (p pcrs) none() bool { return len(p.numbers) == 0 }

@@ -49,15 +49,18 @@ func (r *ring) proof(k key, auth []byte) []byte {
 
 var errChanged = errors.New("the recovery key of the file, or what is sealed for it, is not what was sealed with the keys: somebody has changed the file: restore a copy that nobody else could write, or make a new recovery key (reseal --recovery)")
 
-// proves is an error if the file has another recovery key than what was sealed under the TPM says, or
-// another key for it. A file of the first format has no proofs.
-func (r *ring) proves(k key, auth []byte) error {
+// proves is an error if the file has another recovery key than what was sealed under the TPM with one key
+// says, or for any of some keys something else than what was sealed for that. One key says it of all:
+// a file is sealed as a whole. One of the first format has no proofs.
+func (r *ring) proves(auth []byte, keys ...key) error {
 	without := hmac.Equal(auth, noAuth[:])
 	if r.format == firstFormat || without && r.recovery == nil {
 		return nil
 	}
-	if without || r.recovery == nil || !hmac.Equal(r.proof(k, auth), k.proof) {
-		return fmt.Errorf("%w: version %s: %w", ErrDamaged, k.id, errChanged)
+	for _, k := range keys {
+		if without || r.recovery == nil || !hmac.Equal(r.proof(k, auth), k.proof) {
+			return fmt.Errorf("%w: version %s: %w", ErrDamaged, k.id, errChanged)
+		}
 	}
 	return nil
 }
@@ -72,13 +75,12 @@ func (r *ring) authOf(c *chip) ([]byte, error) {
 		return nil, r.firstFormatError()
 	}
 	// Where the one that writes does not open, a new one would hide that.
-	k := r.ByID[r.Writes]
-	secret, err := openKey(c, r, k)
+	secret, err := openKey(c, r, r.ByID[r.Writes])
 	if err != nil {
 		return nil, err
 	}
 	secret.KEK.Erase()
-	return secret.auth, r.proves(k, secret.auth)
+	return secret.auth, r.proves(secret.auth, r.Keys...)
 }
 
 var errFirstFormat = errors.New("the file has the first version of its format, in which nothing proves whose its recovery key is, and no key is sealed for that: seal all again first")

@@ -1,10 +1,12 @@
 package tpm_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/tpm"
 	"github.com/kube-atrest/atrest/kmsplugin/tpm/swtpmtest"
 )
@@ -164,4 +166,116 @@ func TestAFileIsNotPassedOffAsOneWithoutProofs(t *testing.T) {
 	_, _, err = looked(t, backup)
 	require.ErrorIs(t, err, tpm.ErrDamaged)
 	requireNothingSealed(t, backup, "")
+}
+
+// The plugin that serves opens no key again that is sealed as it was, and one key says whose all are.
+func TestABackupWithAForgedKeyIsToldByAPluginThatServes(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	s, recoveryKey, first, _ := rotated(t, chip)
+	sound := read(t, s)
+	theirs, _ := created(t, swtpmtest.Start(t), "")
+	forgedOne := tpm.Forged(sound)
+	forgedOne.Keys[1] = sound.Keys[1] // the one that writes is as it was
+	again := at(t, chip, copied(t, s), "")
+	_, _, err := again.Reseal(t.Context(), true)
+	require.NoError(t, err)
+	for name, backup := range map[string]*tpm.Ring{
+		"what is sealed for the recovery key": forgedOne,
+		"the recovery key":                    tpm.WithPublic(sound, read(t, theirs)),
+		"all but what the TPM opens first":    tpm.WithSealed(read(t, again), sound, 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := at(t, chip, written(t, sound), "")
+			session, _, err := looked(t, s)
+			require.NoError(t, err)
+			data, err := tpm.Encode(backup)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(s.Path(), data, 0o600))
+			for range 3 {
+				requireTrouble(t, session, first, tpm.ErrDamaged, "somebody has changed the file")
+			}
+			data, err = tpm.Encode(sound)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(s.Path(), data, 0o600))
+			_, err = session.Versions(t.Context())
+			require.NoError(t, err)
+			_, err = s.Recover(t.Context(), recoveryKey, "")
+			require.NoError(t, err)
+		})
+	}
+}
+
+// Of an older backup and the file of now somebody has made one.
+func TestNoKeyIsSealedForARecoveryKeyThatWasReplaced(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	s, _ := created(t, chip, "")
+	before := read(t, s)
+	_, _, err := s.Reseal(t.Context(), true)
+	require.NoError(t, err)
+	_, err = s.Rotate(t.Context())
+	require.NoError(t, err)
+	mixed := tpm.WithPublic(read(t, s), before)
+	mixed.Keys[0], mixed.Writes = before.Keys[0], before.Writes
+	forged := tpm.Forged(read(t, s))
+	forged.Keys[1] = read(t, s).Keys[1]
+	for _, r := range []*tpm.Ring{mixed, forged} {
+		backup := at(t, chip, written(t, r), "")
+		_, _, err = looked(t, backup)
+		require.ErrorIs(t, err, tpm.ErrDamaged)
+		requireNothingSealed(t, backup, "somebody has changed the file")
+	}
+}
+
+// Nodes are brought to the second format one after the other.
+func TestFilesOfBothFormatsMeet(t *testing.T) {
+	for _, anew := range []bool{false, true} {
+		for _, adopt := range []bool{true, false} {
+			chip := swtpmtest.Start(t)
+			s := store(t, chip, "")
+			recoveryKey, err := tpm.CreateFirst(t.Context(), s, true)
+			require.NoError(t, err)
+			was, first := wrap(t, s), content(t, s)
+			here := configured(t, chip, copied(t, s), func(config *tpm.Config) { config.Adopt = adopt })
+			session, _, err := looked(t, here)
+			require.NoError(t, err)
+			now := recoveryKey
+			if anew {
+				_, now, err = s.Reseal(t.Context(), true)
+			} else {
+				_, err = s.Recover(t.Context(), recoveryKey, "")
+			}
+			require.NoError(t, err)
+			staged, err := s.Stage(t.Context())
+			require.NoError(t, err)
+			_, err = here.Recover(t.Context(), now, copied(t, s))
+			_, told := session.Versions(t.Context())
+			require.NoError(t, told)
+			requireOpens(t, session, was)
+			if anew && !adopt {
+				require.ErrorContains(t, err, "whose the recovery key of this file is cannot be told")
+				continue
+			}
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(here.Path(), first, 0o600))
+			requireTrouble(t, session, was, kmsplugin.ErrUnavailable, "no longer has version "+staged.ID)
+		}
+	}
+}
+
+// Somebody has a backup say that its keys are bound to no PCRs.
+func TestABackupThatSaysOfOtherPCRsIsATrouble(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	s, recoveryKey := created(t, chip, "sha256:7")
+	backup := at(t, chip, written(t, tpm.WithPCRs(read(t, s), "")), "")
+	_, found, err := looked(t, backup)
+	require.Error(t, err)
+	require.Empty(t, found.All)
+	before := content(t, backup)
+	_, err = backup.Recover(t.Context(), recoveryKey, "")
+	require.Error(t, err)
+	require.Equal(t, before, content(t, backup))
+	clearTPM(t, chip)
+	info, err := at(t, chip, backup.Path(), "sha256:7").Recover(t.Context(), recoveryKey, "")
+	require.NoError(t, err)
+	require.Equal(t, "sha256:7", info.PCRs, "as it was asked for")
 }

@@ -17,8 +17,8 @@ import (
 // of a copy of another node's, whose keys are put in this file, or make it. Where there is a
 // file it goes on to write with what it did, bound to the PCRs that it was, for the recovery key
 // that it had, if any: that of the copy need not be the same, and takes its place by
-// [Config.Adopt]. A copy that lacks a key that is here is refused, unless it was destroyed there
-// and [Config.RemoveDestroyed] is set; one that has a key that its nodes have not made; and one that
+// [Config.Adopt]. What was destroyed in a copy is removed here, and remembered as destroyed, if
+// [Config.RemoveDestroyed] is set; a copy that lacks any other key that is here is refused; one that has a key that its nodes have not made; and one that
 // has another key under an id that is here, as far as this TPM or the recovery key opens
 // what is here. ctx as in Create.
 func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo, error) {
@@ -39,7 +39,7 @@ func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo,
 	if all == nil || s.exists() {
 		return s.recoverHere(ctx, all, from, given)
 	}
-	var next *ring
+	next, all := (*ring)(nil), all.remembering(s.config.RemoveDestroyed, nil)
 	err = s.disk.Make(ctx, func() (data []byte, err error) {
 		if next, err = s.sealedHere(ctx, all, from, given, nil); err != nil {
 			return nil, err

@@ -1,15 +1,18 @@
 package tpm_test
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/google/go-tpm/tpm2"
 	"github.com/stretchr/testify/require"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kube-atrest/atrest/internal/filelock"
+	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/tpm"
 	"github.com/kube-atrest/atrest/kmsplugin/tpm/swtpmtest"
 )
@@ -201,5 +204,53 @@ func TestARecoveryInPlaceIsOfTheFileAsItIsThen(t *testing.T) {
 	clock.Step(time.Second)
 	require.ErrorIs(t, <-ended, tpm.ErrRecoveryKey)
 	_, err = s.Recover(t.Context(), recoveryKey, "")
+	require.NoError(t, err)
+}
+
+// A PCR is extended when the first is sealed again and proven to open, and the second is not yet.
+func TestAllKeysAreSealedForTheSamePCRs(t *testing.T) {
+	for _, way := range []string{"reseal", "recover"} {
+		chip := swtpmtest.Start(t)
+		s, recoveryKey, _, _ := rotated(t, chip)
+		b, before := onBus(t, chip), content(t, s)
+		bound := b.store(t, s.Path(), "sha256:7")
+		made, loaded := false, 0
+		b.before = func(command []byte, chip io.ReadWriter) {
+			made = made || code(command) == tpm2.TPMCCCreate
+			if made && code(command) == tpm2.TPMCCLoad {
+				loaded++
+			}
+			if loaded == 2 {
+				_, _ = chip.Write(extendPCR7)
+				_, _ = message(chip)
+				loaded++
+			}
+		}
+		var err error
+		if way == "reseal" {
+			_, _, err = bound.Reseal(t.Context(), false)
+		} else {
+			_, err = bound.Recover(t.Context(), recoveryKey, "")
+		}
+		require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled, way)
+		require.ErrorContains(t, err, "PCR [7]", way)
+		require.Equal(t, before, content(t, s), way)
+	}
+}
+
+// extendPCR7 is TPM2_PCR_Extend with zeros, in the bank of SHA-256.
+var extendPCR7 = append([]byte("\x80\x02\x00\x00\x00\x41\x00\x00\x01\x82\x00\x00\x00\x07\x00\x00\x00\x09\x40\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x0b"), make([]byte, 32)...)
+
+// What the flag refuses a file does not bring.
+func TestNoKeyIsSealedForPCRsThatAnybodyResets(t *testing.T) {
+	one, two := swtpmtest.Start(t), swtpmtest.Start(t)
+	s, recoveryKey := created(t, one, "sha256:7")
+	there, copy := store(t, two, ""), written(t, tpm.WithPCRs(read(t, s), "sha256:7,23"))
+	_, err := there.Recover(t.Context(), recoveryKey, copy)
+	require.ErrorIs(t, err, tpm.ErrConfig)
+	require.ErrorContains(t, err, "resets [23] at any time")
+	require.ErrorContains(t, err, "--pcrs")
+	require.NoFileExists(t, there.Path())
+	_, err = at(t, two, there.Path(), "sha256:7").Recover(t.Context(), recoveryKey, copy)
 	require.NoError(t, err)
 }

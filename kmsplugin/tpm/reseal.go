@@ -57,7 +57,7 @@ func (r *ring) opens(c *chip, k key, anew bool) (kek.KEK, error) {
 	if err != nil {
 		return kek.KEK{}, err
 	}
-	if err := r.proves(k, by.auth); err != nil && !anew {
+	if err := r.proves(by.auth, k); err != nil && !anew {
 		by.erase()
 		return kek.KEK{}, err
 	}
@@ -65,11 +65,19 @@ func (r *ring) opens(c *chip, k key, anew bool) (kek.KEK, error) {
 	return by.KEK, nil
 }
 
-// sealAll seals all keys as next has it, which also says what writes, with the PCRs that are asked for.
+// sealAll seals all keys as next has it, which also says what writes, with the PCRs that are asked for. Their
+// values are read once: where one changes in between, the next key does not open.
 func (s *Store) sealAll(c *chip, all *ring, next ring, open func(key) (kek.KEK, error)) (*ring, error) {
 	next.primary, next.format = c.name(), formatVersion
 	if s.config.PCRs != "" {
 		next.pcrs = s.pcrs
+	}
+	if err := next.pcrs.check(); err != nil {
+		return nil, err // a copy may have any
+	}
+	values, err := c.read(next.pcrs)
+	if err != nil {
+		return nil, err
 	}
 	var keys []key
 	for _, old := range all.Keys {
@@ -77,7 +85,7 @@ func (s *Store) sealAll(c *chip, all *ring, next ring, open func(key) (kek.KEK, 
 		if err != nil {
 			return nil, err
 		}
-		k, err := sealKey(c, &next, key{id: old.id, created: old.created}, secret)
+		k, err := sealKey(c, &next, key{id: old.id, created: old.created, pcrValues: values}, secret)
 		secret.Erase()
 		if err != nil {
 			return nil, err

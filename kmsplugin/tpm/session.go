@@ -1,6 +1,7 @@
 package tpm
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -40,7 +41,8 @@ type session struct {
 type held struct {
 	*ring
 	keks map[string]kek.KEK // by id
-	// proven are the ids of those that the TPM has opened as the ring has them sealed.
+	// proven are the ids of those that the TPM has opened as the ring has them sealed. What the file has for
+	// the recovery key is looked at whenever one is opened, and so at each look.
 	proven map[string]bool
 	// failed is how often a key did not open since it last did, by id: those that failed less go first.
 	failed map[string]int
@@ -51,7 +53,7 @@ func (h *held) with(next *ring) *held {
 	after := &held{ring: next, keks: maps.Clone(h.keks), proven: map[string]bool{}, failed: map[string]int{}}
 	maps.Copy(after.failed, h.failed)
 	for id := range h.proven {
-		if h.ByID[id].sealedAlike(next.ByID[id]) {
+		if bytes.Equal(h.recovery, next.recovery) && h.ByID[id].sealedAlike(next.ByID[id]) {
 			after.proven[id] = true
 		}
 	}
@@ -212,7 +214,7 @@ func (h *held) open(c *chip, k key) error {
 	if err != nil {
 		return err
 	}
-	changed, secret := h.proves(k, unsealed.auth), unsealed.KEK
+	own, all, secret := h.proves(unsealed.auth, k), h.proves(unsealed.auth, h.Keys...), unsealed.KEK
 	clear(unsealed.auth)
 	if mine, known := h.keks[k.id]; known {
 		defer secret.Erase()
@@ -222,12 +224,11 @@ func (h *held) open(c *chip, k key) error {
 	} else {
 		h.keks[k.id] = secret
 	}
-	if changed != nil {
-		return changed // it is read with
+	if own == nil {
+		h.proven[k.id] = true
+		delete(h.failed, k.id)
 	}
-	h.proven[k.id] = true
-	delete(h.failed, k.id)
-	return nil
+	return all // it is read with
 }
 
 // opened are the keys whose KEK is there.

@@ -126,6 +126,8 @@ func TestAStartComesToAnEndWhereThereIsTimeToProveOneKey(t *testing.T) {
 			cancel := func(error) {}
 			within := func(most time.Duration) context.Context {
 				var ctx context.Context
+				b.mu.Lock()
+				defer b.mu.Unlock()
 				ctx, cancel = context.WithCancelCause(t.Context())
 				end = clock.Now().Add(most)
 				return until{ctx, time.Now().Add(most)}

@@ -58,8 +58,8 @@ type Config struct {
 	// Adopt has [Store.Recover] with a copy take the copy's recovery key, too, in place of the
 	// one that the file has.
 	Adopt bool
-	// RemoveDestroyed has [Store.Recover] with a copy remove what was destroyed there. Whoever
-	// can write a copy can have it say so of any version.
+	// RemoveDestroyed has [Store.Recover] with a copy remove what was destroyed there, and take it
+	// from no other copy later. Whoever can write a copy can have it say so of any version.
 	RemoveDestroyed bool
 	// Unproven has [Store.Recover] take keys from a file of the first format, which nothing
 	// proves to be what its node has made.
@@ -107,8 +107,8 @@ func New(config Config) (*Store, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	case len(s.pcrs.resettable()) > 0:
-		return nil, fmt.Errorf("%w: PCRs %s: whoever may use the TPM resets %v at any time, so that a key bound to it is bound to nothing: take others, as 7", ErrConfig, s.pcrs, s.pcrs.resettable())
+	case s.pcrs.check() != nil:
+		return nil, s.pcrs.check()
 	case config.File == "":
 		return nil, fmt.Errorf("%w: no path for the file of keys", ErrConfig)
 	case config.Check < 0:
@@ -128,12 +128,16 @@ func (s *Store) withTPM(ctx context.Context, use func(*chip) error) error {
 	}
 	select {
 	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
 	case <-ctx.Done():
 		return fmt.Errorf("%w: TPM %s has not answered the last question yet: %w", kmsplugin.ErrUnavailable, s.config.Device, context.Cause(ctx))
 	}
-	dialed := func(ctx context.Context) (*line, error) { return dial(ctx, s.config.Device, s.config.Clock) }
-	return withChip(ctx, dialed, use)
+	free := func() { <-s.turn }
+	opened, err := dial(ctx, s.config.Device)
+	if err != nil {
+		free()
+		return err
+	}
+	return withChip(&line{TPMCloser: opened, ctx: ctx, clock: s.config.Clock, free: free}, use)
 }
 
 // Create makes the file, mode 0600, with one new key. With recovery it returns the recovery key,
@@ -176,24 +180,23 @@ func (s *Store) newKey(c *chip, r *ring, created time.Time) (key, error) {
 		return key{}, err
 	}
 	defer secret.Erase()
-	return sealKey(c, r, key{id: id, created: created}, secret)
+	values, err := c.read(r.pcrs)
+	if err != nil {
+		return key{}, err
+	}
+	return sealKey(c, r, key{id: id, created: created, pcrValues: values}, secret)
 }
 
-// sealKey seals a KEK, and proves that it opens.
+// sealKey seals a KEK, and proves that it opens: its PCRs have the values of the key.
 func sealKey(c *chip, r *ring, k key, secret kek.KEK) (key, error) {
 	simple := secretOf(k.id, secret)
 	plain := slices.Concat(simple, r.auth)
 	defer clear(simple)
 	defer clear(plain)
-	values, err := c.read(r.pcrs)
+	policy, err := r.pcrs.policy(k.pcrValues)
 	if err != nil {
 		return key{}, err
 	}
-	policy, err := r.pcrs.policy(values)
-	if err != nil {
-		return key{}, err
-	}
-	k.pcrValues = values
 	if k.sealed, err = c.seal(plain, policy); err != nil {
 		return key{}, err
 	}
@@ -208,7 +211,7 @@ func sealKey(c *chip, r *ring, k key, secret kek.KEK) (key, error) {
 		return key{}, fmt.Errorf("a key that was just sealed does not open: %w", err)
 	}
 	defer again.erase()
-	if !again.Equal(secret) || r.proves(k, again.auth) != nil {
+	if !again.Equal(secret) || r.proves(again.auth, k) != nil {
 		return key{}, fmt.Errorf("%w: a key that was just sealed opens to another one", kmsplugin.ErrUnavailable)
 	}
 	return k, nil
@@ -281,6 +284,16 @@ func (s *Store) List() ([]KeyInfo, error) {
 		infos[i] = r.info(k)
 	}
 	return infos, nil
+}
+
+// Destroyed returns the ids of the versions that the file had, or a copy of it, and that no copy
+// brings back; in order. It needs no TPM.
+func (s *Store) Destroyed() ([]string, error) {
+	r, _, err := s.load()
+	if err != nil {
+		return nil, s.disk.Explain(err)
+	}
+	return r.Destroyed, nil
 }
 
 // change replaces the file by another, and tells of a key of it.

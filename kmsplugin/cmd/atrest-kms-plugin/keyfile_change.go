@@ -59,7 +59,7 @@ func (c change) args(_ *cobra.Command, args []string) error {
 	case c.takes == "":
 		return noArgs(nil, args)
 	case len(args) > 1:
-		return usagef("unexpected argument %q: there is one, %s", args[1], c.takes)
+		return unexpected(args, "unexpected argument %q: there is one, %s", args[1], c.takes)
 	case len(args) == 0 && !c.optional, len(args) == 1 && args[0] == "":
 		return usagef("required and not given: %s", c.takes)
 	}

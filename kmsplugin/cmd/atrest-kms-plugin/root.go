@@ -73,7 +73,7 @@ func newRoot() *cobra.Command {
 	root := group("atrest-kms-plugin", "A KMS v2 plugin for kube-apiserver's encryption at rest", rootHelp, newKeyFileGroup(), newPKCS11Group(), newTPMGroup(), newVaultGroup())
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions = cobra.CompletionOptions{DisableDefaultCmd: true}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(ofFlag)
 	return root
 }
 
@@ -88,7 +88,7 @@ func group(use, short, long string, of ...*cobra.Command) *cobra.Command {
 		Use: use, Short: short, Long: long,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("no command %q: there is %s", args[0], choice)
+				return unexpected(args, "no command %q: there is %s", args[0], choice)
 			}
 			return nil
 		},
@@ -100,7 +100,7 @@ func group(use, short, long string, of ...*cobra.Command) *cobra.Command {
 
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef("unexpected argument %q: everything is given by flags", args[0])
+		return unexpected(args, "unexpected argument %q: everything is given by flags", args[0])
 	}
 	return nil
 }

@@ -25,19 +25,24 @@ const (
 func tpmTime(paths ...string) time.Duration {
 	most := 0
 	for _, path := range paths {
-		most = max(most, len(tpmVersions(path)))
+		most = max(most, len(tpmFileAt(path).keys))
 	}
 	return tpmTimeout + time.Duration(most)*tpmKeyTime
 }
 
-// tpmVersions are those in a file, if it can be read.
-func tpmVersions(path string) []tpm.KeyInfo {
-	store, err := tpm.New(tpm.Config{File: path})
-	if err != nil {
-		return nil
+// A tpmFile is what may be told of a file.
+type tpmFile struct {
+	keys      []tpm.KeyInfo
+	destroyed []string
+}
+
+// tpmFileAt is a file, as far as it can be read.
+func tpmFileAt(path string) (f tpmFile) {
+	if store, err := tpm.New(tpm.Config{File: path}); err == nil {
+		f.keys, _ = store.List()
+		f.destroyed, _ = store.Destroyed()
 	}
-	infos, _ := store.List()
-	return infos
+	return f
 }
 
 // A tpmChange changes the file of sealed keys, and tells of one version of it.
@@ -53,7 +58,7 @@ type tpmChange struct {
 	// flags adds others, if there are more.
 	flags func(*pflag.FlagSet, *tpm.Config)
 	// also says what else became of the file, if there is more to say.
-	also func(before, after []tpm.KeyInfo, argument string, config tpm.Config) string
+	also func(before, after tpmFile, argument string, config tpm.Config) string
 }
 
 func (c tpmChange) command() *cobra.Command {
@@ -96,7 +101,7 @@ func (c tpmChange) change(command *cobra.Command, config tpm.Config, argument st
 	if c.use == createUse && config.PCRs != "" && config.PCRs != tpm.NoPCRs && !recovery {
 		return usagef("flag --pcrs without --recovery: the next update of the firmware would close the keys for ever")
 	}
-	before := tpmVersions(config.File)
+	before := tpmFileAt(config.File)
 	ctx, cancel := context.WithTimeout(command.Context(), tpmTime(config.File, argument))
 	defer cancel()
 	info, recoveryKey, err := c.run(ctx, store, argument, recovery)
@@ -108,7 +113,7 @@ func (c tpmChange) change(command *cobra.Command, config tpm.Config, argument st
 	}
 	also := ""
 	if c.also != nil {
-		also = c.also(before, tpmVersions(config.File), argument, config)
+		also = c.also(before, tpmFileAt(config.File), argument, config)
 	}
 	return c.tell(command, config.File, info, recoveryKey != "", also)
 }

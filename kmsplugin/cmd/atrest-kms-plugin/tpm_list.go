@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -21,7 +22,8 @@ func newTPMList() *cobra.Command {
 		Long: `List the versions in the file, oldest first; never the keys. The TPM is not asked.
 
 KEY_ID is what apiservers and "atrest audit" show: the beginning of the SHA-256
-of the key_id. As JSON it is whole.`,
+of the key_id. As JSON it is whole. What was destroyed, here or in a copy that
+was recovered with --remove-destroyed, comes last: no copy brings it back.`,
 		Example: `  atrest-kms-plugin tpm list --key-file /var/lib/atrest/tpm.json
   atrest-kms-plugin tpm list --key-file /var/lib/atrest/tpm.json -o json`,
 		Args: noArgs,
@@ -29,7 +31,7 @@ of the key_id. As JSON it is whole.`,
 			if err := requireFlags(command, "key-file"); err != nil {
 				return err
 			}
-			write, ok := map[string]func(io.Writer, []tpm.KeyInfo) error{"table": printTPMTable, "json": printJSON[tpm.KeyInfo]}[output]
+			write, ok := map[string]func(io.Writer, tpmFile) error{"table": printTPMTable, "json": printTPMJSON}[output]
 			if !ok {
 				return usagef("flag --output is %q: table or json", output)
 			}
@@ -41,7 +43,11 @@ of the key_id. As JSON it is whole.`,
 			if err != nil {
 				return err
 			}
-			return write(command.OutOrStdout(), infos)
+			gone, err := store.Destroyed()
+			if err != nil {
+				return err
+			}
+			return write(command.OutOrStdout(), tpmFile{infos, gone})
 		},
 	}
 	keyFileFlag(command, &path)
@@ -49,10 +55,19 @@ of the key_id. As JSON it is whole.`,
 	return command
 }
 
-func printTPMTable(out io.Writer, infos []tpm.KeyInfo) error {
+func printTPMJSON(out io.Writer, file tpmFile) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(struct {
+		Keys      []tpm.KeyInfo `json:"keys"`
+		Destroyed []string      `json:"destroyed,omitempty"`
+	}{file.keys, file.destroyed})
+}
+
+func printTPMTable(out io.Writer, file tpmFile) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tKEY_ID\tCREATED\tPCRS\tRECOVERY\tUSE")
-	for _, info := range infos {
+	for _, info := range file.keys {
 		recovery, use := "no", "reads"
 		if info.Recovery {
 			recovery = "yes"
@@ -61,6 +76,9 @@ func printTPMTable(out io.Writer, infos []tpm.KeyInfo) error {
 			use = "reads and writes"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", info.ID, hashed.Short(info.Hash), info.Created.Format(time.RFC3339), cmp.Or(info.PCRs, "-"), recovery, use)
+	}
+	for _, id := range file.destroyed {
+		fmt.Fprintf(table, "%s\t-\t-\t-\t-\tdestroyed\n", id)
 	}
 	return table.Flush()
 }

@@ -36,8 +36,9 @@ What changed is printed.
 A key that somebody has put in a COPY, or in a backup, is refused, with no need
 to compare anything: it has no proof that is made of the recovery key. What else
 is in a COPY has none: the PCRs, which version wraps, and what was destroyed. A
-key that was destroyed in the COPY goes here too, for ever, with
---remove-destroyed alone: see first that nothing is stored under it.
+key that was destroyed in the COPY goes here too, for ever, or does not come here
+any more, with --remove-destroyed alone: see first on its node that it was, and
+that nothing is stored under it.
 
 A file of before there were proofs, which nothing was changed in since, is taken
 where this TPM opens the same keys in the file here. Otherwise recover it on its
@@ -121,36 +122,50 @@ func withoutPath(err error) error {
 }
 
 // whatRecovered says what a recovery has changed, and what it has left.
-func whatRecovered(before, after []tpm.KeyInfo, from string, config tpm.Config) string {
-	if len(after) == 0 {
+func whatRecovered(before, after tpmFile, from string, config tpm.Config) string {
+	if len(after.keys) == 0 {
 		return "what changed cannot be told, as the file cannot be read again: \"list\" says why\n"
 	}
-	if len(before) == 0 {
-		return allAreNew(after)
-	}
 	var out strings.Builder
-	for _, info := range missingIn(after, before) {
+	removed := missingIn(after.keys, before.keys)
+	for _, info := range removed {
 		fmt.Fprintf(&out, "version %s was destroyed in the copy and is removed here for ever, with what is stored under key_id %s\n", info.ID, info.KeyID)
 	}
-	for _, info := range missingIn(before, after) {
+	for _, id := range after.destroyed {
+		if !slices.Contains(before.destroyed, id) && !slices.ContainsFunc(removed, func(info tpm.KeyInfo) bool { return info.ID == id }) {
+			fmt.Fprintf(&out, "version %s, which was not here, was destroyed in the copy, and no copy brings it here any more\n", id)
+		}
+	}
+	if len(before.keys) == 0 {
+		return out.String() + allAreNew(after.keys)
+	}
+	for _, info := range missingIn(before.keys, after.keys) {
 		fmt.Fprintf(&out, "version %s is new here, key_id %s\n", info.ID, info.KeyID)
 	}
-	if was, is := cmp.Or(before[0].PCRs, "none"), cmp.Or(after[0].PCRs, "none"); was != is {
-		fmt.Fprintf(&out, "PCRs: %s, and no more %s\n", is, was)
-	} else {
-		fmt.Fprintf(&out, "PCRs: %s, as before\n", is)
-	}
-	switch {
-	case from == "":
-	case config.Adopt, !before[0].Recovery:
-		out.WriteString("recovery key: that of the copy from now on\n")
-	default:
-		out.WriteString("recovery key: the one of this file, as before, which need not be that of the copy\n")
-	}
-	if there, here := writerOf(tpmVersions(from)), writerOf(after); there != "" && there != here {
+	out.WriteString(whatHolds(before.keys[0], after.keys[0], from, config))
+	if there, here := writerOf(tpmFileAt(from).keys), writerOf(after.keys); there != "" && there != here {
 		fmt.Fprintf(&out, "in the copy version %s wraps: \"activate %s\" has it wrap here\n", there, there)
 	}
 	return out.String()
+}
+
+// whatHolds says what holds for all keys of a file that was there, of which these are one.
+func whatHolds(before, after tpm.KeyInfo, from string, config tpm.Config) string {
+	was, is := cmp.Or(before.PCRs, "none"), cmp.Or(after.PCRs, "none")
+	pcrs := "PCRs: " + is + ", as before\n"
+	switch {
+	case was != is:
+		pcrs = "PCRs: " + is + ", and no more " + was + "\n"
+	case from == "" && config.PCRs == "":
+		pcrs = "PCRs: " + is + ", as the file says, which who could write it, as a backup, can have changed: see that they are as they should be (--pcrs)\n"
+	}
+	switch {
+	case from == "":
+		return pcrs
+	case config.Adopt, !before.Recovery:
+		return pcrs + "recovery key: that of the copy from now on\n"
+	}
+	return pcrs + "recovery key: the one of this file, as before, which need not be that of the copy\n"
 }
 
 // allAreNew says what came where there was no file before.

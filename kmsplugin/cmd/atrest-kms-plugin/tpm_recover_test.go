@@ -88,6 +88,49 @@ func TestARecoveryThatRemovesAKeySaysSo(t *testing.T) {
 	require.Contains(t, got.stderr, "version "+gone.ID+" was destroyed in the copy and is removed here for ever, with what is stored under key_id "+gone.KeyID+"\n")
 }
 
+func TestARecoverySaysWhatItTakesForDestroyedAndListShowsIt(t *testing.T) {
+	one, two := swtpmtest.Start(t), swtpmtest.Start(t)
+	path, keyFile := made(t, one)
+	staged := tpmCommand(t, one, path, "stage")
+	require.Equal(t, exitDone, staged.code, staged.stderr)
+	gone := sealedKeys(t, path)[1]
+	there, anew := filepath.Join(t.TempDir(), "tpm.json"), filepath.Join(t.TempDir(), "tpm.json")
+	sound, err := os.ReadFile(path)
+	require.NoError(t, err)
+	destroyed := runCommand(t, "tpm", "destroy", gone.ID, "--yes", "--key-file", path)
+	require.Equal(t, exitDone, destroyed.code, destroyed.stderr)
+	for _, there := range []string{there, anew} {
+		got := tpmCommand(t, two, there, "recover", path, "--recovery-key-file", keyFile)
+		require.Equal(t, exitDone, got.code, got.stderr)
+		require.NotContains(t, got.stderr, gone.ID)
+		require.NotContains(t, runCommand(t, "tpm", "list", "--key-file", there).stdout, gone.ID)
+	}
+	require.NoError(t, os.Remove(anew))
+	for _, there := range []string{there, anew} {
+		got := tpmCommand(t, two, there, "recover", path, "--recovery-key-file", keyFile, "--remove-destroyed")
+		require.Equal(t, exitDone, got.code, got.stderr)
+		require.Contains(t, got.stderr, "version "+gone.ID+", which was not here, was destroyed in the copy")
+		require.Regexp(t, `(?m)^`+gone.ID+` +- .*destroyed$`, runCommand(t, "tpm", "list", "--key-file", there).stdout)
+		require.Contains(t, runCommand(t, "tpm", "list", "-o", "json", "--key-file", there).stdout, `"destroyed": [`)
+	}
+	require.NoError(t, os.WriteFile(path, sound, 0o600))
+	got := tpmCommand(t, two, there, "recover", path, "--recovery-key-file", keyFile)
+	require.Equal(t, exitFailed, got.code)
+	require.Contains(t, got.stderr, "version "+gone.ID+" was destroyed here, or in a copy")
+}
+
+// A backup can have others than the file had.
+func TestARecoveryInPlaceSaysThatThePCRsAreAsTheFileSays(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	path, keyFile := made(t, chip, "--pcrs", "sha256:7")
+	got := tpmCommand(t, chip, path, "recover", "--recovery-key-file", keyFile)
+	require.Equal(t, exitDone, got.code, got.stderr)
+	require.Contains(t, got.stderr, "PCRs: sha256:7, as the file says")
+	got = tpmCommand(t, chip, path, "recover", "--recovery-key-file", keyFile, "--pcrs", "sha256:7")
+	require.Equal(t, exitDone, got.code, got.stderr)
+	require.Contains(t, got.stderr, "PCRs: sha256:7, as before\n")
+}
+
 func TestAFlagOfACopyNeedsOne(t *testing.T) {
 	path, keyFile := made(t, swtpmtest.Start(t))
 	for _, flag := range []string{"--adopt-recovery", "--remove-destroyed"} {
@@ -163,6 +206,20 @@ func TestNoCommandRepeatsARecoveryKey(t *testing.T) {
 		got := runCommand(t, append(append([]string{"tpm"}, args...), "--key-file", path)...)
 		require.NotContains(t, got.stderr, "looks like the recovery key", args)
 	}
+}
+
+// Nor where it is no command of the TPM's that it was typed in.
+func TestNoOtherCommandRepeatsARecoveryKey(t *testing.T) {
+	const key = "ABCD-EFGH-IJKL-MNOP-QRST-UVWX-YZ23-4567-ABCD-EFGH-IJKL-MNOP-QRST-UVWX"
+	for _, args := range [][]string{
+		{key}, {"vault", "serve", key}, {"vault", key}, {"keyfile", "activate", "x", key}, {"keyfile", "rotate", key}, {"--" + key}, {"pkcs11", "--log-level", key}, strings.Split(key, "-"),
+	} {
+		got := runCommand(t, args...)
+		require.Equal(t, exitUsage, got.code, "%v: %s", args, got.stderr)
+		require.NotContains(t, got.stderr+got.stdout, "ABCD", args)
+	}
+	got := runCommand(t, "keyfil")
+	require.Contains(t, got.stderr, `no command "keyfil"`)
 }
 
 // Where the path belongs somebody puts the key.

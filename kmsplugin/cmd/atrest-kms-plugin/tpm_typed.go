@@ -35,15 +35,9 @@ func isTypedKey(text string, name bool) bool {
 	return hasMostOfKey(head) || !name && someGroups.MatchString(text)
 }
 
-// withoutTypedKeys has no command of a group repeat a recovery key that somebody has typed in it,
-// wherever: in the log of what runs it, others would find it.
+// withoutTypedKeys has no command of a group go on with a recovery key that somebody has typed in it,
+// wherever, nor repeat it: in the log of what runs it others would find it.
 func withoutTypedKeys(of *cobra.Command) *cobra.Command {
-	of.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		if hasMostOfKey(err.Error()) || groupsWithin.MatchString(err.Error()) {
-			return usagef("a flag: %s", keyWasTyped)
-		}
-		return usageError{err}
-	})
 	for _, command := range append(of.Commands(), of) {
 		check := command.Args
 		command.Args = func(command *cobra.Command, args []string) error {
@@ -56,23 +50,41 @@ func withoutTypedKeys(of *cobra.Command) *cobra.Command {
 	return of
 }
 
+// ofFlag is an error of a flag, which repeats no recovery key.
+func ofFlag(_ *cobra.Command, err error) error {
+	if hasMostOfKey(err.Error()) || groupsWithin.MatchString(err.Error()) {
+		return usagef("a flag: %s", keyWasTyped)
+	}
+	return usageError{err}
+}
+
+// unexpected is an error of an argument, which repeats none of them if they may be the recovery key.
+func unexpected(args []string, format string, of ...any) error {
+	if err := typedArgument(args); err != nil {
+		return err
+	}
+	return usagef(format, of...)
+}
+
 const keyWasTyped = "what is given looks like the recovery key, which is read from --recovery-key-file alone: whoever lists processes, or reads the history of the shell, has what is typed here: if that was the key, make another one (reseal --recovery), and if it is a path write ./ in front"
 
 // typedKeyIn is an error if an argument may be the recovery key, or all of them together, or what a
 // flag was given.
-func typedKeyIn(command *cobra.Command, args []string) (err error) {
-	if isTypedKey(strings.Join(args, " "), false) {
-		return usagef("an argument: %s", keyWasTyped)
-	}
-	for _, arg := range args {
-		if isTypedKey(arg, false) {
-			return usagef("an argument: %s", keyWasTyped)
-		}
-	}
+func typedKeyIn(command *cobra.Command, args []string) error {
+	err := typedArgument(args)
 	command.Flags().Visit(func(flag *pflag.Flag) {
 		if isTypedKey(flag.Value.String(), names[flag.Name]) {
 			err = usagef("flag --%s: %s", flag.Name, keyWasTyped)
 		}
 	})
 	return err
+}
+
+func typedArgument(args []string) error {
+	for _, arg := range append([]string{strings.Join(args, " ")}, args...) {
+		if isTypedKey(arg, false) {
+			return usagef("an argument: %s", keyWasTyped)
+		}
+	}
+	return nil
 }
