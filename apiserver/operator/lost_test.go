@@ -93,7 +93,7 @@ func (g *bereft) putBack() {
 }
 
 // seal has the records under the key that is gone as no apiserver has ever seen them, so that
-// none has them in memory.
+// none has them in memory, but earlier versions of them.
 func (g *bereft) seal() {
 	g.t.Helper()
 	block, err := aes.NewCipher([]byte("0123456789-the-other-key-8901234"))

@@ -29,6 +29,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -639,9 +640,36 @@ func (a *apiserver) remembers(key, object string) {
 	a.memory[key] = remembered{object, a.read(&pb.RangeRequest{Key: []byte(key)})[0].ModRevision, sealed}
 }
 
+// step changes an object in steps (RFC 6902), as far as atrest does: it changes nothing in the end, and
+// looks into etcd then. It warns of a field that there is not, once it has changed the version that it
+// has in memory, current or not.
+func (a *apiserver) step(w http.ResponseWriter, r *http.Request, kv *mvccpb.KeyValue) {
+	var steps []struct{ Op, Path, Value any }
+	require.NoError(a.w.t, json.NewDecoder(r.Body).Decode(&steps))
+	_, _, err := a.open(kv)
+	is := kv.ModRevision
+	if m, had := a.memory[string(kv.Key)]; had {
+		is = m.revision
+	} else if err != nil {
+		is = 0
+	}
+	if steps[0].Op == "test" && steps[0].Value == fmt.Sprint(is) && r.URL.Query().Get("fieldValidation") == "Warn" {
+		w.Header().Set("Warning", `299 - "unknown field \"metadata.atrestAsks\""`)
+	}
+	if err != nil {
+		a.unread(w, err)
+		return
+	}
+	answer(w, http.StatusOK, metadataOf(kv))
+}
+
 // patch stores what is changed or stale.
 func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.KeyValue) {
 	a.patches++
+	if r.Header.Get("Content-Type") == string(types.JSONPatchType) {
+		a.step(w, r, kv)
+		return
+	}
 	var patch, object map[string]any
 	require.NoError(a.w.t, json.NewDecoder(r.Body).Decode(&patch))
 	if key := a.updates; key != "" {
@@ -652,7 +680,6 @@ func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.Key
 	meta, _ := patch["metadata"].(map[string]any)
 	plaintext, stale, err := a.open(kv)
 	if m, is := a.memory[string(kv.Key)]; is && m.revision == kv.ModRevision && err != nil {
-		a.warn(w, r, meta)
 		if a.refuses != "" && a.refused(string(kv.Key)) { // store.go GuaranteedUpdate: it reads etcd anew after any refusal
 			a.unread(w, err)
 			return
@@ -668,7 +695,6 @@ func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.Key
 		return
 	}
 	delete(meta, "resourceVersion")
-	a.warn(w, r, meta)
 	if a.refuses != "" && a.refused(string(kv.Key)) {
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "a webhook does not allow it")
 		return
@@ -679,14 +705,6 @@ func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.Key
 		return
 	}
 	answer(w, http.StatusOK, metadataOf(kv))
-}
-
-// warn warns of a field that there is not, which it drops, before admission is asked.
-func (a *apiserver) warn(w http.ResponseWriter, r *http.Request, meta map[string]any) {
-	if _, is := meta["atrestAsks"]; is && r.URL.Query().Get("fieldValidation") == "Warn" {
-		w.Header().Set("Warning", `299 - "unknown field \"metadata.atrestAsks\""`)
-	}
-	delete(meta, "atrestAsks")
 }
 
 // store writes an object under its key.

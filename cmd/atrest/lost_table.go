@@ -141,6 +141,9 @@ func printUnopened(w io.Writer, unknown []lost.Unknown) error {
 			told[u.Form.String()] = true
 			fmt.Fprintf(w, "  %s\n", printable(u.Why))
 		}
+		for _, key := range u.Keys {
+			fmt.Fprintf(w, "  %s\n", printable(key))
+		}
 	}
 	fmt.Fprintln(w)
 	return nil

@@ -20,9 +20,6 @@ type lone struct {
 	opener *Opener
 }
 
-// loneName is what it is called by itself.
-const loneName = "lone"
-
 // ByItself opens an object with each key of the file and each plugin by itself, whatever it is
 // called: a key keeps nothing but its name in what it sealed, and a plugin not even that. The name
 // may be another's by now, whose padding may fit too. It gives the plaintext and the name of what
@@ -41,12 +38,12 @@ func (o *Opener) ByItself(ctx context.Context, r schema.GroupResource, object Ob
 	if err := o.part(); err != nil {
 		return nil, "", err
 	}
-	object.Value = slices.Concat([]byte(stored.Formats[i].Prefix+loneName+":"), rest)
 	var all []error
 	for _, one := range o.lone {
 		if one.kind != form.Kind {
 			continue
 		}
+		object.Value = slices.Concat([]byte(stored.Formats[i].Prefix+one.name+":"), rest)
 		plaintext, err := one.opener.once(ctx, "", r, object)
 		if err == nil {
 			return plaintext, one.name, nil
@@ -57,10 +54,16 @@ func (o *Opener) ByItself(ctx context.Context, r schema.GroupResource, object Ob
 }
 
 // part makes an opener of each key and plugin.
-func (o *Opener) part() error {
-	if o.lone != nil {
+func (o *Opener) part() (err error) {
+	if o.parted {
 		return nil
 	}
+	var all []lone
+	defer func() {
+		if err != nil {
+			closeAll(all)
+		}
+	}()
 	for _, p := range o.transformers.Configuration().Providers() {
 		for _, one := range lonesOf(p) {
 			c, err := config.Parse(one.text(), config.Options{KMSv1: true})
@@ -71,10 +74,17 @@ func (o *Opener) part() error {
 			if err != nil {
 				return err
 			}
-			o.lone = append(o.lone, lone{one.kind, one.name, opener})
+			all = append(all, lone{one.kind, one.name, opener})
 		}
 	}
+	o.lone, o.parted = all, true
 	return nil
+}
+
+func closeAll(all []lone) {
+	for _, one := range all {
+		one.opener.Close()
+	}
 }
 
 // provider is a lone one as a file has it.
@@ -87,10 +97,10 @@ type provider struct {
 func lonesOf(p *config.Provider) (all []provider) {
 	if kms := p.KMS(); kms.Name != "" {
 		version := map[config.Kind]string{config.KMSv1: "v1", config.KMSv2: "v2"}[p.Kind()]
-		return []provider{{p.Kind(), kms.Name, map[string]any{"kms": map[string]any{"apiVersion": version, "name": loneName, "endpoint": kms.Endpoint, "timeout": kms.Timeout.String()}}}}
+		return []provider{{p.Kind(), kms.Name, map[string]any{"kms": map[string]any{"apiVersion": version, "name": kms.Name, "endpoint": kms.Endpoint, "timeout": kms.Timeout.String()}}}}
 	}
 	for _, key := range p.Keys() {
-		all = append(all, provider{p.Kind(), key.Name, map[string]any{string(p.Kind()): map[string]any{"keys": []any{map[string]any{"name": loneName, "secret": key.Secret()}}}}})
+		all = append(all, provider{p.Kind(), key.Name, map[string]any{string(p.Kind()): map[string]any{"keys": []any{map[string]any{"name": key.Name, "secret": key.Secret()}}}}})
 	}
 	return all
 }

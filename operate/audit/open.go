@@ -29,7 +29,8 @@ type Opener struct {
 	deks         map[uint64]error // what became of the DEKs of KMS providers
 	failures     map[string]int   // in a row, by the name of the KMS provider
 	seed         maphash.Seed
-	lone         []lone // made when it is first needed
+	lone         []lone // made when they are first needed, and then all are there
+	parted       bool
 }
 
 // maxRemembered bounds the DEKs and chains that an Opener remembers.
@@ -54,9 +55,7 @@ func NewOpener(c *config.Configuration) (*Opener, error) {
 // Close ends the connections to all plugins.
 func (o *Opener) Close() {
 	o.transformers.Close()
-	for _, one := range o.lone {
-		one.opener.Close()
-	}
+	closeAll(o.lone)
 }
 
 // Open reports whether an apiserver with this configuration could read an object.
@@ -84,13 +83,16 @@ func (o *Opener) once(ctx context.Context, scope string, r schema.GroupResource,
 	case seen && before != nil:
 		return nil, fmt.Errorf("as another object under the same DEK: %w", before)
 	case !seen && o.failures[provider] >= maxFailures:
-		return nil, fmt.Errorf("%w: not asked again, as %s failed %d times in a row: look at its plugin and at the KMS",
-			envelope.ErrUnavailable, i.Form, maxFailures)
+		return nil, fmt.Errorf("%w: %w, as %s failed %d times in a row: look at its plugin and at the KMS",
+			envelope.ErrUnavailable, ErrNotAsked, i.Form, maxFailures)
 	}
 	plaintext, err := o.Plaintext(ctx, r, object)
 	o.learn(provider, dek, err)
 	return plaintext, err
 }
+
+// ErrNotAsked says that a plugin was given up before it was asked for an object.
+var ErrNotAsked = errors.New("not asked again")
 
 // ErrNotTried says that nobody tried to open an object.
 var ErrNotTried = errors.New("not tried")

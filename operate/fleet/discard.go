@@ -94,45 +94,52 @@ func (m *member) remembers(ctx context.Context, w Written, r schema.GroupVersion
 	if cached != nil && !IsUnreadable(cached) && !apierrors.IsNotFound(cached) {
 		return nil, false, fmt.Errorf("%w: %w", errUntold, w.remedy("get", cached))
 	}
-	switch had, saving := m.save(ctx, w, r, stamp, &is); {
+	switch saving := m.save(ctx, w, r, stamp, &is); {
 	case saving == nil:
 		return is.OwnerReferences, true, nil
 	case errors.Is(saving, errUntold):
 		return nil, false, saving
 	case cached == nil:
 		return nil, false, fmt.Errorf("has it in memory, which it does not store again: read it out of that one, with resourceVersion=0, and do not restart that one before: %w", w.remedy("patch", saving))
-	case had:
-		return nil, false, fmt.Errorf("has it in memory, and does not store it again, as admission does not allow that: find out which webhook or policy it is, and ask again once that one allows it; do not restart that apiserver before: %w", saving)
-	case causeOf(saving) != "" && causeOf(saving) == causeOf(unread): // it looked into etcd
-		return nil, false, nil
-	default:
+	case causeOf(saving) == "" || causeOf(saving) != causeOf(unread):
 		return nil, false, fmt.Errorf("%w: %w", errUntold, w.remedy("patch", saving))
+	case m.changes(ctx, w, r): // it looked into etcd after a refusal
+		return nil, false, fmt.Errorf("has it in memory, and does not store it again, as admission does not allow that: find out which webhook or policy it is, and ask again once that one allows it; do not restart that apiserver before: %w", saving)
 	}
+	return nil, false, nil
 }
 
 // save has an object stored again that an apiserver has in memory. Where nothing changes it looks
-// into etcd whether that is current. So an annotation comes, and goes. After a refusal by admission it
-// looks into etcd too, and answers as to a get. That it had an object to change tells the warning of a
-// field that there is not, which it drops.
-func (m *member) save(ctx context.Context, w Written, r schema.GroupVersionResource, stamp string, is *metav1.PartialObjectMetadata) (had bool, err error) {
+// into etcd whether that is current. So an annotation comes, and goes.
+func (m *member) save(ctx context.Context, w Written, r schema.GroupVersionResource, stamp string, is *metav1.PartialObjectMetadata) error {
 	patch := func(ctx context.Context, changes map[string]any) error {
-		return m.send(ctx, kubeapi.Request{Method: http.MethodPatch, Path: w.path(r), Accept: metadata, Query: url.Values{"fieldManager": {"atrest"}, "fieldValidation": {"Warn"}},
-			Body: map[string]any{"metadata": changes}, Patch: types.MergePatchType,
-			Warned: func(text string) { had = had || strings.Contains(text, noField) }}, is)
+		return m.send(ctx, kubeapi.Request{Method: http.MethodPatch, Path: w.path(r), Accept: metadata, Query: url.Values{"fieldManager": {"atrest"}},
+			Body: map[string]any{"metadata": changes}, Patch: types.MergePatchType}, is)
 	}
-	if err := patch(ctx, map[string]any{"resourceVersion": strconv.FormatInt(w.Version, 10), "annotations": map[string]any{passing: stamp}, noField: true}); err != nil {
-		return had, err
+	if err := patch(ctx, map[string]any{"resourceVersion": strconv.FormatInt(w.Version, 10), "annotations": map[string]any{passing: stamp}}); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
 	if err := patch(ctx, map[string]any{"annotations": map[string]any{passing: nil}}); err != nil {
-		return had, fmt.Errorf("%w any more: it is stored again, with the annotation %s, which is to be removed: %w", errUntold, passing, err)
+		return fmt.Errorf("%w any more: it is stored again, with the annotation %s, which is to be removed: %w", errUntold, passing, err)
 	}
-	return had, nil
+	return nil
 }
 
-// noField is none of metadata's.
-const noField = "atrestAsks"
+// changes reports whether an update of the version that etcd has begins with one in memory. What comes
+// of it does not tell: after any refusal an apiserver looks into etcd, and answers as to a get. But it
+// warns of a field that there is not, which it drops, once it has changed an object of that version.
+func (m *member) changes(ctx context.Context, w Written, r schema.GroupVersionResource) (had bool) {
+	const noField = "atrestAsks"
+	steps := []map[string]any{
+		{"op": "test", "path": "/metadata/resourceVersion", "value": strconv.FormatInt(w.Version, 10)},
+		{"op": "add", "path": "/metadata/" + noField, "value": true},
+	}
+	_ = m.send(ctx, kubeapi.Request{Method: http.MethodPatch, Path: w.path(r), Accept: metadata, Query: url.Values{"fieldManager": {"atrest"}, "fieldValidation": {"Warn"}},
+		Body: steps, Patch: types.JSONPatchType, Warned: func(text string) { had = had || strings.Contains(text, noField) }}, nil) // it fails, as a get does
+	return had
+}
 
 // causeOf is what an apiserver says of the storage: one with the feature gate says more around it
 // to a get than to a patch.

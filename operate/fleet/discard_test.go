@@ -117,17 +117,19 @@ func TestWhatIsInMemoryIsSaved(t *testing.T) {
 		want          string
 		saved         bool
 		patches       int
+		warns         bool // that it changed the version that etcd has
 	}{
-		"its cache has it":                        {gone, step{200, cached}, step{200, cached}, step{200, cached}, saved, true, 2},
-		"it has it, and its cache is not ready":   {gone, step{500, gone}, step{200, cached}, step{200, cached}, saved, true, 2},
-		"it has not":                              {gone, step{404, notFound}, step{500, gone}, step{}, "", false, 1},
-		"it has not, and has the feature gate":    {status("StorageError: corrupt object, Code: 7, Key: /secrets/shop/db, ResourceVersion: 0, AdditionalErrorMsg: no matching key"), step{500, gone}, step{500, gone}, step{}, "", false, 1},
-		"its cache has it, and a webhook is away": {gone, step{200, cached}, step{500, gone}, step{}, "apiserver a does not read secrets shop/db from etcd, and has it in memory, which it does not store again: ", false, 1},
-		"its cache does not answer":               {gone, step{429, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":429,"reason":"TooManyRequests"}`}, step{}, step{}, "whether it has that in memory is not known", false, 0},
-		"it cannot encrypt":                       {gone, step{500, gone}, step{500, status("no key to encrypt with")}, step{}, "whether it has that in memory is not known: ", false, 1},
-		"the user may not":                        {gone, step{500, gone}, step{403, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden"}`}, step{}, "the user needs the verb patch", false, 1},
-		"somebody wrote it":                       {gone, step{500, gone}, step{409, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":409,"reason":"Conflict"}`}, step{}, "is not known", false, 1},
-		"the annotation does not go":              {gone, step{500, gone}, step{200, cached}, step{500, gone}, "it is stored again, with the annotation atrest/stored-from-memory, which is to be removed", false, 2},
+		"its cache has it":                        {gone, step{200, cached}, step{200, cached}, step{200, cached}, saved, true, 2, false},
+		"it has it, and its cache is not ready":   {gone, step{500, gone}, step{200, cached}, step{200, cached}, saved, true, 2, false},
+		"it has not":                              {gone, step{404, notFound}, step{500, gone}, step{}, "", false, 1, false},
+		"it has not, and has the feature gate":    {status("StorageError: corrupt object, Code: 7, Key: /secrets/shop/db, ResourceVersion: 0, AdditionalErrorMsg: no matching key"), step{500, gone}, step{500, gone}, step{}, "", false, 1, false},
+		"it has it, and admission refuses":        {gone, step{500, gone}, step{500, gone}, step{}, "has it in memory, and does not store it again, as admission does not allow that", false, 1, true},
+		"its cache has it, and a webhook is away": {gone, step{200, cached}, step{500, gone}, step{}, "apiserver a does not read secrets shop/db from etcd, and has it in memory, which it does not store again: ", false, 1, false},
+		"its cache does not answer":               {gone, step{429, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":429,"reason":"TooManyRequests"}`}, step{}, step{}, "whether it has that in memory is not known", false, 0, false},
+		"it cannot encrypt":                       {gone, step{500, gone}, step{500, status("no key to encrypt with")}, step{}, "whether it has that in memory is not known: ", false, 1, false},
+		"the user may not":                        {gone, step{500, gone}, step{403, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden"}`}, step{}, "the user needs the verb patch", false, 1, false},
+		"somebody wrote it":                       {gone, step{500, gone}, step{409, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":409,"reason":"Conflict"}`}, step{}, "is not known", false, 1, false},
+		"the annotation does not go":              {gone, step{500, gone}, step{200, cached}, step{500, gone}, "it is stored again, with the annotation atrest/stored-from-memory, which is to be removed", false, 2, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, nil)
@@ -140,6 +142,14 @@ func TestWhatIsInMemoryIsSaved(t *testing.T) {
 					is = step{200, "ok"}
 				case r.URL.Query().Get("resourceVersion") == "0":
 					is = c.cached
+				case r.Header.Get("Content-Type") == "application/json-patch+json":
+					body, err := io.ReadAll(r.Body)
+					require.NoError(t, err)
+					require.JSONEq(t, `[{"op":"test","path":"/metadata/resourceVersion","value":"7"},{"op":"add","path":"/metadata/atrestAsks","value":true}]`, string(body))
+					require.Equal(t, "Warn", r.URL.Query().Get("fieldValidation"))
+					if c.warns {
+						w.Header().Set("Warning", `299 - "unknown field \"metadata.atrestAsks\""`)
+					}
 				case r.Method == http.MethodPatch:
 					body, err := io.ReadAll(r.Body)
 					require.NoError(t, err)

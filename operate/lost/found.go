@@ -61,7 +61,12 @@ type Unknown struct {
 	Where string `json:"where,omitempty"`
 	// Why is that of the first of them, in one line.
 	Why string `json:"why"`
+	// Keys are the etcd keys of the first of them in the cluster for which everybody was asked.
+	Keys []string `json:"keys,omitempty"`
 }
+
+// maxUnknownKeys bounds [Unknown].Keys.
+const maxUnknownKeys = 20
 
 // Misplaced are objects that apiservers cannot read, and that are not lost: the keys of
 // another resource open them, or of another name, or none is needed; or no apiserver looks

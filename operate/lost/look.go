@@ -126,7 +126,7 @@ func (l *Look) Cluster(ctx context.Context, from audit.Source) (*Found, *audit.R
 		case o.astray != "":
 			f.addMisplaced(o, came)
 		case state == isUnknown:
-			f.addUnknown(o, "", why)
+			f.addUnknown(o, "", why, came.err)
 		case state == notJudged:
 			f.Unjudged++
 			f.Others = append(f.Others, objectAt(f.Layout, o.Key))
@@ -201,7 +201,7 @@ func (l *Look) Backup(ctx context.Context, f *Found, name string, made time.Time
 		case o.Key == l.walk.Layout.OfCluster() && state == "":
 			uid = factsOf(came.plaintext).UID
 		case state == isUnknown && lost[o.Key]:
-			f.addUnknown(o, name, why)
+			f.addUnknown(o, name, why, audit.ErrNotAsked)
 		}
 		if state == "" && came.as == "" && lost[o.Key] {
 			copies[o.Key] = Copy{Backup: name, Facts: factsOf(came.plaintext)}
@@ -248,14 +248,16 @@ func (f *Found) later(c Copy, facts Facts, d dated) Copy {
 	return c
 }
 
-func (f *Found) addUnknown(o Object, where, why string) {
-	for i, u := range f.Unknown {
-		if u.Resource == o.Resource && u.Form == o.Form && u.Where == where {
-			f.Unknown[i].Objects++
-			return
-		}
+func (f *Found) addUnknown(o Object, where, why string, err error) {
+	i := slices.IndexFunc(f.Unknown, func(u Unknown) bool { return u.Resource == o.Resource && u.Form == o.Form && u.Where == where })
+	if i < 0 {
+		i = len(f.Unknown)
+		f.Unknown = append(f.Unknown, Unknown{Resource: o.Resource, Form: o.Form, Where: where, Why: oneLine(why)})
 	}
-	f.Unknown = append(f.Unknown, Unknown{Resource: o.Resource, Form: o.Form, Objects: 1, Where: where, Why: oneLine(why)})
+	u := &f.Unknown[i]
+	if u.Objects++; !errors.Is(err, audit.ErrNotAsked) && len(u.Keys) < maxUnknownKeys {
+		u.Keys = append(u.Keys, o.Key)
+	}
 }
 
 // maxWhy bounds an error that is repeated, in bytes.

@@ -13,12 +13,13 @@ import (
 	"github.com/kube-atrest/atrest/operate/migrate"
 )
 
-// removable are the resources of which something is deleted, by their kinds. What belongs to
+// removable are the resources of which something is deleted, by their kinds in lower case, as the
+// garbage collector knows them too. What belongs to
 // anything else may be deleted with it, by whoever made it, also without owner references.
-var removable = map[string]string{"Secret": "secrets", "ConfigMap": "configmaps"}
+var removable = map[string]string{"secret": "secrets", "configmap": "configmaps"}
 
 func isRemovable(resource string) bool {
-	return resource == removable["Secret"] || resource == removable["ConfigMap"]
+	return resource == removable["secret"] || resource == removable["configmap"]
 }
 
 // owners has why a Secret or a ConfigMap is left that owns, or may own, something of its namespace:
@@ -76,8 +77,9 @@ func (os owners) any(o Object, why string) {
 
 func (os owners) each(o Object, references []metav1.OwnerReference, why string) {
 	for _, owner := range references {
-		if strings.TrimPrefix(owner.APIVersion, "/") == "v1" && removable[owner.Kind] != "" {
-			os.note(o, ownerAt(removable[owner.Kind], o.Namespace, owner.Name), fmt.Sprintf("it owns %s by its name, %s", o.Title(), why))
+		resource := removable[strings.ToLower(owner.Kind)]
+		if strings.TrimPrefix(owner.APIVersion, "/") == "v1" && resource != "" {
+			os.note(o, ownerAt(resource, o.Namespace, owner.Name), fmt.Sprintf("it owns %s by its name, %s", o.Title(), why))
 		}
 	}
 }

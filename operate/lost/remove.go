@@ -71,7 +71,7 @@ var ErrStop = errors.New("nothing more is deleted")
 // looked into; or one of them does not find each of its plugins well.
 func (r *Remover) May(ctx context.Context, a Answer) error {
 	if a.Verdict == NotKnown {
-		return errors.New("not all can be opened now, and what is merely away is not lost: see that each plugin works, and ask again; what one will never open and says so otherwise than by NotFound is for etcdctl del")
+		return errors.New("not all can be opened now, and what is merely away is not lost: see that each plugin works, and ask again")
 	}
 	if err := proof.Named(ctx, r.Apiservers, r.Without); err != nil {
 		return err
