@@ -85,6 +85,16 @@ func (n *numbered) place(object cryptoki.ObjectHandle) []cryptoki.ObjectHandle {
 	return []cryptoki.ObjectHandle{cryptoki.ObjectHandle(free + 1)}
 }
 
+func (n *numbered) GenerateKey(h cryptoki.SessionHandle, m []*cryptoki.Mechanism, a []*cryptoki.Attribute) (cryptoki.ObjectHandle, error) {
+	real, err := n.driver.GenerateKey(h, m, a)
+	if err != nil {
+		return 0, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.place(real)[0], nil
+}
+
 func (n *numbered) at(o cryptoki.ObjectHandle) cryptoki.ObjectHandle {
 	n.mu.Lock()
 	defer n.mu.Unlock()
