@@ -4,7 +4,6 @@ package pkcs11
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -51,15 +50,13 @@ func (t *Token) enter(ctx context.Context, flags uint, n int) (*session, error) 
 	}
 }
 
-// begin initialises the module unless it is, or again if it is doubted. If that cannot be done it
-// is used as it is: a call that hangs may be the only one that does.
+// begin initialises the module unless it is, or again if it is doubted.
 func (t *Token) begin(m *module) (again bool, err error) {
-	if !t.trust.again(t.config.Clock.Now()) {
+	now := t.config.Clock.Now()
+	if !t.trust.again(now) {
 		return false, m.start()
 	}
-	err = m.restart(t.sessions.giveUp)
-	t.trust.initialised(err)
-	if errors.Is(err, errInUse) || errors.Is(err, errStuck) {
+	if err = m.restart(t.sessions.giveUp); t.trust.initialised(err, now) {
 		return false, nil
 	}
 	return true, err

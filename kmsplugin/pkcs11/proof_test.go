@@ -101,6 +101,13 @@ func (n *numbered) at(o cryptoki.ObjectHandle) cryptoki.ObjectHandle {
 	return n.places[o-1]
 }
 
+// slow has it take that long from now on.
+func (n *numbered) slow(takes time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.takes = takes
+}
+
 func (n *numbered) swap(a, b int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -108,7 +115,10 @@ func (n *numbered) swap(a, b int) {
 }
 
 func (n *numbered) GetAttributeValue(h cryptoki.SessionHandle, o cryptoki.ObjectHandle, a []*cryptoki.Attribute) ([]*cryptoki.Attribute, error) {
-	n.clock.passed.Add(int64(n.takes))
+	n.mu.Lock()
+	takes := n.takes
+	n.mu.Unlock()
+	n.clock.passed.Add(int64(takes))
 	return n.driver.GetAttributeValue(h, n.at(o), a)
 }
 

@@ -30,7 +30,6 @@ type session struct {
 	keys       atomic.Pointer[ring]
 	looks      atomic.Int32 // in a row that were not read whole
 	wraps      atomic.Int32 // in a row that failed, since it last unwrapped
-	knew       atomic.Bool  // of a key
 	looking    *gate
 	known      readings      // of who is looking
 	over       chan struct{} // closed when another one is to be opened

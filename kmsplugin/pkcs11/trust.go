@@ -19,8 +19,9 @@ import (
 //	                    `-----------------------------------------------'
 //
 // It is doubted, and its session ended, after three looks in a row that were not read whole,
-// whatever the reason: an error, no end, or no key where there were some. One answer that the token
-// is away, and a session that cannot be opened, are enough. That it is opened is no proof.
+// whatever the reason: an error, no end, or no key at all, as who is not logged in finds. One
+// answer that the token is away, and a session that cannot be opened, are enough. That one is
+// opened is no proof.
 //
 // It is the same with wraps where looks are well. But what unwraps then is lost for a moment, for
 // what may be no use: the pauses are longer.
@@ -29,7 +30,8 @@ import (
 type trust struct {
 	mu     sync.Mutex
 	doubts [2]doubt
-	stuck  bool
+	stuck  bool // calls run in it
+	waits  int  // for them
 }
 
 // defect is what a module does not do.
@@ -80,36 +82,44 @@ func (t *trust) mayHelp(k defect, now time.Time) bool {
 	return !now.Before(t.doubts[k].next)
 }
 
-// again reports whether the module is to be initialised again now, and begins the next pause.
-func (t *trust) again(now time.Time) (again bool) {
+// again reports whether the module is to be initialised again now.
+func (t *trust) again(now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for k := range t.doubts {
-		if d := &t.doubts[k]; d.stands && !now.Before(d.next) {
-			d.pause = defect(k).longer(d.pause)
-			d.next, again = now.Add(d.pause), true
-		}
-	}
-	return again
+	return t.doubts[blind].isDue(now) || t.doubts[lame].isDue(now)
 }
 
-// initialised is told how that went.
-func (t *trust) initialised(err error) {
+func (d doubt) isDue(now time.Time) bool { return d.stands && !now.Before(d.next) }
+
+// initialised is told how that went, and whether the module is to be used as it is: a call that
+// hangs may be the only one that does. One that runs is waited for, as no other begins meanwhile.
+func (t *trust) initialised(err error, now time.Time) (asItIs bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !errors.Is(err, errInUse) {
-		t.stuck = errors.Is(err, errStuck)
+	switch {
+	case errors.Is(err, errInUse):
+		return true
+	case errors.Is(err, errStuck):
+		t.stuck = true
+		t.waits = (t.waits + 1) % silences
+		return t.waits == 0
 	}
+	t.stuck, t.waits = false, 0
 	for k := range t.doubts {
+		if d := &t.doubts[k]; d.isDue(now) {
+			d.pause = defect(k).longer(d.pause)
+			d.next = now.Add(d.pause)
+		}
 		t.doubts[k].stands = t.doubts[k].stands && err != nil
 	}
+	return false
 }
 
 // tell adds to an error that the module could not be initialised again, while it should be.
 func (t *trust) tell(err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err == nil || !t.stuck || !t.doubts[blind].stands && !t.doubts[lame].stands {
+	if err == nil || !t.stuck || errors.Is(err, errStuck) || !t.doubts[blind].stands && !t.doubts[lame].stands {
 		return err
 	}
 	return fmt.Errorf("%w; and %w", err, errStuck)
@@ -117,16 +127,15 @@ func (t *trust) tell(err error) error {
 
 // looked is for each look that the kit asked for.
 func (s *session) looked(found *ring, err error) {
-	if err != nil || s.knew.Load() && errors.Is(found.problem, ErrNoKey) {
+	if err != nil || errors.Is(found.problem, ErrNoKey) {
 		s.doubt(blind, s.looks.Add(1), err)
 		return
 	}
-	s.knew.Store(s.knew.Load() || len(found.ids) > 0)
 	s.looks.Store(0)
 	s.token.trust.prove(blind)
 }
 
-// wrapped is for each wrap. A session that unwraps meanwhile is not ended for answers that say nothing.
+// wrapped is for each wrap. A session that unwraps meanwhile is not ended.
 func (s *session) wrapped(err error) {
 	switch {
 	case err == nil:
@@ -134,7 +143,7 @@ func (s *session) wrapped(err error) {
 		s.token.trust.prove(lame)
 	case isAway(err):
 		s.doubt(lame, silences, err)
-	case saysNothing(err):
+	case hasCode(err):
 		s.doubt(lame, s.wraps.Add(1), err)
 	}
 }
