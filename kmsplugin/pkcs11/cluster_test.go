@@ -26,6 +26,7 @@ type cluster struct {
 	goes func(cryptoki.SessionHandle) bool // whether an operation goes to the sick one
 	says atomic.Uint64                     // what that answers, zero while it is well
 	lost atomic.Pointer[keyID]             // a key that was not copied to it
+	dumb atomic.Bool                       // it does not tell what it knows, either
 	mu   sync.Mutex
 	of   map[cryptoki.SessionHandle]int // which HSM a session is with
 }
@@ -88,6 +89,9 @@ func (c *cluster) open(h cryptoki.SessionHandle, key cryptoki.ObjectHandle, iv, 
 }
 
 func (c *cluster) find(h cryptoki.SessionHandle, template []*cryptoki.Attribute) ([]cryptoki.ObjectHandle, error) {
+	if c.dumb.Load() && c.goes(h) {
+		return nil, cryptoki.Error(cryptoki.CKR_DEVICE_ERROR)
+	}
 	all, err := c.driver.find(h, template)
 	if lost := c.lost.Load(); lost != nil && c.goes(h) {
 		all = slices.DeleteFunc(all, func(o cryptoki.ObjectHandle) bool {
@@ -242,6 +246,26 @@ func TestAKeyThatOneSessionDoesNotSeeIsSeenByAnother(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What the others tell is enough to go on with, and not to say that anything is gone.
+func TestAnHSMThatDoesNotTellWhatItHasStopsNobodyElse(t *testing.T) {
+	token, c, old, ct := inCluster(t, 8)
+	s, _ := opened(t, token)
+	c.goes = func(h cryptoki.SessionHandle) bool { return c.with(h)%4 == 1 }
+	c.dumb.Store(true)
+	well := 0
+	for range 20 {
+		if found, err := s.Versions(t.Context()); err == nil {
+			well++
+			require.True(t, found.Partial)
+			require.Contains(t, found.All, old)
+		}
+		s.keys.Store(&ring{})
+		_, err := s.Unwrap(t.Context(), newKeyID(7, time.Now()).version(), ct, nil)
+		require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
+	}
+	require.NotZero(t, well)
 }
 
 // One session may be with the HSM that has it not.

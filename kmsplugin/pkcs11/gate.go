@@ -19,10 +19,11 @@ type gate struct {
 
 func newGate() *gate { return &gate{place: make(chan struct{}, 1)} }
 
-func (g *gate) enter(ctx context.Context) (leave func(), err error) {
+// enter waits as long as ctx lasts; who enters is waited for as long as until does.
+func (g *gate) enter(ctx, until context.Context) (leave func(), err error) {
 	select {
 	case g.place <- struct{}{}:
-		return g.leave(ctx), nil
+		return g.leave(until), nil
 	default:
 	}
 	if g.late.Load() > 0 {
@@ -30,14 +31,14 @@ func (g *gate) enter(ctx context.Context) (leave func(), err error) {
 	}
 	select {
 	case g.place <- struct{}{}:
-		return g.leave(ctx), nil
+		return g.leave(until), nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: a call that was made before has not returned: %w", kmsplugin.ErrUnavailable, context.Cause(ctx))
 	}
 }
 
-func (g *gate) leave(ctx context.Context) func() {
-	inTime := context.AfterFunc(ctx, func() { g.late.Add(1) })
+func (g *gate) leave(until context.Context) func() {
+	inTime := context.AfterFunc(until, func() { g.late.Add(1) })
 	return func() {
 		if !inTime() {
 			g.late.Add(-1)

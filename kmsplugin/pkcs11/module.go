@@ -76,7 +76,7 @@ func newModule(path string, d driver) *module {
 
 // enter waits for its turn.
 func (m *module) enter(ctx context.Context) (leave func(), err error) {
-	leave, err = m.entering.enter(ctx)
+	leave, err = m.entering.enter(ctx, ctx)
 	if err != nil {
 		return nil, fmt.Errorf("module %s: %w", m.path, err)
 	}

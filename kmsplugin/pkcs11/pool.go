@@ -90,10 +90,9 @@ func (p *pool) grow() (cryptoki.SessionHandle, bool) {
 
 func (p *pool) put(h cryptoki.SessionHandle) {
 	p.mu.Lock()
-	visited := p.going.visits(h)
-	p.mu.Unlock()
-	if !visited {
-		p.free <- h
+	defer p.mu.Unlock()
+	if !p.going.visits(h) {
+		p.free <- h // which has room
 	}
 }
 

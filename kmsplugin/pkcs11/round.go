@@ -15,7 +15,7 @@ import (
 // another HSM of a cluster, and what one of them has not is not gone.
 type round struct {
 	seen map[cryptoki.SessionHandle]bool
-	come chan cryptoki.SessionHandle
+	come chan cryptoki.SessionHandle // with room for all
 }
 
 // round begins with one that is visited already. There is one round at a time.
@@ -34,9 +34,9 @@ func (p *pool) round(first cryptoki.SessionHandle) *round {
 	}
 }
 
-// visits takes a session that is free, unless it has been.
+// visits takes a session that is free, unless it was visited. It is called under the pool's lock.
 func (r *round) visits(h cryptoki.SessionHandle) bool {
-	if r == nil || r.seen[h] || len(r.come) == cap(r.come) {
+	if r == nil || r.seen[h] {
 		return false
 	}
 	r.seen[h] = true
@@ -66,15 +66,16 @@ func (p *pool) over(r *round) {
 // busy is how long a round waits for sessions that are in use.
 const busy = time.Second
 
-// listed is what all sessions but h find, and whether there are others, and all of them answered. One
-// that is in use for long, or whose call hangs, is not waited for.
-func (s *session) listed(ctx context.Context, h cryptoki.SessionHandle) (objects []cryptoki.ObjectHandle, all bool, err error) {
+// listed is what all sessions but h find, and whether there are others and all of them answered. One
+// that is in use for long, or whose call hangs, is not waited for. It is an error if one says that
+// the token is away.
+func (s *session) listed(ctx context.Context, h cryptoki.SessionHandle) (objects []cryptoki.ObjectHandle, complete bool, away error) {
 	r := s.pool.round(h)
 	timer := s.token.config.Clock.NewTimer(busy)
 	defer timer.Stop()
 	var asking sync.WaitGroup
 	var mu sync.Mutex
-	visited := 1
+	visited, all := 1, true
 	for waits := true; waits && visited+int(s.late.Load()) < s.pool.size(); {
 		select {
 		case other := <-r.come:
@@ -84,8 +85,9 @@ func (s *session) listed(ctx context.Context, h cryptoki.SessionHandle) (objects
 				mu.Lock()
 				defer mu.Unlock()
 				objects = append(objects, found...)
-				if err == nil || isAway(failed) && !isAway(err) {
-					err = failed
+				all = all && failed == nil
+				if isAway(failed) {
+					away = failed
 				}
 			})
 		case <-timer.C():
@@ -97,7 +99,7 @@ func (s *session) listed(ctx context.Context, h cryptoki.SessionHandle) (objects
 	s.pool.over(r)
 	asking.Wait()
 	slices.Sort(objects)
-	return slices.Compact(objects), visited > 1 && visited >= s.pool.size(), err
+	return slices.Compact(objects), all && visited > 1 && visited >= s.pool.size(), away
 }
 
 // asked is what one session finds.

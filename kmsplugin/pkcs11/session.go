@@ -86,7 +86,7 @@ func (s *session) Renew(ctx context.Context) error {
 // Versions looks at the keys on the token. While one of them is not as it has to be nothing is
 // wrapped, and those that can unwrap.
 func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
-	found, err := s.lookAnew(ctx)
+	found, err := s.lookAnew(ctx, ctx)
 	s.looked(found, err)
 	if err != nil {
 		return s.keys.Load().versions(), s.token.trust.tell(err)
@@ -94,12 +94,13 @@ func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
 	return found.versions(), s.token.trust.tell(found.problem)
 }
 
-// lookAnew is what is on the token now.
-func (s *session) lookAnew(ctx context.Context) (found *ring, err error) {
+// lookAnew is what is on the token now. The next look waits for the end of this one as long as until
+// lasts.
+func (s *session) lookAnew(ctx, until context.Context) (found *ring, err error) {
 	if s.isOver() {
 		return nil, fmt.Errorf("%s: %w", s.token, errOver)
 	}
-	leave, err := s.looking.enter(ctx)
+	leave, err := s.looking.enter(ctx, until)
 	if err != nil {
 		return nil, fmt.Errorf("%s: the last look at it has not ended: %w", s.token, err)
 	}

@@ -100,7 +100,7 @@ func (s *session) handles(ctx context.Context, id keyID) ([]cryptoki.ObjectHandl
 	if handles := s.keys.Load().handles[id]; len(handles) > 0 {
 		return handles, nil
 	}
-	found, err := s.lookAnew(ctx)
+	found, err := s.lookAnew(ctx, context.WithoutCancel(ctx)) // any caller may give up
 	switch {
 	case err != nil:
 		return nil, err
