@@ -91,7 +91,7 @@ func (t *trust) again(now time.Time) bool {
 
 func (d doubt) isDue(now time.Time) bool { return d.stands && !now.Before(d.next) }
 
-// initialised is told how that went, and whether the module is to be used as it is: a call that
+// initialised is told how that went, and tells whether the module is used as it is: a call that
 // hangs may be the only one that does. One that runs is waited for, as no other begins meanwhile.
 func (t *trust) initialised(err error, now time.Time) (asItIs bool) {
 	t.mu.Lock()
