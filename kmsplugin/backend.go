@@ -50,4 +50,8 @@ type Versions struct {
 	// Oldest is the index of the oldest that wraps: those before it only unwrap. One of them
 	// that is announced is so no longer, however young those after it are.
 	Oldest int
+	// Partial is that not all could be asked, so that there may be others, as on another HSM of
+	// a cluster. Until all could be, a key_id that is not known is [ErrUnavailable] and not
+	// [ErrUnknownKey], and no version is told to be gone.
+	Partial bool
 }

@@ -36,8 +36,11 @@ type state struct {
 	keyID      string // of what is announced, empty if nothing is
 	writes     string // key_id of what the back end wraps with, announced or not yet
 	versions   int    // that unwrap
-	trouble    error  // why nothing is wrapped, or nil
-	probed     time.Time
+	partial    bool   // there may be others
+	// ever are the versions that were not seen to be gone, by key_id.
+	ever    map[string]Version
+	trouble error // why nothing is wrapped, or nil
+	probed  time.Time
 }
 
 // errStarting is told until the back end was opened and looked at once.
@@ -135,6 +138,8 @@ func (k *Keeper) Decrypt(ctx context.Context, _ string, sealed Sealed) ([]byte, 
 			return nil, fmt.Errorf("key_id %.64q is not known, and the versions cannot be looked at: %w", sealed.KeyID, s.trouble)
 		case !known && unseen != nil:
 			return nil, fmt.Errorf("key_id %.64q is not known, and the versions were not looked at in time: %w", sealed.KeyID, unseen)
+		case !known && s.partial:
+			return nil, fmt.Errorf("%w: key_id %.64q is none of the %d versions that were seen, and not all that may have it could be asked", ErrUnavailable, sealed.KeyID, len(s.byKeyID))
 		case !known:
 			return nil, fmt.Errorf("%w %.64q: none of the %d versions: if it was trimmed or deleted, bring it back; if another plugin wrapped this, serve that one under the provider's name", ErrUnknownKey, sealed.KeyID, len(s.byKeyID))
 		}

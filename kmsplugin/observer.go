@@ -43,7 +43,8 @@ type Look struct {
 	// ever was. Announced is true if it was another one before this look.
 	KeyID     string
 	Announced bool
-	// Versions is how many unwrap. Gone are those that did before this look, and do no more.
+	// Versions is how many unwrap. Gone are those that did before this look, and do no more: a
+	// look that did not see all of them tells of none.
 	Versions int
 	Gone     []Version
 }

@@ -55,6 +55,16 @@ func (w *witness) since() []string {
 	return calls
 }
 
+// gone are all versions that were told to be.
+func (w *witness) gone() (all []Version) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.looks {
+		all = append(all, l.Gone...)
+	}
+	return all
+}
+
 func (w *witness) lastLook() Look {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,6 +120,33 @@ func TestAnObserverIsToldOfLooks(t *testing.T) {
 		require.ElementsMatch(t, []Version{one, zero, two}, gone, "each once, however many names it has")
 		require.Equal(t, codes.OK, w.lastLook().Code)
 	})
+}
+
+// What an answer shows that comes with an error, or of which a part is missing, is not all there is.
+func TestAVersionIsToldToBeGoneOnceAllWereSeen(t *testing.T) {
+	for what, hide := range map[string]func(*shelf){
+		"an error": func(s *shelf) { s.err, s.readable = fmt.Errorf("%w: slow", ErrUnavailable), true },
+		"a part":   func(s *shelf) { s.partial = true },
+	} {
+		t.Run(what, func(t *testing.T) {
+			s, w := newShelf("1", "2", "3"), &witness{}
+			kept(t, s, Config{Observer: w.observer()}, func(t *testing.T, k *Keeper) {
+				one := version("1")
+				sealed := Sealed{KeyID: one.KeyID(), Ciphertext: []byte("1|")}
+				s.set(func() { hide(s); s.all, s.writes = s.all[1:], 1 })
+				poll(3)
+				require.Empty(t, w.gone())
+				_, err := k.Decrypt(t.Context(), "", sealed)
+				require.ErrorIs(t, err, ErrUnavailable)
+				require.NotErrorIs(t, err, ErrUnknownKey)
+				s.set(func() { s.err, s.readable, s.partial = nil, false, false })
+				poll(3)
+				require.Equal(t, []Version{one}, w.gone(), "once")
+				_, err = k.Decrypt(t.Context(), "", sealed)
+				require.ErrorIs(t, err, ErrUnknownKey)
+			})
+		})
+	}
 }
 
 func TestAnObserverIsToldWhyASessionWasOpened(t *testing.T) {

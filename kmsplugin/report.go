@@ -69,10 +69,10 @@ func (r *runner) report(before, after *state) {
 	}
 }
 
-// without are the versions that another state does not have.
+// without are the versions that are gone in another state.
 func (s *state) without(other *state) (gone []Version) {
-	for keyID, v := range s.byKeyID {
-		if _, has := other.byKeyID[keyID]; !has && keyID == v.KeyID() {
+	for keyID, v := range s.ever {
+		if _, has := other.ever[keyID]; !has && keyID == v.KeyID() {
 			gone = append(gone, v)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 	"time"
@@ -103,7 +104,10 @@ func (r *runner) next(ctx context.Context, before *state) (after *state, replace
 		after.open = r.open
 		return after, replaced
 	}
-	after = &state{open: r.open, byKeyID: byKeyID, versions: len(found.All), announcing: before.announcing, keyID: before.keyID, probed: before.probed}
+	after = &state{open: r.open, byKeyID: byKeyID, versions: len(found.All), announcing: before.announcing, keyID: before.keyID, probed: before.probed, partial: found.Partial, ever: byKeyID}
+	if trouble != nil || found.Partial {
+		after.ever = before.together(byKeyID)
+	}
 	if trouble != nil {
 		after.trouble = trouble
 		return after, replaced
@@ -120,6 +124,17 @@ func (r *runner) next(ctx context.Context, before *state) (after *state, replace
 		}
 	}
 	return after, replaced
+}
+
+// together are the versions of before and those that were seen now.
+func (s *state) together(now map[string]Version) map[string]Version {
+	all := maps.Clone(now)
+	for keyID, v := range s.ever {
+		if _, has := all[keyID]; !has {
+			all[keyID] = v
+		}
+	}
+	return all
 }
 
 // with is the state with something wrong. What unwraps goes on to.

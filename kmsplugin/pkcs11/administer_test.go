@@ -45,6 +45,46 @@ func TestKeysThatAreHiddenForAMomentAreSeen(t *testing.T) {
 	require.Equal(t, []KeyInfo{first, second}, infos)
 }
 
+// ownWay is a token that gives keys an attribute of its own.
+type ownWay struct {
+	driver
+	name  uint
+	value []byte
+}
+
+func (o *ownWay) GenerateKey(h cryptoki.SessionHandle, m []*cryptoki.Mechanism, template []*cryptoki.Attribute) (cryptoki.ObjectHandle, error) {
+	for _, a := range template {
+		if a.Type == o.name {
+			a.Value = o.value
+		}
+	}
+	return o.driver.GenerateKey(h, m, template)
+}
+
+func TestAKeyThatWasMadeAsNobodyAskedForIsNotSaidToWrap(t *testing.T) {
+	other := newKeyID(7, time.Now())
+	for says, o := range map[string]*ownWay{
+		"was not made by":       {name: cryptoki.CKA_ID, value: []byte{1}},
+		"is not the 61747231":   {name: cryptoki.CKA_ID, value: other[:]},
+		"CKA_EXTRACTABLE true":  {name: cryptoki.CKA_EXTRACTABLE, value: []byte{1}},
+		"may not decrypt":       {name: cryptoki.CKA_DECRYPT, value: []byte{0}},
+		"is used without a PIN": {name: cryptoki.CKA_PRIVATE, value: []byte{0}},
+	} {
+		t.Run(says, func(t *testing.T) {
+			token := newToken(t, newConfig(t))
+			m, err := load(token.config.Module)
+			require.NoError(t, err)
+			o.driver = m.driver
+			mine := newModule(m.path, o)
+			token.load = func(string) (*module, error) { return mine, nil }
+			_, err = token.Create(t.Context())
+			require.ErrorIs(t, err, ErrMistake)
+			require.ErrorContains(t, err, "made a key that cannot be used")
+			require.ErrorContains(t, err, says)
+		})
+	}
+}
+
 func TestAfterTheHighestCounterNoKeyIsMade(t *testing.T) {
 	token, _ := tokenWithKey(t)
 	id := newKeyID(0xffffffff, time.Now())

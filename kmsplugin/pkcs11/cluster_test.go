@@ -3,14 +3,18 @@
 package pkcs11
 
 import (
+	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	cryptoki "github.com/miekg/pkcs11"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
@@ -22,6 +26,7 @@ type cluster struct {
 	goes func(cryptoki.SessionHandle) bool // whether an operation goes to the sick one
 	says atomic.Uint64                     // what that answers, zero while it is well
 	lost atomic.Pointer[keyID]             // a key that was not copied to it
+	dumb atomic.Bool                       // it does not tell what it knows, either
 	mu   sync.Mutex
 	of   map[cryptoki.SessionHandle]int // which HSM a session is with
 }
@@ -84,6 +89,9 @@ func (c *cluster) open(h cryptoki.SessionHandle, key cryptoki.ObjectHandle, iv, 
 }
 
 func (c *cluster) find(h cryptoki.SessionHandle, template []*cryptoki.Attribute) ([]cryptoki.ObjectHandle, error) {
+	if c.dumb.Load() && c.goes(h) {
+		return nil, cryptoki.Error(cryptoki.CKR_DEVICE_ERROR)
+	}
 	all, err := c.driver.find(h, template)
 	if lost := c.lost.Load(); lost != nil && c.goes(h) {
 		all = slices.DeleteFunc(all, func(o cryptoki.ObjectHandle) bool {
@@ -188,5 +196,163 @@ func TestOnlyAnAnswerAboutTheCiphertextSaysThatItIsDamaged(t *testing.T) {
 		if class != kmsplugin.ErrInvalid {
 			require.NotErrorIs(t, err, kmsplugin.ErrInvalid, "%x", code)
 		}
+	}
+}
+
+// hasNot has every other session be with an HSM that has not got a version, from now on.
+func (c *cluster) hasNot(v kmsplugin.Version) {
+	c.goes = func(h cryptoki.SessionHandle) bool { return c.with(h)%2 == 1 }
+	id, _ := parseKeyID(v.Lineage)
+	c.lost.Store(&id)
+}
+
+// inCluster is a token with two versions, which opens so many sessions, and what is wrapped under the
+// older one.
+func inCluster(t *testing.T, sessions int) (token *Token, c *cluster, old kmsplugin.Version, ct []byte) {
+	conf := newConfig(t)
+	conf.Sessions = sessions
+	token = newToken(t, conf)
+	for _, change := range []func(context.Context) (KeyInfo, error){token.Create, token.Rotate} {
+		_, err := change(t.Context())
+		require.NoError(t, err)
+	}
+	c = clusterOf(t, token)
+	c.goes = func(cryptoki.SessionHandle) bool { return false }
+	s, err := token.Open(t.Context())
+	require.NoError(t, err)
+	found, err := s.Versions(t.Context())
+	require.NoError(t, err)
+	ct, _, err = s.Wrap(t.Context(), found.All[0], []byte("dek"), nil)
+	require.NoError(t, err)
+	require.NoError(t, s.Close(t.Context()))
+	return token, c, found.All[0], ct
+}
+
+func TestAKeyThatOneSessionDoesNotSeeIsSeenByAnother(t *testing.T) {
+	for _, sessions := range []int{2, 3, 8} {
+		t.Run(fmt.Sprint(sessions), func(t *testing.T) {
+			token, c, old, ct := inCluster(t, sessions)
+			c.hasNot(old)
+			s, _ := opened(t, token)
+			for range 20 {
+				found, err := s.Versions(t.Context())
+				require.NoError(t, err)
+				require.Contains(t, found.All, old)
+				require.False(t, found.Partial)
+				s.keys.Store(&ring{})
+				dek, err := s.Unwrap(t.Context(), old, ct, nil)
+				require.NoError(t, err)
+				require.Equal(t, "dek", string(dek))
+			}
+		})
+	}
+}
+
+// What the others tell is enough to go on with, and not to say that anything is gone.
+func TestAnHSMThatDoesNotTellWhatItHasStopsNobodyElse(t *testing.T) {
+	token, c, old, ct := inCluster(t, 8)
+	s, _ := opened(t, token)
+	all := takeThose(t, s, func(cryptoki.SessionHandle) bool { return true })
+	for _, h := range all {
+		s.pool.put(h)
+	}
+	c.goes = func(h cryptoki.SessionHandle) bool { return h == all[3] }
+	c.dumb.Store(true)
+	s.keys.Store(&ring{})
+	_, err := s.Unwrap(t.Context(), newKeyID(7, time.Now()).version(), ct, nil)
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
+	found, err := s.Versions(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, found.All, old)
+}
+
+// One session may be with the HSM that has it not.
+func TestWithOneSessionNoKeyIsSaidToBeGone(t *testing.T) {
+	token, c, old, ct := inCluster(t, 1)
+	s, _ := opened(t, token)
+	c.goes = func(cryptoki.SessionHandle) bool { return true }
+	id, _ := parseKeyID(old.Lineage)
+	c.lost.Store(&id)
+	found, err := s.Versions(t.Context())
+	require.NoError(t, err)
+	require.True(t, found.Partial)
+	require.Contains(t, found.All, old, "it was there")
+	dek, err := s.Unwrap(t.Context(), old, ct, nil)
+	require.NoError(t, err)
+	require.Equal(t, "dek", string(dek))
+
+	again, err := token.Open(t.Context())
+	require.NoError(t, err)
+	found, err = again.Versions(t.Context())
+	require.NoError(t, err)
+	require.NotContains(t, found.All, old)
+	_, err = again.Unwrap(t.Context(), old, ct, nil)
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
+	require.NoError(t, again.Close(t.Context()))
+}
+
+// waits is a clock by which sessions that are in use are waited for as long as it says.
+type waits struct {
+	clock.RealClock
+	busy time.Duration
+}
+
+func (p *waits) NewTimer(d time.Duration) clock.Timer {
+	if d == busy {
+		d = p.busy
+	}
+	return p.RealClock.NewTimer(d)
+}
+
+// takeThose takes the sessions of an HSM, as callers do.
+func takeThose(t *testing.T, s *session, of func(cryptoki.SessionHandle) bool) (taken []cryptoki.SessionHandle) {
+	for range s.pool.size() {
+		h := <-s.pool.free
+		if of(h) {
+			taken = append(taken, h)
+		} else {
+			s.pool.put(h)
+		}
+	}
+	return taken
+}
+
+func TestALookWaitsForSessionsThatAreInUse(t *testing.T) {
+	token, c, old, ct := inCluster(t, 8)
+	token.config.Clock = &waits{busy: time.Hour}
+	s, _ := opened(t, token)
+	c.hasNot(old)
+	taken := takeThose(t, s, func(h cryptoki.SessionHandle) bool { return !c.goes(h) })
+	require.Len(t, taken, 4)
+	s.keys.Store(&ring{})
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		if dek, err := s.Unwrap(t.Context(), old, ct, nil); err != nil || string(dek) != "dek" {
+			t.Errorf("%q, %v", dek, err)
+		}
+	})
+	for _, h := range taken {
+		s.pool.put(h)
+	}
+	looking.Wait()
+}
+
+func TestAKeyIsNotSaidToBeGoneWhileSessionsAreInUseThatMaySeeIt(t *testing.T) {
+	token, c, old, ct := inCluster(t, 8)
+	token.config.Clock = &waits{}
+	s, _ := opened(t, token)
+	c.hasNot(old)
+	taken := takeThose(t, s, func(h cryptoki.SessionHandle) bool { return !c.goes(h) })
+	found, err := s.Versions(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, found.All, old)
+	s.keys.Store(&ring{})
+	_, err = s.Unwrap(t.Context(), old, ct, nil)
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
+	for _, h := range taken {
+		s.pool.put(h)
 	}
 }

@@ -73,8 +73,7 @@ type Token struct {
 	config Config
 	load   func(path string) (*module, error)
 	pin    pins
-	// wrapping is with a token that does not wrap.
-	wrapping pauses
+	trust  trust
 	// sessions are those that are not closed.
 	sessions siblings
 }
@@ -94,10 +93,10 @@ func New(c Config) (*Token, error) {
 }
 
 // Keeping is how a [kmsplugin.Keeper] keeps the token: with as many calls at once as there are
-// sessions, and one that is told so if none of them returns, and opened anew when the PIN file
-// changes.
+// sessions, as many again that never return, and one that is told so, and opened anew when the PIN
+// file changes.
 func (t *Token) Keeping() kmsplugin.Config {
-	return kmsplugin.Config{Concurrency: t.config.Sessions + 1, Credentials: []string{t.config.PINFile}}
+	return kmsplugin.Config{Concurrency: 2*t.config.Sessions + 1, Credentials: []string{t.config.PINFile}}
 }
 
 // String is for logs and errors.

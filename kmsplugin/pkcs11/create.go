@@ -88,15 +88,31 @@ func (t *Token) generate(ctx context.Context, may func(*ring) error) (KeyInfo, e
 		id := newKeyID(last+1, t.config.Clock.Now())
 		mechanism := []*cryptoki.Mechanism{cryptoki.NewMechanism(cryptoki.CKM_AES_KEY_GEN, nil)}
 		fixed := cryptoki.NewAttribute(cryptoki.CKA_MODIFIABLE, false) // a CKA_ID that is changed is a key_id that is lost
-		_, err = d.GenerateKey(h, mechanism, append(t.template(id), fixed))
+		made, err := d.GenerateKey(h, mechanism, append(t.template(id), fixed))
 		if isCode(err, cryptoki.CKR_TEMPLATE_INCONSISTENT, cryptoki.CKR_ATTRIBUTE_TYPE_INVALID, cryptoki.CKR_ATTRIBUTE_VALUE_INVALID) {
-			_, err = d.GenerateKey(h, mechanism, t.template(id)) // not every token has that
+			made, err = d.GenerateKey(h, mechanism, t.template(id)) // not every token has that
+		}
+		if err == nil {
+			err = t.isAsItShould(d, h, made, id)
 		}
 		if err != nil {
 			return KeyInfo{}, err
 		}
 		return infoOf(id, true), nil
 	})
+}
+
+// isAsItShould is an error if a key that was made is another one than was asked for.
+func (t *Token) isAsItShould(d driver, h cryptoki.SessionHandle, made cryptoki.ObjectHandle, id keyID) error {
+	is, err := t.examine(d, h, made)
+	if err == nil && is != id {
+		err = badKey{what: fmt.Sprintf("its CKA_ID is not the %x that was asked for", id[:])}
+	}
+	var bad badKey
+	if errors.As(err, &bad) {
+		return fmt.Errorf("%w: %w: %s made a key that cannot be used, which \"list\" shows: delete it: %w", kmsplugin.ErrKeyDisabled, ErrMistake, t, bad)
+	}
+	return err
 }
 
 // template is of a key that encrypts and decrypts, and that nobody reads.

@@ -4,7 +4,6 @@ package pkcs11
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -13,8 +12,8 @@ import (
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
-// enter opens n sessions with the token and logs in. It is tried once more with the module
-// initialised again if the token is away: many modules see a token that came back only then.
+// enter opens n sessions with the token and logs in. If that fails it is tried once more with the
+// module initialised again: many modules see a token that came back only then.
 func (t *Token) enter(ctx context.Context, flags uint, n int) (*session, error) {
 	m, err := t.load(t.config.Module)
 	if err != nil {
@@ -29,25 +28,38 @@ func (t *Token) enter(ctx context.Context, flags uint, n int) (*session, error) 
 		return nil, err
 	}
 	defer leave()
-	begin := m.start
-	if m.isSuspected() {
-		begin = m.restart
+	if t.sessions.late() > t.config.Sessions { // [Token.Keeping] has room for as many again
+		return nil, fmt.Errorf("%s: %w", t, errHang)
 	}
-	// A call that hangs still keeps the module as it is, and may be the only one that does.
-	if err := begin(); err != nil && !errors.Is(err, errInUse) && !errors.Is(err, errStuck) {
-		return nil, err
+	if _, err = t.begin(m); err != nil {
+		return nil, t.trust.tell(err)
 	}
-	s, err := t.tryToEnter(m, pin, flags, n)
-	if err == nil || !errors.Is(err, errAway) && !saysNothing(err) {
-		return s, err
+	for {
+		s, err := t.tryToEnter(m, pin, flags, n)
+		if err == nil {
+			return s, nil
+		}
+		t.trust.doubt(blind)
+		again, failed := t.begin(m)
+		if failed != nil {
+			return nil, t.trust.tell(failed)
+		}
+		if !again || ctx.Err() != nil {
+			return nil, t.trust.tell(err)
+		}
 	}
-	switch again := m.restart(); {
-	case errors.Is(again, errInUse):
-		return nil, err
-	case again != nil:
-		return nil, again
+}
+
+// begin initialises the module unless it is, or again if it is doubted.
+func (t *Token) begin(m *module) (again bool, err error) {
+	now := t.config.Clock.Now()
+	if !t.trust.again(now) {
+		return false, m.start()
 	}
-	return t.tryToEnter(m, pin, flags, n)
+	if err = m.restart(t.sessions.giveUp); t.trust.initialised(err, now) {
+		return false, nil
+	}
+	return true, err
 }
 
 func (t *Token) tryToEnter(m *module, pin string, flags uint, n int) (*session, error) {

@@ -106,6 +106,12 @@ func isOfCiphertext(err error) bool {
 	return isCode(err, cryptoki.CKR_ENCRYPTED_DATA_INVALID, cryptoki.CKR_ENCRYPTED_DATA_LEN_RANGE, codeDoesNotOpen, cryptoki.CKR_GENERAL_ERROR, cryptoki.CKR_FUNCTION_FAILED)
 }
 
+// hasCode reports whether the module answered.
+func hasCode(err error) bool {
+	var code cryptoki.Error
+	return errors.As(err, &code)
+}
+
 func isAway(err error) bool { return errors.Is(explain(err), errAway) }
 
 // hasNoMore reports whether C_OpenSession failed as there are no more sessions, for which tokens

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	cryptoki "github.com/miekg/pkcs11"
@@ -23,6 +24,8 @@ type ring struct {
 	handles map[keyID][]cryptoki.ObjectHandle
 	// problem is why nothing is to be wrapped, whatever unwraps.
 	problem error
+	// partial is that not all could be asked, so that there may be others.
+	partial bool
 }
 
 // String tells rings apart.
@@ -35,11 +38,25 @@ func (r *ring) String() string {
 }
 
 func (r *ring) versions() kmsplugin.Versions {
-	found := kmsplugin.Versions{Writes: len(r.ids) - 1}
+	found := kmsplugin.Versions{Writes: len(r.ids) - 1, Partial: r.partial}
 	for _, id := range r.ids {
 		found.All = append(found.All, id.version())
 	}
 	return found
+}
+
+// beside is with what others may have still.
+func (r *ring) beside(before *ring) *ring {
+	all := &ring{handles: maps.Clone(r.handles), problem: r.problem, partial: true}
+	if len(r.ids) > 0 { // to who sees none at all, none is hidden
+		for _, id := range before.ids {
+			if len(all.handles[id]) == 0 {
+				all.handles[id] = before.handles[id]
+			}
+		}
+	}
+	all.ids = slices.SortedFunc(maps.Keys(all.handles), older)
+	return all
 }
 
 // objects adds those of all keys.

@@ -4,6 +4,7 @@ package pkcs11
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
 )
 
 // stepping is a clock that goes on when it is told to, and whose timers run.
@@ -60,4 +62,23 @@ func TestALookAtManyKeysOnASlowTokenGoesOnWhereTheLastOneEnded(t *testing.T) {
 	require.Len(t, infos, versions)
 	_, err = token.Rotate(t.Context())
 	require.NoError(t, err)
+}
+
+// After an outage another session begins to read all keys, and the token is slow.
+func TestAKeyThatWasNotReadInTimeIsNotToldToBeGone(t *testing.T) {
+	token := tokenWithKeys(t, 24)
+	n := numberTheKeys(t, token, 50*time.Millisecond)
+	config := quick(token)
+	var gone atomic.Int32
+	config.Observer.Looked = func(l kmsplugin.Look) { gone.Add(int32(len(l.Gone))) }
+	k := plugintest.Keep(t, token, config)
+	becomes(t, k, isWell)
+	n.slow(100 * time.Millisecond)
+	token.sessions.now()[0].end()
+	becomes(t, k, func(_ string, err error) bool {
+		return err != nil && strings.Contains(err.Error(), "were read in this look")
+	})
+	n.slow(50 * time.Millisecond)
+	becomes(t, k, isWell)
+	require.Zero(t, gone.Load(), "nothing was deleted")
 }

@@ -21,15 +21,14 @@ import (
 type module struct {
 	path   string
 	driver driver
-	// entering has one place: who has it looks for tokens, logs in, or initialises.
-	entering chan struct{}
+	// entering is for who looks for tokens, logs in, or initialises.
+	entering *gate
 
 	mu         sync.Mutex
 	generation int // counts C_Initialize; sessions of an earlier one are over
 	ready      bool
-	suspected  bool // of having lost its device
-	calls      int  // that run
-	live       int  // sessions that are not over
+	calls      int // that run
+	live       int // sessions that are not over
 }
 
 // loaded are the modules of this process, by path. None is ever unloaded: those who made
@@ -72,17 +71,16 @@ func moduleMistake(path, what string) error {
 }
 
 func newModule(path string, d driver) *module {
-	return &module{path: path, driver: d, entering: make(chan struct{}, 1)}
+	return &module{path: path, driver: d, entering: newGate()}
 }
 
 // enter waits for its turn.
 func (m *module) enter(ctx context.Context) (leave func(), err error) {
-	select {
-	case m.entering <- struct{}{}:
-		return func() { <-m.entering }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: module %s: a call that was made before does not return: %w", kmsplugin.ErrUnavailable, m.path, context.Cause(ctx))
+	leave, err = m.entering.enter(ctx, ctx)
+	if err != nil {
+		return nil, fmt.Errorf("module %s: %w", m.path, err)
 	}
+	return leave, nil
 }
 
 // start initialises the module if it is not. Who calls it has entered.
@@ -98,7 +96,7 @@ func (m *module) start() error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ready, m.suspected = true, false
+	m.ready = true
 	m.generation++
 	return nil
 }
@@ -108,9 +106,9 @@ var (
 	errStuck = fmt.Errorf("%w: calls into the module have not returned, so that it cannot be initialised again: restart the plugin if the device is back", kmsplugin.ErrUnavailable)
 )
 
-// restart initialises it again, which many modules need to see a device that was away. Who
-// calls it has entered.
-func (m *module) restart() error {
+// restart initialises it again, which many modules need to see a device that was away. One that
+// cannot end has its sessions given up, which would be open for ever. Who calls it has entered.
+func (m *module) restart(giveUp func()) error {
 	m.mu.Lock()
 	if m.live > 0 || m.calls > 0 {
 		defer m.mu.Unlock()
@@ -122,23 +120,18 @@ func (m *module) restart() error {
 	wasReady := m.ready
 	m.ready = false // from here on no call begins
 	m.mu.Unlock()
-	if wasReady {
-		_ = m.driver.Finalize() // it may have lost all it knew
+	if wasReady && m.driver.Finalize() != nil {
+		m.set(true)
+		giveUp()
+		m.set(false)
 	}
 	return m.start()
 }
 
-// suspect has it initialised again before another session is opened.
-func (m *module) suspect(generation int) {
+func (m *module) set(ready bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.suspected = m.suspected || m.generation == generation
-}
-
-func (m *module) isSuspected() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.suspected
+	m.ready = ready
 }
 
 // begin lets a call of a session go ahead, unless the module was initialised since.

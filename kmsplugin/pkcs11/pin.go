@@ -85,7 +85,7 @@ func (p *pins) worked(pin string) { p.set(pin, attempt{worked: true}) }
 func (p *pins) failed(pin, answer string, inDoubt bool, now time.Time) time.Time {
 	a := attempt{answer: answer}
 	if last := p.last(pin); inDoubt && last.worked {
-		a.worked, a.pause = true, longer(last.pause)
+		a.worked, a.pause = true, lame.longer(last.pause)
 		a.next = now.Add(a.pause)
 	}
 	p.set(pin, a)

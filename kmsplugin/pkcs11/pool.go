@@ -25,6 +25,7 @@ type pool struct {
 	opening int       // that are not yet
 	full    time.Time // when the token last had no more, zero if it had
 	closed  bool      // no others are opened
+	going   *round    // nil if there is none
 
 	exchanging sync.Mutex
 }
@@ -87,7 +88,13 @@ func (p *pool) grow() (cryptoki.SessionHandle, bool) {
 	return 0, false
 }
 
-func (p *pool) put(h cryptoki.SessionHandle) { p.free <- h }
+func (p *pool) put(h cryptoki.SessionHandle) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.going.visits(h) {
+		p.free <- h // which has room
+	}
+}
 
 // drop closes a session for good.
 func (p *pool) drop(h cryptoki.SessionHandle) {
@@ -135,6 +142,7 @@ func (p *pool) lend() (cryptoki.SessionHandle, bool) {
 // has no more is given the one back before, as long as there are others; if another one cannot
 // be had then either, next is 0.
 func (p *pool) exchange(h cryptoki.SessionHandle) (next cryptoki.SessionHandle, err error) {
+	defer func() { p.instead(h, next) }()
 	if next, err = p.open(); err == nil {
 		p.close(h)
 		return next, nil

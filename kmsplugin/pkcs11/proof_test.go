@@ -85,10 +85,27 @@ func (n *numbered) place(object cryptoki.ObjectHandle) []cryptoki.ObjectHandle {
 	return []cryptoki.ObjectHandle{cryptoki.ObjectHandle(free + 1)}
 }
 
+func (n *numbered) GenerateKey(h cryptoki.SessionHandle, m []*cryptoki.Mechanism, a []*cryptoki.Attribute) (cryptoki.ObjectHandle, error) {
+	real, err := n.driver.GenerateKey(h, m, a)
+	if err != nil {
+		return 0, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.place(real)[0], nil
+}
+
 func (n *numbered) at(o cryptoki.ObjectHandle) cryptoki.ObjectHandle {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.places[o-1]
+}
+
+// slow has it take that long from now on.
+func (n *numbered) slow(takes time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.takes = takes
 }
 
 func (n *numbered) swap(a, b int) {
@@ -98,7 +115,10 @@ func (n *numbered) swap(a, b int) {
 }
 
 func (n *numbered) GetAttributeValue(h cryptoki.SessionHandle, o cryptoki.ObjectHandle, a []*cryptoki.Attribute) ([]*cryptoki.Attribute, error) {
-	n.clock.passed.Add(int64(n.takes))
+	n.mu.Lock()
+	takes := n.takes
+	n.mu.Unlock()
+	n.clock.passed.Add(int64(takes))
 	return n.driver.GetAttributeValue(h, n.at(o), a)
 }
 

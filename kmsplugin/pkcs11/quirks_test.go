@@ -251,9 +251,9 @@ func TestACallThatDoesNotReturnHoldsNobodyUp(t *testing.T) {
 func TestAModuleIsNotInitialisedAgainWhileACallRuns(t *testing.T) {
 	m := newModule("m", nil)
 	m.ready, m.generation, m.calls = true, 1, 1
-	require.ErrorIs(t, m.restart(), errStuck)
+	require.ErrorIs(t, m.restart(func() {}), errStuck)
 	m.calls, m.live = 0, 1
-	require.ErrorIs(t, m.restart(), errInUse)
+	require.ErrorIs(t, m.restart(func() {}), errInUse)
 }
 
 func TestATokenWithoutAESGCM(t *testing.T) {

@@ -53,7 +53,11 @@ func (r readings) update(ctx context.Context, t *Token, d driver, h cryptoki.Ses
 	began := t.config.Clock.Now()
 	for n, object := range left {
 		if ctx.Err() != nil || t.config.Clock.Now().Sub(began) >= lookFor {
-			return fmt.Errorf("%w: %s is slow to tell what its keys are: %d of %d were read in this look, and a new one may be among the others: destroy versions that nothing needs", kmsplugin.ErrUnavailable, t, len(objects)-len(left)+n, len(objects)), nil
+			slow := fmt.Errorf("%w: %s is slow to tell what its keys are: %d of %d were read in this look, and a new one may be among the others: destroy versions that nothing needs", kmsplugin.ErrUnavailable, t, len(objects)-len(left)+n, len(objects))
+			if len(objects)-len(left)+n == 0 { // it told nothing at all
+				return nil, slow
+			}
+			return slow, nil
 		}
 		if err := r.read(t, d, h, object); err != nil {
 			return nil, err

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,16 +28,16 @@ type session struct {
 	late       atomic.Int32 // calls of the module that nobody waits for any more
 	lateSince  atomic.Pointer[time.Time]
 	keys       atomic.Pointer[ring]
-	looks      atomic.Int32 // in a row of which the token's answer said nothing
-	wraps      atomic.Int32 // the same, since it last unwrapped
-	looking    sync.Mutex
+	looks      atomic.Int32 // in a row that were not read whole
+	wraps      atomic.Int32 // in a row that failed, since it last unwrapped
+	looking    *gate
 	known      readings      // of who is looking
-	over       chan struct{} // closed when the token is away
+	over       chan struct{} // closed when another one is to be opened
 	ending     sync.Once
 }
 
 func newSession(t *Token, m *module, slot uint, serial string, flags uint, most int, handles []cryptoki.SessionHandle) *session {
-	s := &session{token: t, module: m, generation: m.joined(), slot: slot, serial: serial, known: readings{},
+	s := &session{token: t, module: m, generation: m.joined(), slot: slot, serial: serial, known: readings{}, looking: newGate(),
 		pool: newPool(most, handles, t.config.Clock), over: make(chan struct{})}
 	s.keys.Store(&ring{})
 	s.pool.open = func() (h cryptoki.SessionHandle, err error) {
@@ -74,7 +73,7 @@ func (t *Token) Open(ctx context.Context) (kmsplugin.Session, error) {
 	return s, nil
 }
 
-// Renew returns when the token is away, so that the kit opens another session.
+// Renew returns when the session is over, so that the kit opens another one.
 func (s *session) Renew(ctx context.Context) error {
 	select {
 	case <-s.over:
@@ -87,79 +86,45 @@ func (s *session) Renew(ctx context.Context) error {
 // Versions looks at the keys on the token. While one of them is not as it has to be nothing is
 // wrapped, and those that can unwrap.
 func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
-	found, err := s.lookAnew(ctx)
+	found, err := s.lookAnew(ctx, ctx)
+	s.looked(found, err)
 	if err != nil {
-		return s.keys.Load().versions(), err
+		return s.keys.Load().versions(), s.token.trust.tell(err)
 	}
-	return found.versions(), found.problem
+	return found.versions(), s.token.trust.tell(found.problem)
 }
 
-// lookAnew is what is on the token now.
-func (s *session) lookAnew(ctx context.Context) (found *ring, err error) {
-	if !s.looking.TryLock() {
-		return nil, fmt.Errorf("%w: %s: the last look at it has not ended: restart the plugin if the token answers others", kmsplugin.ErrUnavailable, s.token)
+// lookAnew is what is on the token now. The next look waits for the end of this one as long as until
+// lasts.
+func (s *session) lookAnew(ctx, until context.Context) (found *ring, err error) {
+	if s.isOver() {
+		return nil, fmt.Errorf("%s: %w", s.token, errOver)
 	}
-	defer s.looking.Unlock()
-	objects, err := s.listed(ctx)
-	if err == nil {
-		err = s.call(ctx, "look for its keys", func(d driver, h cryptoki.SessionHandle) (err error) {
-			if found, err = s.look(ctx, d, h, objects); err == nil {
-				s.keys.Store(found)
-			}
+	leave, err := s.looking.enter(ctx, until)
+	if err != nil {
+		return nil, fmt.Errorf("%s: the last look at it has not ended: %w", s.token, err)
+	}
+	defer leave()
+	var others error
+	err = s.call(ctx, "look for its keys", func(d driver, h cryptoki.SessionHandle) (err error) {
+		var objects []cryptoki.ObjectHandle
+		var all bool
+		if objects, all, others = s.listed(ctx, h); others != nil {
+			return nil
+		}
+		if found, err = s.look(ctx, d, h, objects); err != nil {
 			return err
-		})
-	}
-	if err == nil {
-		s.looks.Store(0)
-	} else if saysNothing(err) && s.looks.Add(1) >= silences {
-		s.distrust()
-	}
-	return found, err
+		}
+		if !all {
+			found = found.beside(s.keys.Load())
+		}
+		s.keys.Store(found)
+		return nil
+	})
+	return found, cmp.Or(err, others)
 }
 
-// listed is what two sessions tell of, before a third one looks: each may be with another HSM of a
-// cluster, and what one of them has not is not gone.
-func (s *session) listed(ctx context.Context) (objects []cryptoki.ObjectHandle, err error) {
-	var both [2][]cryptoki.ObjectHandle
-	var failed [2]error
-	var all sync.WaitGroup
-	for i := range both {
-		all.Go(func() {
-			failed[i] = s.call(ctx, "find its keys", func(d driver, h cryptoki.SessionHandle) (err error) {
-				both[i], err = d.find(h, s.token.keys())
-				return err
-			})
-		})
-	}
-	all.Wait()
-	return slices.Concat(both[:]...), cmp.Or(failed[0], failed[1])
-}
-
-// silences is how often in a row a token may give answers that say nothing before the module is
-// initialised again. One that has lost its device may know everything else by heart.
-const silences = 3
-
-// distrust ends the session, and has the module initialised again.
-func (s *session) distrust() {
-	s.module.suspect(s.generation)
-	s.end()
-}
-
-// wrapped counts calls to wrap to which the token's answer said nothing. As it may be that it wraps
-// no more and unwraps still, a session that unwraps meanwhile is not ended for them, and no other
-// is soon after the module was initialised again for that, and it did not help.
-func (s *session) wrapped(err error) {
-	switch {
-	case err == nil:
-		s.wraps.Store(0)
-		s.token.wrapping.forget()
-	case saysNothing(err) && s.wraps.Add(1) >= silences && s.token.wrapping.allows(s.token.config.Clock.Now()):
-		s.distrust()
-	}
-}
-
-// call has f use one of the sessions, and ends all of them if the token is away. What f could
-// not do may be left half done in its session, which is exchanged for another one then.
+// call has f use one of the sessions.
 func (s *session) call(ctx context.Context, what string, f func(driver, cryptoki.SessionHandle) error) error {
 	if s.isOver() {
 		return fmt.Errorf("%s: %w", s.token, errOver)
@@ -171,9 +136,14 @@ func (s *session) call(ctx context.Context, what string, f func(driver, cryptoki
 	case err != nil:
 		return fmt.Errorf("%w: %s: all of its %d sessions are in use: %w", kmsplugin.ErrThrottled, s.token, s.pool.size(), err)
 	}
+	return s.on(ctx, h, what, f)
+}
+
+// on has f use this session. What f could not do may be left half done there, and it is exchanged
+// for another one then.
+func (s *session) on(ctx context.Context, h cryptoki.SessionHandle, what string, f func(driver, cryptoki.SessionHandle) error) error {
 	if err := s.module.begin(s.generation); err != nil {
 		s.pool.put(h)
-		s.end()
 		return fmt.Errorf("%s: %w", s.token, err)
 	}
 	defer s.module.end()
@@ -183,7 +153,8 @@ func (s *session) call(ctx context.Context, what string, f func(driver, cryptoki
 			s.late.Add(-1)
 		}
 	}()
-	if err = f(s.module.driver, h); err == nil {
+	err := f(s.module.driver, h)
+	if err == nil {
 		s.pool.put(h)
 		return nil
 	}
@@ -193,25 +164,21 @@ func (s *session) call(ctx context.Context, what string, f func(driver, cryptoki
 // failed puts back a session with which something failed, or another one, and finds out whether the
 // token is away.
 func (s *session) failed(ctx context.Context, h cryptoki.SessionHandle, err error) error {
-	away := isAway(err)
-	if !away && (saysNothing(err) || isCode(err, cryptoki.CKR_OBJECT_HANDLE_INVALID, cryptoki.CKR_KEY_HANDLE_INVALID)) {
+	if !isAway(err) && (saysNothing(err) || isCode(err, cryptoki.CKR_OBJECT_HANDLE_INVALID, cryptoki.CKR_KEY_HANDLE_INVALID)) {
 		if gone := s.isGone(ctx, s.module.driver, h); gone != nil {
-			err, away = fmt.Errorf("%w: %w", gone, err), true
+			err = fmt.Errorf("%w: %w", gone, err)
 		}
 	}
-	if !away {
+	if !isAway(err) {
 		next, failed := s.pool.exchange(h)
 		h = next
-		switch {
-		case failed == nil:
-		case errors.Is(failed, errLast): // it is all that there is
+		away := failed != nil && (!hasNoMore(failed) || s.pool.size() == 0)
+		if errors.Is(failed, errLast) { // it is all that there is
 			away = isCode(err, cryptoki.CKR_OPERATION_ACTIVE)
-		default:
-			away = !hasNoMore(failed) || s.pool.size() == 0
 		}
-	}
-	if away {
-		s.end()
+		if away {
+			err = fmt.Errorf("%w: it has no other session: %w", errAway, err)
+		}
 	}
 	if h != 0 {
 		s.pool.put(h)

@@ -52,6 +52,13 @@ func (l *limited) OpenSession(slot, flags uint) (cryptoki.SessionHandle, error) 
 	return h, err
 }
 
+func (l *limited) Finalize() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.live)
+	return l.driver.Finalize()
+}
+
 func (l *limited) CloseSession(h cryptoki.SessionHandle) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -34,6 +34,14 @@ func (s *siblings) now() []*session {
 	return slices.Clone(s.all)
 }
 
+// late is how many of their calls of the module nobody waits for any more.
+func (s *siblings) late() (n int) {
+	for _, one := range s.now() {
+		n += int(one.late.Load())
+	}
+	return n
+}
+
 // giveUp closes what is left of those that are over, for a token that has no more.
 func (s *siblings) giveUp() {
 	for _, one := range s.now() {

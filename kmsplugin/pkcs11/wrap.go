@@ -44,7 +44,7 @@ func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte
 		}
 	}
 	s.wrapped(err)
-	return ciphertext, used, err
+	return ciphertext, used, s.token.trust.tell(err)
 }
 
 func sealUnderWhat(d driver, h cryptoki.SessionHandle, key cryptoki.ObjectHandle, aad, dek []byte) ([]byte, kmsplugin.Version, error) {
@@ -95,29 +95,44 @@ func seal(d driver, h cryptoki.SessionHandle, key cryptoki.ObjectHandle, aad, de
 	return append(append([]byte{form}, used...), ct...), nil
 }
 
+// handles are what the key had at the last look, or has now.
+func (s *session) handles(ctx context.Context, id keyID) ([]cryptoki.ObjectHandle, error) {
+	if handles := s.keys.Load().handles[id]; len(handles) > 0 {
+		return handles, nil
+	}
+	found, err := s.lookAnew(ctx, context.WithoutCancel(ctx)) // any caller may give up
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found.handles[id]) > 0:
+		return found.handles[id], nil
+	case found.problem != nil:
+		return nil, found.problem
+	case found.partial:
+		return nil, fmt.Errorf("%w: %s shows no version %s, and not all sessions could be asked, or there is one alone: another HSM of a cluster may have it", kmsplugin.ErrUnavailable, s.token, id.label())
+	}
+	return nil, fmt.Errorf("%w: %s has no %s", kmsplugin.ErrUnknownKey, s.token, id.version())
+}
+
 // doesNotOpen is what a ciphertext of which that is known is said to be.
 const doesNotOpen = "it was damaged, or wrapped by something else"
 
 // Unwrap is the way back. [kmsplugin.ErrUnknownKey] and [kmsplugin.ErrInvalid] have people
 // delete what is in etcd: they are said here alone, and once a fresh look at the token has shown it.
 func (s *session) Unwrap(ctx context.Context, v kmsplugin.Version, ciphertext, aad []byte) ([]byte, error) {
+	dek, err := s.unwrap(ctx, v, ciphertext, aad)
+	s.unwrapped(err)
+	return dek, err
+}
+
+func (s *session) unwrap(ctx context.Context, v kmsplugin.Version, ciphertext, aad []byte) ([]byte, error) {
 	id, _ := parseKeyID(v.Lineage)
 	if len(ciphertext) <= 1+ivSize+tagSize || ciphertext[0] != form {
 		return nil, fmt.Errorf("%w: %s: %d bytes under version %s are no ciphertext of it: %s", kmsplugin.ErrInvalid, s.token, len(ciphertext), id.label(), doesNotOpen)
 	}
-	handles := s.keys.Load().handles[id]
-	if len(handles) == 0 {
-		found, err := s.lookAnew(ctx)
-		if err == nil {
-			handles, err = found.handles[id], found.problem
-		}
-		switch {
-		case len(handles) > 0:
-		case err != nil:
-			return nil, err
-		default:
-			return nil, fmt.Errorf("%w: %s has no %s", kmsplugin.ErrUnknownKey, s.token, v)
-		}
+	handles, err := s.handles(ctx, id)
+	if err != nil {
+		return nil, err
 	}
 	o := opening{s, id, ciphertext, aad}
 	dek, err := o.any(handles, func(handle cryptoki.ObjectHandle) ([]byte, error) { return o.with(ctx, handle) })
