@@ -73,11 +73,11 @@ func (g *guard) answered(method string, began time.Time, err *error) {
 
 // refuse tells of a client that was turned away.
 func (g *guard) refuse() {
-	if g.observer.Refused != nil {
-		g.observer.Refused()
-	}
 	if n := g.refusals.now(g.clock.Now()); n > 0 {
 		g.logger.Info("clients were turned away: as many are connected as may be. Find out who connects, and never closes", "clients", n, "connected", maxConnections)
+	}
+	if g.observer.Refused != nil {
+		g.observer.Refused()
 	}
 }
 

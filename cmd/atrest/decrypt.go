@@ -27,7 +27,8 @@ when no apiserver runs, or none can read it.
 The stored value comes from FILE, from standard input (-), from etcd (--etcd or
 --endpoints) or from a --snapshot, as one of them. It is opened with the
 providers that --config has for its resource, and if none of them has its key,
-with those of any other resource. The etcd key is needed in any case, as kms and
+with those of any other resource, and with each key and plugin of its kind whatever
+that is called. The etcd key is needed in any case, as kms and
 aesgcm values open nowhere else than where they were stored.
 
 What comes out is what the apiserver stored: JSON, which begins with {, or

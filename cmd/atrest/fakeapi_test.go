@@ -64,6 +64,7 @@ type apiserver struct {
 	polls        bool             // it keeps what it built, and asks its plugins of that
 	asks         bool             // it follows when it is had to ask its plugins, and only then
 	forbids      string           // a method or a resource
+	busy         int              // how many patches in steps are answered by too many requests
 	refuses      string           // the name of an object that cannot be updated, or NAMESPACE/
 	updates      string           // an etcd key that somebody else writes before the next patch
 	cluster      string           // the UID of its namespace kube-system
@@ -118,6 +119,7 @@ func api(ts *testscript.TestScript, _ bool, args []string) {
 		"asks":        func() { a.asks = true },
 		"forbids":     func() { a.forbids = rest[0] },
 		"refuses":     func() { a.refuses = rest[0] },
+		"busy":        func() { a.busy, _ = strconv.Atoi(rest[0]) },
 		"updates":     func() { a.updates = rest[0] },
 		"migrator":    func() { a.migrator = rest[0] },
 		"counts":      func() { a.patches = 0 },
@@ -667,6 +669,11 @@ func (a *apiserver) step(w http.ResponseWriter, r *http.Request, kv *mvccpb.KeyV
 func (a *apiserver) patch(w http.ResponseWriter, r *http.Request, kv *mvccpb.KeyValue) {
 	a.patches++
 	if r.Header.Get("Content-Type") == string(types.JSONPatchType) {
+		if a.busy > 0 {
+			a.busy--
+			refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many requests")
+			return
+		}
 		a.step(w, r, kv)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +23,7 @@ type lostCommand struct {
 	walk    walkFlags
 	config  string
 	backups []string
+	never   []string
 	remove  removeFlags
 }
 
@@ -89,7 +91,7 @@ It is deleted by DeleteOptions with ignoreStoreReadErrorWithClusterBreakingPoten
 so that no finalizer is waited for, and no admission webhook asked. That takes one
 apiserver with the feature gate AllowUnsafeMalformedObjectDeletion, which is there from
 Kubernetes 1.32 on, and on by default from 1.37 on. The user needs get, patch, delete and
-unsafe-delete-ignore-read-errors on what is deleted; get on the nonResourceURLs
+unsafe-delete-ignore-read-errors on what is lost; get on the nonResourceURLs
 /debug/encryption, /metrics, /readyz and /readyz/* and on the namespace kube-system;
 list on leases in kube-system and on apiservices; through each apiserver, list and
 get on every resource that is served; and, if all Secrets or all ConfigMaps are lost,
@@ -120,6 +122,7 @@ func newLost(s streams) *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVar(&l.config, "config", "", "the encryption configuration with the keys and plugins that are left (required)")
+	flags.StringSliceVar(&l.never, "never-renamed", nil, "KMS providers, by commas, that never had another name: they are not asked for what is stored under another one")
 	flags.StringArrayVar(&l.backups, "from-snapshot", nil, "a backup that could give back what is lost, as for --snapshot; repeatable")
 	l.source.add(flags, "key")
 	l.walk.add(flags)
@@ -141,6 +144,11 @@ func (l *lostCommand) run(ctx context.Context) error {
 		return err
 	}
 	l.warnOfNames(layout, c)
+	for _, name := range l.never {
+		if !slices.Contains(audit.NamesIn(c)[config.KMSv2], name) && !slices.Contains(audit.NamesIn(c)[config.KMSv1], name) {
+			return usagef("flag --never-renamed: --config has no KMS provider %q", name)
+		}
+	}
 	from, err := l.source.open(ctx)
 	if err != nil {
 		return err
@@ -153,6 +161,7 @@ func (l *lostCommand) run(ctx context.Context) error {
 	defer opener.Close()
 	on, end := progress(l.err)
 	look := lost.NewLook(opener, c, audit.Options{Layout: layout, Rate: l.walk.rate, Progress: on})
+	look.NeverRenamed = l.never
 	found, report, err := l.look(ctx, look, from)
 	end()
 	if err == nil {

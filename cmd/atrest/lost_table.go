@@ -119,6 +119,9 @@ func wrapped(text string, n int) []string {
 	return append(lines, line)
 }
 
+// shownKeys are how many objects of a kind are named that cannot be opened now.
+const shownKeys = 20
+
 func printUnopened(w io.Writer, unknown []lost.Unknown) error {
 	if len(unknown) == 0 {
 		return nil
@@ -141,8 +144,11 @@ func printUnopened(w io.Writer, unknown []lost.Unknown) error {
 			told[u.Form.String()] = true
 			fmt.Fprintf(w, "  %s\n", printable(u.Why))
 		}
-		for _, key := range u.Keys {
+		for _, key := range u.Keys[:min(len(u.Keys), shownKeys)] {
 			fmt.Fprintf(w, "  %s\n", printable(key))
+		}
+		if more := len(u.Keys) - shownKeys; more > 0 {
+			fmt.Fprintf(w, "  and %d more, which -o json names\n", more)
 		}
 	}
 	fmt.Fprintln(w)

@@ -160,6 +160,8 @@ func plugin(ts *testscript.TestScript, _ bool, args []string) {
 			b.EncryptErr = status.Error(codes.PermissionDenied, "encrypt is not allowed")
 		},
 		"disagrees":   func(b *faultplugin.Behaviour) { b.EncryptKeyID = "other" },
+		"foreign":     func(b *faultplugin.Behaviour) { b.Foreign = append(b.Foreign, args[2]) },
+		"destroyed":   func(b *faultplugin.Behaviour) { b.DecryptErr = status.Error(codes.Unknown, "key version is destroyed") },
 		"unavailable": func(b *faultplugin.Behaviour) { b.DecryptErr = status.Error(codes.Unavailable, "the KMS is away") },
 	}[verb]
 	switch {

@@ -7,6 +7,7 @@ package faultplugin
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -38,6 +39,8 @@ type Behaviour struct {
 	Garbage []byte
 	// Forgotten are the key_ids under which nothing is unwrapped now.
 	Forgotten []string
+	// Foreign are the key_ids that it answers as a plugin that returns a plain error, which gRPC calls Unknown.
+	Foreign []string
 }
 
 // Calls counts the calls that came in.
@@ -204,6 +207,11 @@ func (p *Plugin) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi
 	}
 	if b.Garbage != nil {
 		return &kmsapi.DecryptResponse{Plaintext: b.Garbage}, nil
+	}
+	for _, id := range b.Foreign {
+		if id == r.GetKeyId() {
+			return nil, fmt.Errorf("failed to decrypt: InvalidCiphertextException")
+		}
 	}
 	for _, id := range b.Forgotten {
 		if id == r.GetKeyId() {

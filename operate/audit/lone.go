@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,10 +23,11 @@ type lone struct {
 
 // ByItself opens an object with each key of the file and each plugin by itself, whatever it is
 // called: a key keeps nothing but its name in what it sealed, and a plugin not even that. The name
-// may be another's by now, whose padding may fit too. It gives the plaintext and the name of what
+// may be another's by now, whose padding may fit too. Those that never had another name than theirs
+// are asked for what is under that alone. It gives the plaintext and the name of what
 // opens it. The error is that of all that were tried, as of [Opener.Anyhow], and nil with an empty
 // name if there were none.
-func (o *Opener) ByItself(ctx context.Context, r schema.GroupResource, object Object) ([]byte, string, error) {
+func (o *Opener) ByItself(ctx context.Context, r schema.GroupResource, object Object, never ...string) ([]byte, string, error) {
 	form := Inspect(object.Value, NamesIn(o.transformers.Configuration())).Form
 	i := slices.IndexFunc(stored.Formats[:], func(f stored.Format) bool { return config.Kind(f.Kind) == form.Kind })
 	if i < 0 {
@@ -40,7 +42,7 @@ func (o *Opener) ByItself(ctx context.Context, r schema.GroupResource, object Ob
 	}
 	var all []error
 	for _, one := range o.lone {
-		if one.kind != form.Kind {
+		if one.kind != form.Kind || one.name != form.Name && slices.Contains(never, one.name) {
 			continue
 		}
 		object.Value = slices.Concat([]byte(stored.Formats[i].Prefix+one.name+":"), rest)
@@ -48,7 +50,7 @@ func (o *Opener) ByItself(ctx context.Context, r schema.GroupResource, object Ob
 		if err == nil {
 			return plaintext, one.name, nil
 		}
-		all = append(all, err)
+		all = append(all, fmt.Errorf("%s %q by itself: %w", one.kind, one.name, err))
 	}
 	return nil, "", errors.Join(all...)
 }

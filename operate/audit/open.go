@@ -8,6 +8,8 @@ import (
 	"hash/maphash"
 	"slices"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 
@@ -20,7 +22,7 @@ import (
 // Opener opens stored objects with the providers of a configuration, as an
 // apiserver does, and writes nothing. It is for one goroutine; close it.
 //
-// A plugin that failed three times in a row is not asked for further DEKs, so
+// A plugin that is away or refuses three times in a row is not asked for further DEKs, so
 // that one which does not answer cannot hold up a walk by its timeout for each
 // object.
 type Opener struct {
@@ -113,10 +115,10 @@ func (o *Opener) others(r schema.GroupResource, object Object) bool {
 // learn notes whether the plugin of a provider unwrapped a DEK.
 func (o *Opener) learn(provider string, dek uint64, err error) {
 	away := errors.Is(err, envelope.ErrUnavailable)
-	if !away {
-		o.failures[provider] = 0
-	} else {
+	if plain := status.Code(err) == codes.Unknown && !errors.Is(err, context.DeadlineExceeded); away && !plain {
 		o.failures[provider]++
+	} else { // it answers, if only with an error of its own
+		o.failures[provider] = 0
 	}
 	if !away && !errors.Is(err, envelope.ErrUnknownKEK) && !errors.Is(err, envelope.ErrForeignDEK) {
 		err = nil // of the object, not of the DEK

@@ -103,8 +103,12 @@ func (m *member) remembers(ctx context.Context, w Written, r schema.GroupVersion
 		return nil, false, fmt.Errorf("has it in memory, which it does not store again: read it out of that one, with resourceVersion=0, and do not restart that one before: %w", w.remedy("patch", saving))
 	case causeOf(saving) == "" || causeOf(saving) != causeOf(unread):
 		return nil, false, fmt.Errorf("%w: %w", errUntold, w.remedy("patch", saving))
-	case m.changes(ctx, w, r): // it looked into etcd after a refusal
-		return nil, false, fmt.Errorf("has it in memory, and does not store it again, as admission does not allow that: find out which webhook or policy it is, and ask again once that one allows it; do not restart that apiserver before: %w", saving)
+	}
+	switch had, answer := m.changes(ctx, w, r); { // it looked into etcd after a refusal, or at once
+	case had:
+		return nil, false, fmt.Errorf("has it in memory, and does not store it again, as admission does not allow that: find out which webhook or policy it is, and ask again once that one allows it; do not restart that apiserver before: %w", w.remedy("patch", answer))
+	case answer == nil || causeOf(answer) != causeOf(unread):
+		return nil, false, fmt.Errorf("%w: it answered a question about that otherwise than a get (%v): ask again", errUntold, answer)
 	}
 	return nil, false, nil
 }
@@ -130,15 +134,16 @@ func (m *member) save(ctx context.Context, w Written, r schema.GroupVersionResou
 // changes reports whether an update of the version that etcd has begins with one in memory. What comes
 // of it does not tell: after any refusal an apiserver looks into etcd, and answers as to a get. But it
 // warns of a field that there is not, which it drops, once it has changed an object of that version.
-func (m *member) changes(ctx context.Context, w Written, r schema.GroupVersionResource) (had bool) {
+// It answers as to a get if it has none.
+func (m *member) changes(ctx context.Context, w Written, r schema.GroupVersionResource) (had bool, answer error) {
 	const noField = "atrestAsks"
 	steps := []map[string]any{
 		{"op": "test", "path": "/metadata/resourceVersion", "value": strconv.FormatInt(w.Version, 10)},
 		{"op": "add", "path": "/metadata/" + noField, "value": true},
 	}
-	_ = m.send(ctx, kubeapi.Request{Method: http.MethodPatch, Path: w.path(r), Accept: metadata, Query: url.Values{"fieldManager": {"atrest"}, "fieldValidation": {"Warn"}},
-		Body: steps, Patch: types.JSONPatchType, Warned: func(text string) { had = had || strings.Contains(text, noField) }}, nil) // it fails, as a get does
-	return had
+	answer = m.send(ctx, kubeapi.Request{Method: http.MethodPatch, Path: w.path(r), Accept: metadata, Query: url.Values{"fieldManager": {"atrest"}, "fieldValidation": {"Warn"}},
+		Body: steps, Patch: types.JSONPatchType, Warned: func(text string) { had = had || strings.Contains(text, noField) }}, nil)
+	return had && answer != nil, answer
 }
 
 // causeOf is what an apiserver says of the storage: one with the feature gate says more around it

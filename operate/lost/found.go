@@ -66,7 +66,7 @@ type Unknown struct {
 }
 
 // maxUnknownKeys bounds [Unknown].Keys.
-const maxUnknownKeys = 20
+const maxUnknownKeys = 1000
 
 // Misplaced are objects that apiservers cannot read, and that are not lost: the keys of
 // another resource open them, or of another name, or none is needed; or no apiserver looks

@@ -26,6 +26,10 @@ type Look struct {
 	walk   audit.Options
 	uid    string // of the cluster
 	owners owners // of what opens, and of what apiservers read
+
+	// NeverRenamed are the keys and providers that have always had the name that they have now:
+	// they are not asked for what is stored under another one.
+	NeverRenamed []string
 }
 
 // NewLook opens with an opener, which was made of c. walk says how objects are walked.
@@ -107,7 +111,7 @@ func (l *Look) open(ctx context.Context, r schema.GroupResource, object audit.Ob
 	}
 	var err error
 	o.taken = l.has(form)
-	if o.plaintext, o.as, err = l.opener.ByItself(ctx, r, object); errors.Is(err, envelope.ErrUnavailable) {
+	if o.plaintext, o.as, err = l.opener.ByItself(ctx, r, object, l.NeverRenamed...); errors.Is(err, envelope.ErrUnavailable) {
 		o.err = errors.Join(o.err, err)
 	}
 	return o

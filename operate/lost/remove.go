@@ -318,7 +318,7 @@ func (r *Remover) judge(ctx context.Context, o Object, entry audit.Entry) (why s
 		return "", "", err
 	}
 	defer opener.Close()
-	now := &Look{opener: opener, names: r.Look.names, walk: r.Look.walk}
+	now := &Look{opener: opener, names: r.Look.names, walk: r.Look.walk, NeverRenamed: r.Look.NeverRenamed}
 	form, came := audit.Inspect(entry.Value, now.names).Form, outcome{}
 	if form.Kind != audit.Undecodable && form.Kind != audit.Unknown {
 		came = now.open(ctx, schema.ParseGroupResource(o.Resource), audit.Object{Key: entry.Key, Value: entry.Value})
