@@ -3,12 +3,15 @@ package kmsplugin
 import (
 	"context"
 	"fmt"
+
+	"k8s.io/klog/v2"
 )
 
 // coming is a session that is opened beside the one in use, which is looked at meanwhile.
 type coming struct {
 	done    chan struct{} // closed when there is one, or an error
 	session *opened
+	gone    <-chan struct{} // closed when nothing is left of one that came too late
 	err     error
 }
 
@@ -126,7 +129,7 @@ func (r *runner) begin(ctx context.Context, seen string) {
 	go func() {
 		defer close(c.done)
 		began := r.began()
-		if c.session, c.err = open(ctx, r.backend, r.config); c.err == nil {
+		if c.session, c.gone, c.err = open(ctx, r.backend, r.config); c.err == nil {
 			c.session.seen = seen
 		}
 		r.called("open", began, c.err)
@@ -138,7 +141,7 @@ func (r *runner) arrive() (failed bool) {
 	if r.coming == nil || !isClosed(r.coming.done) {
 		return false
 	}
-	r.ready, r.failed, r.coming = r.coming.session, r.coming.err, nil
+	r.ready, r.failed, r.late, r.coming = r.coming.session, r.coming.err, r.coming.gone, nil
 	return r.failed != nil
 }
 
@@ -164,6 +167,22 @@ func (r *runner) end(ctx context.Context) {
 	r.drop(ctx, r.ready)
 	r.drop(ctx, r.open)
 	r.closing.Wait()
+	r.leave(ctx)
+}
+
+// leave waits for the end of what was still opening, as long as for that of a session: a process
+// that ends meanwhile could not take back what it has begun.
+func (r *runner) leave(ctx context.Context) {
+	if r.late == nil {
+		return
+	}
+	waiting, cancel := r.config.within(ctx, r.config.CallTimeout)
+	defer cancel()
+	select {
+	case <-r.late:
+	case <-waiting.Done():
+		klog.FromContext(ctx).Error(nil, "the back end is still being opened, and is left so")
+	}
 }
 
 func (o *opened) isOver() bool { return isClosed(o.ended) }

@@ -329,10 +329,47 @@ func (l late) Close(ctx context.Context) error {
 	return nil
 }
 
+// slowly is a back end that takes its time to open, and to take that back.
+type slowly struct{ *shelf }
+
+func (s slowly) Open(ctx context.Context) (Session, error) {
+	<-ctx.Done()
+	time.Sleep(3 * time.Second)
+	return s, nil
+}
+
+func (s slowly) Close(context.Context) error {
+	time.Sleep(2 * time.Second)
+	s.set(func() { s.closed++ })
+	return nil
+}
+
+// A process that ended before would leave behind what it has begun, as in a TPM.
+func TestAKeeperThatEndsWaitsForWhatIsBeingOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			callTimeout time.Duration
+			closed      int
+		}{"to its end": {10 * time.Second, 1}, "as long as for any other": {4 * time.Second, 0}} {
+			b := slowly{newShelf("1")}
+			k, err := NewKeeper(b, Config{CallTimeout: c.callTimeout})
+			require.NoError(t, err)
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- k.Run(ctx) }()
+			time.Sleep(time.Second)
+			stop()
+			require.NoError(t, <-ended)
+			b.set(func() { require.Equal(t, c.closed, b.closed, name) })
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
 func TestAPanicOfASessionThatCameTooLateIsItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := late{newShelf("1")}
-		_, err := open(t.Context(), l, Config{}.withDefaults())
+		_, _, err := open(t.Context(), l, Config{}.withDefaults())
 		require.Equal(t, codes.Unavailable, CodeOf(err))
 		time.Sleep(time.Hour)
 		l.set(func() { require.Equal(t, 1, l.closed) })

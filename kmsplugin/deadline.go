@@ -28,7 +28,7 @@ func inTime(ctx context.Context, answer func(context.Context) (any, error)) (any
 }
 
 // forget wipes the DEK of an answer that nobody waits for any more.
-func forget(message any) {
+func forget(message any, _ error) {
 	if late, ok := message.(*kmsapi.DecryptResponse); ok {
 		clear(late.GetPlaintext())
 	}

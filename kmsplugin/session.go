@@ -23,19 +23,26 @@ type opened struct {
 
 var errClosed = fmt.Errorf("%w: the session is closed", ErrUnavailable)
 
-// open opens the back end. What keeps the session alive ends with ctx.
-func open(ctx context.Context, b Backend, c Config) (*opened, error) {
+// open opens the back end. What keeps the session alive ends with ctx. Gone is closed when nothing
+// of a session is left that came too late.
+func open(ctx context.Context, b Backend, c Config) (o *opened, gone <-chan struct{}, err error) {
 	opening, cancel := c.within(ctx, c.OpenTimeout)
 	defer cancel()
-	session, err := answered(opening, b.Open, func(late Session) {
+	over := make(chan struct{})
+	session, err := answered(opening, b.Open, func(late Session, err error) {
+		defer close(over)
+		if err != nil {
+			return
+		}
 		closing, cancel := c.within(context.WithoutCancel(ctx), c.CallTimeout)
 		defer cancel()
 		_, _ = guarded(closing, func(ctx context.Context) (any, error) { return nil, late.Close(ctx) })
 	})
 	if err != nil {
-		return nil, err
+		return nil, over, err
 	}
-	o := &opened{session: session, ended: make(chan struct{}), idle: make(chan struct{})}
+	close(over)
+	o = &opened{session: session, ended: make(chan struct{}), idle: make(chan struct{})}
 	renewing, stop := context.WithCancel(ctx)
 	o.stop = stop
 	if renewer, ok := session.(interface{ Renew(context.Context) error }); ok {
@@ -45,7 +52,7 @@ func open(ctx context.Context, b Backend, c Config) (*opened, error) {
 			_, _ = guarded(renewing, func(ctx context.Context) (any, error) { return nil, renewer.Renew(ctx) })
 		}()
 	}
-	return o, nil
+	return o, over, nil
 }
 
 // use has f call the session, unless it is closed.
@@ -89,8 +96,9 @@ func (o *opened) close(ctx context.Context) error {
 }
 
 // answered is what f returns, or the error of ctx if that ends before, whatever f does.
-// What comes too late is handed to late, if that is not nil.
-func answered[T any](ctx context.Context, f func(context.Context) (T, error), late func(T)) (T, error) {
+// What comes too late is handed to late, if that is not nil, and so is what f returned itself if
+// that is an error.
+func answered[T any](ctx context.Context, f func(context.Context) (T, error), late func(T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -102,14 +110,16 @@ func answered[T any](ctx context.Context, f func(context.Context) (T, error), la
 	}()
 	select {
 	case a := <-done:
+		if a.err != nil && late != nil {
+			late(a.value, a.err)
+		}
 		return a.value, withCause(ctx, a.err)
 	case <-ctx.Done():
 	}
 	if late != nil {
 		go func() {
-			if a := <-done; a.err == nil {
-				late(a.value)
-			}
+			a := <-done
+			late(a.value, a.err)
 		}()
 	}
 	var none T
