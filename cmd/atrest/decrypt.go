@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -179,6 +180,9 @@ func (d *decryptCommand) openExact(ctx context.Context, opener *audit.Opener, r 
 		return plaintext, nil
 	}
 	plaintext, as, otherwise := opener.ByItself(ctx, r, object)
+	if otherwise != nil { // what is away may be what opens it
+		d.warn("nor does any other key or plugin of its kind: %s", printable(strings.ReplaceAll(otherwise.Error(), "\n", "; ")))
+	}
 	if otherwise != nil || as == "" {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // elsewhere are the flags of other programs that the texts name.
-var elsewhere = []string{"--feature-gates", "--encryption-provider-config", "--encryption-provider-config-automatic-reload", "--etcd-prefix", "--runtime-config", "--print-value-only", "--raw", "--help"}
+var elsewhere = []string{"--feature-gates", "--encryption-provider-config", "--encryption-provider-config-automatic-reload", "--etcd-prefix", "--runtime-config", "--print-value-only", "--help"}
 
 func flagsOf(c *cobra.Command) map[string]bool {
 	flags := map[string]bool{}

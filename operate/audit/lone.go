@@ -21,10 +21,12 @@ type lone struct {
 	opener *Opener
 }
 
+func (l lone) isKMS() bool { return l.kind == config.KMSv1 || l.kind == config.KMSv2 }
+
 // ByItself opens an object with each key of the file and each plugin by itself, whatever it is
 // called: a key keeps nothing but its name in what it sealed, and a plugin not even that. The name
-// may be another's by now, whose padding may fit too. Those that never had another name than theirs
-// are asked for what is under that alone. It gives the plaintext and the name of what
+// may be another's by now, whose padding may fit too. KMS providers that never had another name than
+// theirs are asked for what is under that alone. It gives the plaintext and the name of what
 // opens it. The error is that of all that were tried, as of [Opener.Anyhow], and nil with an empty
 // name if there were none.
 func (o *Opener) ByItself(ctx context.Context, r schema.GroupResource, object Object, never ...string) ([]byte, string, error) {
@@ -42,7 +44,7 @@ func (o *Opener) ByItself(ctx context.Context, r schema.GroupResource, object Ob
 	}
 	var all []error
 	for _, one := range o.lone {
-		if one.kind != form.Kind || one.name != form.Name && slices.Contains(never, one.name) {
+		if one.kind != form.Kind || one.isKMS() && one.name != form.Name && slices.Contains(never, one.name) {
 			continue
 		}
 		object.Value = slices.Concat([]byte(stored.Formats[i].Prefix+one.name+":"), rest)

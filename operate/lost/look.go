@@ -112,7 +112,7 @@ func (l *Look) open(ctx context.Context, r schema.GroupResource, object audit.Ob
 	var err error
 	o.taken = l.has(form)
 	if o.plaintext, o.as, err = l.opener.ByItself(ctx, r, object, l.NeverRenamed...); errors.Is(err, envelope.ErrUnavailable) {
-		o.err = errors.Join(o.err, err)
+		o.err = errors.Join(err, o.err)
 	}
 	return o
 }
@@ -170,7 +170,7 @@ func (l *Look) judge(form audit.Form, came outcome) (why string, is Reason) {
 	case came.err == nil, came.as != "":
 		return "", ""
 	case errors.Is(came.err, envelope.ErrUnavailable):
-		return came.err.Error(), isUnknown
+		return whoIsAway(came.err), isUnknown
 	case errors.Is(came.err, envelope.ErrUnknownKEK), errors.Is(came.err, envelope.ErrForeignDEK):
 		return "", UnknownKey
 	case errors.Is(came.err, envelope.ErrCorrupt):
@@ -262,6 +262,37 @@ func (f *Found) addUnknown(o Object, where, why string, err error) {
 	if u.Objects++; !errors.Is(err, audit.ErrNotAsked) && len(u.Keys) < maxUnknownKeys {
 		u.Keys = append(u.Keys, o.Key)
 	}
+}
+
+// maxAnswer bounds what is repeated of the answer of one of several plugins, in bytes.
+const maxAnswer = 160
+
+// whoIsAway is what the plugins answered that may open an object at another time, each for itself.
+func whoIsAway(err error) string {
+	var all []string
+	for _, one := range each(err) {
+		if text := one.Error(); errors.Is(one, envelope.ErrUnavailable) && !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	for i, text := range all {
+		if len(all) > 1 && len(text) > maxAnswer {
+			all[i] = text[:maxAnswer] + "..."
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// each are the errors that were joined.
+func each(err error) (all []error) {
+	joined, is := err.(interface{ Unwrap() []error })
+	if !is || !strings.Contains(err.Error(), "\n") { // which has them in lines
+		return []error{err}
+	}
+	for _, one := range joined.Unwrap() {
+		all = append(all, each(one)...)
+	}
+	return all
 }
 
 // maxWhy bounds an error that is repeated, in bytes.
