@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -155,11 +157,22 @@ func (d *decryptCommand) open(ctx context.Context, opener *audit.Opener, r schem
 	if err == nil {
 		return plaintext, nil
 	}
-	if cut, ok := bytes.CutSuffix(value, []byte("\n")); ok {
+	cut, ok := bytes.CutSuffix(value, []byte("\n"))
+	if ok {
 		if plaintext, err := d.openExact(ctx, opener, r, cut); err == nil {
 			return plaintext, nil
 		}
 	}
+	plaintext, nor := d.otherwise(ctx, opener, r, value)
+	if nor != nil && ok {
+		if plaintext, failed := d.otherwise(ctx, opener, r, cut); failed == nil {
+			return plaintext, nil
+		}
+	}
+	if nor == nil {
+		return plaintext, nil
+	}
+	d.warn("nor does each key and plugin of its kind open it: %s", printable(strings.ReplaceAll(nor.Error(), "\n", "; ")))
 	return nil, badf("%v", err)
 }
 
@@ -179,13 +192,15 @@ func (d *decryptCommand) openExact(ctx context.Context, opener *audit.Opener, r 
 	if err == nil {
 		return plaintext, nil
 	}
-	plaintext, as, otherwise := opener.ByItself(ctx, r, object)
-	if otherwise != nil { // what is away may be what opens it
-		d.warn("nor does any other key or plugin of its kind: %s", printable(strings.ReplaceAll(otherwise.Error(), "\n", "; ")))
+	return nil, err
+}
+
+// otherwise opens a value with what has another name now, or stands behind another one of its name.
+func (d *decryptCommand) otherwise(ctx context.Context, opener *audit.Opener, r schema.GroupResource, value []byte) ([]byte, error) {
+	plaintext, as, err := opener.ByItself(ctx, r, audit.Object{Key: d.key, Value: value})
+	if err == nil && as != "" {
+		d.warn("opened with what is called %s now: apiservers cannot read it so, as that is not the name that it is stored under, or not the first of it", printable(strconv.Quote(as)))
+		return plaintext, nil
 	}
-	if otherwise != nil || as == "" {
-		return nil, err
-	}
-	d.warn("opened with what is called %s now: apiservers cannot read it so, as that is not the name that it is stored under, or not the first of it", printable(strconv.Quote(as)))
-	return plaintext, nil
+	return nil, cmp.Or(err, errors.New("nothing else is of its kind"))
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
+// ByItself stands in the errors of [Opener.ByItself], behind what was asked.
+const ByItself = "by itself"
+
 // lone is a key, or a plugin, of a configuration by itself.
 type lone struct {
 	kind   config.Kind
@@ -52,7 +55,7 @@ func (o *Opener) ByItself(ctx context.Context, r schema.GroupResource, object Ob
 		if err == nil {
 			return plaintext, one.name, nil
 		}
-		all = append(all, fmt.Errorf("%s %q by itself: %w", one.kind, one.name, err))
+		all = append(all, fmt.Errorf("%s %q "+ByItself+": %w", one.kind, one.name, err))
 	}
 	return nil, "", errors.Join(all...)
 }

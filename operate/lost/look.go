@@ -265,7 +265,7 @@ func (f *Found) addUnknown(o Object, where, why string, err error) {
 }
 
 // maxAnswer bounds what is repeated of the answer of one of several plugins, in bytes.
-const maxAnswer = 160
+const maxAnswer = 400
 
 // whoIsAway is what the plugins answered that may open an object at another time, each for itself.
 func whoIsAway(err error) string {
@@ -274,6 +274,9 @@ func whoIsAway(err error) string {
 		if text := one.Error(); errors.Is(one, envelope.ErrUnavailable) && !slices.Contains(all, text) {
 			all = append(all, text)
 		}
+	}
+	if alone := slices.DeleteFunc(slices.Clone(all), func(text string) bool { return !strings.Contains(text, audit.ByItself) }); len(alone) > 0 {
+		all = alone // which names each of them
 	}
 	for i, text := range all {
 		if len(all) > 1 && len(text) > maxAnswer {
@@ -296,7 +299,7 @@ func each(err error) (all []error) {
 }
 
 // maxWhy bounds an error that is repeated, in bytes.
-const maxWhy = 512
+const maxWhy = 2048
 
 func oneLine(text string) string {
 	if len(text) > maxWhy {
