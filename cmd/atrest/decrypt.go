@@ -153,11 +153,14 @@ func (d *decryptCommand) read(ctx context.Context, args []string) ([]byte, error
 // open opens the value, or what is left of it without a newline at its end,
 // which etcdctl get --print-value-only adds.
 func (d *decryptCommand) open(ctx context.Context, opener *audit.Opener, r schema.GroupResource, value []byte) ([]byte, error) {
+	cut, ok := bytes.CutSuffix(value, []byte("\n"))
+	if ok && audit.Inspect(value, nil).Form.Kind == audit.Undecodable {
+		value, ok = cut, false // it is nothing of kms with it
+	}
 	plaintext, err := d.openExact(ctx, opener, r, value)
 	if err == nil {
 		return plaintext, nil
 	}
-	cut, ok := bytes.CutSuffix(value, []byte("\n"))
 	if ok {
 		if plaintext, err := d.openExact(ctx, opener, r, cut); err == nil {
 			return plaintext, nil
