@@ -153,30 +153,26 @@ func (d *decryptCommand) read(ctx context.Context, args []string) ([]byte, error
 // open opens the value, or what is left of it without a newline at its end,
 // which etcdctl get --print-value-only adds.
 func (d *decryptCommand) open(ctx context.Context, opener *audit.Opener, r schema.GroupResource, value []byte) ([]byte, error) {
-	cut, ok := bytes.CutSuffix(value, []byte("\n"))
-	if ok && audit.Inspect(value, nil).Form.Kind == audit.Undecodable {
-		value, ok = cut, false // it is nothing of kms with it
-	}
-	plaintext, err := d.openExact(ctx, opener, r, value)
-	if err == nil {
-		return plaintext, nil
-	}
-	if ok {
-		if plaintext, err := d.openExact(ctx, opener, r, cut); err == nil {
-			return plaintext, nil
+	forms := [][]byte{value}
+	if cut, ok := bytes.CutSuffix(value, []byte("\n")); ok {
+		if forms = append(forms, cut); audit.Inspect(value, nil).Form.Kind == audit.Undecodable {
+			forms = forms[1:] // it is nothing of kms with it
 		}
 	}
-	plaintext, nor := d.otherwise(ctx, opener, r, value)
-	if nor != nil && ok {
-		if plaintext, failed := d.otherwise(ctx, opener, r, cut); failed == nil {
-			return plaintext, nil
+	var failed []error
+	for _, open := range []func(context.Context, *audit.Opener, schema.GroupResource, []byte) ([]byte, error){d.openExact, d.otherwise} {
+		var first error
+		for _, form := range forms {
+			plaintext, err := open(ctx, opener, r, form)
+			if err == nil {
+				return plaintext, nil
+			}
+			first = cmp.Or(first, err)
 		}
+		failed = append(failed, first)
 	}
-	if nor == nil {
-		return plaintext, nil
-	}
-	d.warn("nor does each key and plugin of its kind open it: %s", printable(strings.ReplaceAll(nor.Error(), "\n", "; ")))
-	return nil, badf("%v", err)
+	d.warn("nor does each key and plugin of its kind open it: %s", printable(strings.ReplaceAll(failed[1].Error(), "\n", "; ")))
+	return nil, badf("%v", failed[0])
 }
 
 func (d *decryptCommand) openExact(ctx context.Context, opener *audit.Opener, r schema.GroupResource, value []byte) ([]byte, error) {
@@ -187,15 +183,11 @@ func (d *decryptCommand) openExact(ctx context.Context, opener *audit.Opener, r 
 	case i.Form.Kind == audit.Unknown:
 		return nil, fmt.Errorf("the stored value %w", i.Problem)
 	}
-	object := audit.Object{Key: d.key, Value: value}
-	plaintext, with, err := opener.Recover(ctx, r, object)
+	plaintext, with, err := opener.Recover(ctx, r, audit.Object{Key: d.key, Value: value})
 	if err == nil && with != r {
 		d.warn("opened with the providers of %s: apiservers cannot read it so, as those of %s did not open it", wildcard(with), r)
 	}
-	if err == nil {
-		return plaintext, nil
-	}
-	return nil, err
+	return plaintext, err
 }
 
 // otherwise opens a value with what has another name now, or stands behind another one of its name.

@@ -144,8 +144,9 @@ func (l *lostCommand) run(ctx context.Context) error {
 		return err
 	}
 	l.warnOfNames(layout, c)
+	names := audit.NamesIn(c)
 	for _, name := range l.never {
-		if !slices.Contains(audit.NamesIn(c)[config.KMSv2], name) && !slices.Contains(audit.NamesIn(c)[config.KMSv1], name) {
+		if !slices.Contains(names[config.KMSv2], name) && !slices.Contains(names[config.KMSv1], name) {
 			return usagef("flag --never-renamed: --config has no KMS provider %q", name)
 		}
 	}

@@ -7,10 +7,11 @@ package faultplugin
 import (
 	"context"
 	"encoding/base64"
-	"fmt"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -208,15 +209,11 @@ func (p *Plugin) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi
 	if b.Garbage != nil {
 		return &kmsapi.DecryptResponse{Plaintext: b.Garbage}, nil
 	}
-	for _, id := range b.Foreign {
-		if id == r.GetKeyId() {
-			return nil, fmt.Errorf("failed to decrypt: InvalidCiphertextException")
-		}
-	}
-	for _, id := range b.Forgotten {
-		if id == r.GetKeyId() {
-			return nil, status.Errorf(codes.NotFound, "no KEK has the key_id %q", id)
-		}
+	switch id := r.GetKeyId(); {
+	case slices.Contains(b.Foreign, id):
+		return nil, errors.New("failed to decrypt: InvalidCiphertextException")
+	case slices.Contains(b.Forgotten, id):
+		return nil, status.Errorf(codes.NotFound, "no KEK has the key_id %q", id)
 	}
 	plain, err := base64.StdEncoding.DecodeString(string(r.GetCiphertext()))
 	if err != nil {

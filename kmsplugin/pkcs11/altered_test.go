@@ -4,6 +4,7 @@ package pkcs11
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	cryptoki "github.com/miekg/pkcs11"
@@ -121,6 +122,19 @@ func (a *altered) open(h cryptoki.SessionHandle, key cryptoki.ObjectHandle, iv, 
 		}
 	}
 	return a.driver.open(h, key, iv, aad, ciphertext)
+}
+
+// hangOnce is a call that does not return the first time until hang is closed, and closes hangs
+// when it begins.
+func hangOnce() (call func(), hang, hangs chan struct{}) {
+	hang, hangs = make(chan struct{}), make(chan struct{})
+	var first atomic.Bool
+	return func() {
+		if first.CompareAndSwap(false, true) {
+			close(hangs)
+			<-hang
+		}
+	}, hang, hangs
 }
 
 // alter puts an altered module in the place of a token's.

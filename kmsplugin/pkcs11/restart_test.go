@@ -99,17 +99,8 @@ func TestACallThatHangsFromAnOutageKeepsNobodyAway(t *testing.T) {
 	k := keep(t, token)
 	becomes(t, k, wraps(info.KeyID))
 	sealed := wrapped(t, k)
-	hang, hangs := make(chan struct{}), make(chan struct{})
-	var first atomic.Bool
-	a.set(func(a *altered) {
-		a.decrypts = func() error {
-			if first.CompareAndSwap(false, true) {
-				close(hangs)
-				<-hang
-			}
-			return nil
-		}
-	})
+	call, hang, hangs := hangOnce()
+	a.set(func(a *altered) { a.decrypts = func() error { call(); return nil } })
 	defer close(hang)
 	go func() { _, _ = k.Decrypt(t.Context(), "", sealed) }()
 	<-hangs

@@ -217,17 +217,8 @@ func TestAModuleThatShowsNoKeyAnyMoreIsInitialisedAgain(t *testing.T) {
 
 func TestALookThatHangsKeepsNobodyAway(t *testing.T) {
 	k := keepByHand(t, nil)
-	hang, hangs := make(chan struct{}), make(chan struct{})
-	var first atomic.Bool
-	k.set(func(a *altered) {
-		a.hides = func() bool {
-			if first.CompareAndSwap(false, true) {
-				close(hangs)
-				<-hang
-			}
-			return false
-		}
-	})
+	call, hang, hangs := hangOnce()
+	k.set(func(a *altered) { a.hides = func() bool { call(); return false } })
 	ended := make(chan struct{})
 	ctx, giveUp := context.WithCancel(t.Context())
 	go func(s *session) { _, _ = s.Versions(ctx); close(ended) }(k.s)
@@ -281,15 +272,8 @@ func TestAModuleThatCannotBeInitialisedAgainIsToldOfUntilItCan(t *testing.T) {
 func TestALoginThatHangsIsToldOf(t *testing.T) {
 	token, info := tokenWithKey(t)
 	a := alter(t, token)
-	hang, hangs := make(chan struct{}), make(chan struct{})
-	var first atomic.Bool
-	a.login = func(string) error {
-		if first.CompareAndSwap(false, true) {
-			close(hangs)
-			<-hang
-		}
-		return nil
-	}
+	call, hang, hangs := hangOnce()
+	a.login = func(string) error { call(); return nil }
 	late := make(chan *session)
 	ctx, giveUp := context.WithCancel(t.Context())
 	go func() {

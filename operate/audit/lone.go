@@ -14,9 +14,6 @@ import (
 	"github.com/kube-atrest/atrest/internal/stored"
 )
 
-// ByItself stands in the errors of [Opener.ByItself], behind what was asked.
-const ByItself = "by itself"
-
 // lone is a key, or a plugin, of a configuration by itself.
 type lone struct {
 	kind   config.Kind
@@ -33,7 +30,7 @@ func (l lone) isKMS() bool { return l.kind == config.KMSv1 || l.kind == config.K
 // opens it. The error is that of all that were tried, as of [Opener.Anyhow], and nil with an empty
 // name if there were none.
 func (o *Opener) ByItself(ctx context.Context, r schema.GroupResource, object Object, never ...string) ([]byte, string, error) {
-	form := Inspect(object.Value, NamesIn(o.transformers.Configuration())).Form
+	form := Inspect(object.Value, o.names).Form
 	i := slices.IndexFunc(stored.Formats[:], func(f stored.Format) bool { return config.Kind(f.Kind) == form.Kind })
 	if i < 0 {
 		return nil, "", nil
@@ -55,17 +52,17 @@ func (o *Opener) ByItself(ctx context.Context, r schema.GroupResource, object Ob
 		if err == nil {
 			return plaintext, one.name, nil
 		}
-		all = append(all, fmt.Errorf("%s %q "+ByItself+": %w", one.kind, one.name, err))
+		all = append(all, fmt.Errorf("%s %q by itself: %w", one.kind, one.name, err))
 	}
 	return nil, "", errors.Join(all...)
 }
 
 // part makes an opener of each key and plugin.
 func (o *Opener) part() (err error) {
-	if o.parted {
+	if o.lone != nil {
 		return nil
 	}
-	var all []lone
+	all := []lone{}
 	defer func() {
 		if err != nil {
 			closeAll(all)
@@ -84,7 +81,7 @@ func (o *Opener) part() (err error) {
 			all = append(all, lone{one.kind, one.name, opener})
 		}
 	}
-	o.lone, o.parted = all, true
+	o.lone = all
 	return nil
 }
 

@@ -31,8 +31,8 @@ type Opener struct {
 	deks         map[uint64]error // what became of the DEKs of KMS providers
 	failures     map[string]int   // in a row, by the name of the KMS provider
 	seed         maphash.Seed
-	lone         []lone // made when they are first needed, and then all are there
-	parted       bool
+	names        Names
+	lone         []lone // nil until they are first needed, and then all are there
 }
 
 // maxRemembered bounds the DEKs and chains that an Opener remembers.
@@ -50,7 +50,7 @@ func NewOpener(c *config.Configuration) (*Opener, error) {
 	}
 	return &Opener{
 		transformers: transformers, chains: map[schema.GroupResource]value.Transformer{},
-		deks: map[uint64]error{}, failures: map[string]int{}, seed: maphash.MakeSeed(),
+		deks: map[uint64]error{}, failures: map[string]int{}, seed: maphash.MakeSeed(), names: NamesIn(c),
 	}, nil
 }
 

@@ -1,6 +1,7 @@
 package lost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,7 @@ type outcome struct {
 	as        string // the name that it has now, of what opens it
 	taken     bool   // another has its name of then
 	err       error
+	away      error // of keys and plugins by themselves, if one of them may open it at another time
 }
 
 // run walks, opens what is wanted, and tells of each of these its etcd key, resource and
@@ -112,7 +114,7 @@ func (l *Look) open(ctx context.Context, r schema.GroupResource, object audit.Ob
 	var err error
 	o.taken = l.has(form)
 	if o.plaintext, o.as, err = l.opener.ByItself(ctx, r, object, l.NeverRenamed...); errors.Is(err, envelope.ErrUnavailable) {
-		o.err = errors.Join(err, o.err)
+		o.err, o.away = errors.Join(err, o.err), err
 	}
 	return o
 }
@@ -170,7 +172,7 @@ func (l *Look) judge(form audit.Form, came outcome) (why string, is Reason) {
 	case came.err == nil, came.as != "":
 		return "", ""
 	case errors.Is(came.err, envelope.ErrUnavailable):
-		return whoIsAway(came.err), isUnknown
+		return whoIsAway(cmp.Or(came.away, came.err)), isUnknown
 	case errors.Is(came.err, envelope.ErrUnknownKEK), errors.Is(came.err, envelope.ErrForeignDEK):
 		return "", UnknownKey
 	case errors.Is(came.err, envelope.ErrCorrupt):
@@ -274,9 +276,6 @@ func whoIsAway(err error) string {
 		if text := one.Error(); errors.Is(one, envelope.ErrUnavailable) && !slices.Contains(all, text) {
 			all = append(all, text)
 		}
-	}
-	if alone := slices.DeleteFunc(slices.Clone(all), func(text string) bool { return !strings.Contains(text, audit.ByItself) }); len(alone) > 0 {
-		all = alone // which names each of them
 	}
 	for i, text := range all {
 		if len(all) > 1 && len(text) > maxAnswer {

@@ -14,8 +14,8 @@ import (
 )
 
 // removable are the resources of which something is deleted, by their kinds in lower case, as the
-// garbage collector knows them too. What belongs to
-// anything else may be deleted with it, by whoever made it, also without owner references.
+// garbage collector knows them too. What belongs to anything else may be deleted with it, by whoever
+// made it, also without owner references.
 var removable = map[string]string{"secret": "secrets", "configmap": "configmaps"}
 
 func isRemovable(resource string) bool {

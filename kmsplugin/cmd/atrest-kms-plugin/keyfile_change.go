@@ -135,7 +135,7 @@ func newMerge() *cobra.Command {
 It heals nodes that were rotated apart: copy each one's file to the other, and
 merge it there. Both have the same file then. Of the two keys that wrapped, the
 one that was made later does.`,
-		example: `  atrest-kms-plugin keyfile merge /root/kek-of-cp-2.json --key-file /var/lib/atrest/kek.json`,
+		example: `  atrest-kms-plugin keyfile merge ./kek-of-cp-2.json --key-file /var/lib/atrest/kek.json`,
 		takes:   "the path of the other key file",
 		run: func(ctx context.Context, file *keyfile.File, other string) (keyfile.KeyInfo, error) {
 			return file.Merge(ctx, other)
@@ -150,7 +150,7 @@ func newImport() *cobra.Command {
 		long: `Put a copy of another key file in the place of this one, or where there is none
 yet: use it instead of cp. It is private and on the disk before it takes
 the place, in one step, and it is refused if a key of this one would be lost.`,
-		example: `  atrest-kms-plugin keyfile import /root/kek-of-cp-1.json --key-file /var/lib/atrest/kek.json`,
+		example: `  atrest-kms-plugin keyfile import ./kek-of-cp-1.json --key-file /var/lib/atrest/kek.json`,
 		takes:   "the path of the file to copy",
 		run: func(ctx context.Context, file *keyfile.File, other string) (keyfile.KeyInfo, error) {
 			return file.Import(ctx, other)

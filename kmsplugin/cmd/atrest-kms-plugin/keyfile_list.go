@@ -70,9 +70,14 @@ func printTable(out io.Writer, infos []keyfile.KeyInfo) error {
 }
 
 func printJSON[KeyInfo any](out io.Writer, infos []KeyInfo) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
+	return indented(out, struct {
 		Keys []KeyInfo `json:"keys"`
 	}{infos})
+}
+
+// indented prints JSON for people to read, too.
+func indented(out io.Writer, v any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
 }

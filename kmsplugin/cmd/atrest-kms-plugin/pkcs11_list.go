@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,7 +34,7 @@ needs it.`,
 			if err != nil {
 				return err
 			}
-			write, ok := map[string]func(io.Writer, []pkcs11.KeyInfo) error{"table": printTokenTable, "json": printTokenJSON}[output]
+			write, ok := map[string]func(io.Writer, []pkcs11.KeyInfo) error{"table": printTokenTable, "json": printJSON[pkcs11.KeyInfo]}[output]
 			if !ok {
 				return usagef("flag --output is %q: table or json", output)
 			}
@@ -62,12 +61,4 @@ func printTokenTable(out io.Writer, infos []pkcs11.KeyInfo) error {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", info.ID, hashed.Short(info.Hash), info.Created.Format(time.RFC3339), use)
 	}
 	return table.Flush()
-}
-
-func printTokenJSON(out io.Writer, infos []pkcs11.KeyInfo) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
-		Keys []pkcs11.KeyInfo `json:"keys"`
-	}{infos})
 }

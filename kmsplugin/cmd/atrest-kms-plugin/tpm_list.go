@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -56,9 +55,7 @@ was recovered with --remove-destroyed, comes last: no copy brings it back.`,
 }
 
 func printTPMJSON(out io.Writer, file tpmFile) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
+	return indented(out, struct {
 		Keys      []tpm.KeyInfo `json:"keys"`
 		Destroyed []string      `json:"destroyed,omitempty"`
 	}{file.keys, file.destroyed})

@@ -48,7 +48,7 @@ no more, and nobody else could write the file, give --unproven.
 The recovery key, that of the COPY if there is one, is read from a file, or from
 standard input if that is "-".`,
 		example: `  atrest-kms-plugin tpm recover --key-file /var/lib/atrest/tpm.json --recovery-key-file -
-  atrest-kms-plugin tpm recover /root/tpm-of-cp-1.json --key-file /var/lib/atrest/tpm.json --recovery-key-file -`,
+  atrest-kms-plugin tpm recover ./tpm-of-cp-1.json --key-file /var/lib/atrest/tpm.json --recovery-key-file -`,
 		pcrs: "those it has, or those of the COPY where there is no file",
 		flags: func(flags *pflag.FlagSet, config *tpm.Config) {
 			flags.StringVar(&keyPath, "recovery-key-file", "", `file with the recovery key, or "-" for standard input (required)`)
