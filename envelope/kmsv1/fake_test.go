@@ -68,8 +68,11 @@ func (f *faultyPlugin) given() [][]byte {
 	return slices.Clone(f.secrets)
 }
 
-// last is the last of them.
-func (f *faultyPlugin) last() []byte { return f.given()[len(f.given())-1] }
+// last is the last of them so far: a probe may come at any time.
+func (f *faultyPlugin) last() []byte {
+	given := f.given()
+	return given[len(given)-1]
+}
 
 func (f *faultyPlugin) Encrypt(ctx context.Context, dek []byte) ([]byte, error) {
 	f.mu.Lock()
