@@ -105,7 +105,7 @@ func (r *runner) next(ctx context.Context, before *state) (after *state, replace
 		after.open = r.open
 		return after, replaced
 	}
-	after = &state{open: r.open, byKeyID: byKeyID, versions: len(found.All), announcing: before.announcing, keyID: before.keyID, probed: before.probed, partial: found.Partial, ever: byKeyID}
+	after = &state{open: r.open, byKeyID: byKeyID, versions: len(found.All), announcing: before.announcing, keyID: before.keyID, probed: before.probed, partial: found.Partial, withheld: found.Withheld, ever: byKeyID}
 	if trouble != nil || found.Partial {
 		after.ever = before.together(byKeyID)
 	}
