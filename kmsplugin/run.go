@@ -56,12 +56,12 @@ func (k *Keeper) Start(ctx context.Context) (stop func() error) {
 type runner struct {
 	*Keeper
 	open    *opened
-	coming  *coming         // another one, until it is there
-	ready   *opened         // the same then, until it tells its versions
-	late    <-chan struct{} // closed when nothing is left of one that came too late
-	failed  error           // why the last one could not be opened, or nil
-	tried   time.Time       // when that began
-	looked  time.Time       // when it was looked last
+	coming  *coming           // another one, until it is there
+	ready   *opened           // the same then, until it tells its versions
+	late    []<-chan struct{} // each closed when nothing is left of one that came too late
+	failed  error             // why the last one could not be opened, or nil
+	tried   time.Time         // when that began
+	looked  time.Time         // when it was looked last
 	retry   time.Duration
 	started sync.Once
 	asked   []chan struct{} // to be closed when the next look is over
