@@ -50,13 +50,16 @@ func TestATestDEKThatDoesNotOpenSaysNothingOfAKeyIDThatWasNeverSeen(t *testing.T
 
 func TestAKeyIDThatIsNotKnownMayBeThatOfAVersionThatIsWithheld(t *testing.T) {
 	s := newShelf("1", "2")
-	kept(t, s, Config{}, func(t *testing.T, k *Keeper) {
+	logged(t, s, Config{}, func(t *testing.T, k *Keeper, lines func() (int, string)) {
 		first := Sealed{Ciphertext: []byte("c"), KeyID: version("1").KeyID()}
 		s.set(func() {
 			s.all, s.writes, s.withheld = s.all[1:], 0, fmt.Errorf("%w: lower the minimum", ErrKeyDisabled)
 		})
 		poll(1)
 		require.Equal(t, version("2").KeyID(), keyIDOf(t, k), "the others go on")
+		_, text := lines()
+		require.NotContains(t, text, "a version is gone")
+		require.Contains(t, text, "may not be gone")
 		_, err := k.Decrypt(t.Context(), "", first)
 		require.ErrorIs(t, err, ErrKeyDisabled)
 		require.ErrorContains(t, err, "lower the minimum")
