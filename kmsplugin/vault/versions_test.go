@@ -69,6 +69,21 @@ func TestWhatANodeThatLagsCannotOpenIsNotSaidToBeDamaged(t *testing.T) {
 	require.ErrorIs(t, unwrap(t, s, v, ciphertext), kmsplugin.ErrInvalid)
 }
 
+func TestAKeyThatOneNodeDoesNotFindIsNotGoneWhileAnotherTellsOfIt(t *testing.T) {
+	p := newPlace(t)
+	faults := p.Faults()
+	s := open(t, p.transit(t))
+	v := writer(t, s)
+	ciphertext := wrap(t, s, v)
+	faults.Answer("transit/decrypt/k", 400, `{"errors":["encryption key not found"]}`)
+	err := unwrap(t, s, v, ciphertext)
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
+	require.ErrorContains(t, err, "the key is there")
+	p.Delete("k")
+	require.ErrorIs(t, unwrap(t, s, v, ciphertext), kmsplugin.ErrUnknownKey)
+}
+
 // An operator may lower min_decryption_version again, until a trim: what is below it is not lost.
 func TestAVersionBelowMinDecryptionIsDisabledAndNotUnknown(t *testing.T) {
 	p := newPlace(t)
