@@ -371,7 +371,8 @@ type first struct{ *slowly }
 
 func (f first) Open(ctx context.Context) (Session, error) {
 	_, err := f.shelf.Open(ctx)
-	if f.opened > 1 {
+	soon := false
+	if f.set(func() { soon = f.opened > 1 }); soon {
 		return f, err
 	}
 	return f.slowly.Open(ctx)
@@ -385,9 +386,9 @@ func TestAKeeperThatEndsWaitsForOneThatIsStillOpenedBesideAnother(t *testing.T) 
 		stop := k.Start(t.Context())
 		time.Sleep(31 * time.Second) // the first one is given up, and comes in 2 s
 		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
-		require.Equal(t, 2, b.opened)
+		b.set(func() { require.Equal(t, 2, b.opened) })
 		require.NoError(t, stop())
-		require.Equal(t, 2, b.closed)
+		b.set(func() { require.Equal(t, 2, b.closed) })
 	})
 }
 

@@ -185,7 +185,7 @@ func TestWhateverFailsNothingThatThereIsIsSaidToBeGoneOrDamaged(t *testing.T) {
 			}
 			require.NotEmpty(t, all)
 			require.NoError(t, stop())
-			require.Equal(t, m.opened, m.closed)
+			m.set(func() { require.Equal(t, m.opened, m.closed) })
 		})
 	}
 }
