@@ -3,6 +3,7 @@ package kmsplugin
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/klog/v2"
 )
@@ -141,7 +142,8 @@ func (r *runner) arrive() (failed bool) {
 	if r.coming == nil || !isClosed(r.coming.done) {
 		return false
 	}
-	r.ready, r.failed, r.late, r.coming = r.coming.session, r.coming.err, r.coming.gone, nil
+	r.late = append(slices.DeleteFunc(r.late, isClosed), r.coming.gone)
+	r.ready, r.failed, r.coming = r.coming.session, r.coming.err, nil
 	return r.failed != nil
 }
 
@@ -173,15 +175,15 @@ func (r *runner) end(ctx context.Context) {
 // leave waits for the end of what was still opening, as long as for that of a session: a process
 // that ends meanwhile could not take back what it has begun.
 func (r *runner) leave(ctx context.Context) {
-	if r.late == nil {
-		return
-	}
 	waiting, cancel := r.config.within(ctx, r.config.CallTimeout)
 	defer cancel()
-	select {
-	case <-r.late:
-	case <-waiting.Done():
-		klog.FromContext(ctx).Error(nil, "the back end is still being opened, and is left so")
+	for _, late := range r.late {
+		select {
+		case <-late:
+		case <-waiting.Done():
+			klog.FromContext(ctx).Error(nil, "the back end is still being opened, and is left so")
+			return
+		}
 	}
 }
 

@@ -366,6 +366,32 @@ func TestAKeeperThatEndsWaitsForWhatIsBeingOpened(t *testing.T) {
 	})
 }
 
+// first is a back end of which the first session comes too late, and the second soon.
+type first struct{ *slowly }
+
+func (f first) Open(ctx context.Context) (Session, error) {
+	_, err := f.shelf.Open(ctx)
+	soon := false
+	if f.set(func() { soon = f.opened > 1 }); soon {
+		return f, err
+	}
+	return f.slowly.Open(ctx)
+}
+
+func TestAKeeperThatEndsWaitsForOneThatIsStillOpenedBesideAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := first{&slowly{newShelf("1")}}
+		k, err := NewKeeper(b, Config{CallTimeout: 10 * time.Second})
+		require.NoError(t, err)
+		stop := k.Start(t.Context())
+		time.Sleep(31 * time.Second) // the first one is given up, and comes in 2 s
+		require.Equal(t, version("1").KeyID(), keyIDOf(t, k))
+		b.set(func() { require.Equal(t, 2, b.opened) })
+		require.NoError(t, stop())
+		b.set(func() { require.Equal(t, 2, b.closed) })
+	})
+}
+
 func TestAPanicOfASessionThatCameTooLateIsItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := late{newShelf("1")}

@@ -40,6 +40,9 @@ func (a announcing) next(found Versions, c Config, now time.Time) (announcing, e
 		return a.pinned(found, c.Pin)
 	}
 	wanted := found.All[found.Writes]
+	if found.Partial && a.version != nil && !found.unwraps(*a.version) {
+		return a, fmt.Errorf("%w: version %.64q, which is wrapped under, was not seen, and not all that may have it could be asked; if it is gone, restart to go on with %.64q", ErrUnavailable, a.version.Label, wanted.Label)
+	}
 	_, former := a.seen[wanted.KeyID()]
 	if former && a.version != nil && !found.unwraps(*a.version) && !a.newer[wanted.KeyID()] {
 		return a, fmt.Errorf("%w: version %.64q, which is wrapped under, is gone, as when an older backup is restored: restore one that has it; to go on with %.64q, and leave what needs it unreadable, restart", ErrKeyDisabled, a.version.Label, wanted.Label)

@@ -54,4 +54,8 @@ type Versions struct {
 	// a cluster. Until all could be, a key_id that is not known is [ErrUnavailable] and not
 	// [ErrUnknownKey], and no version is told to be gone.
 	Partial bool
+	// Withheld is why others there are do not unwrap, and would if somebody let them, as a
+	// minimum that was raised; nil if there are none. A key_id that is not known may be one of
+	// theirs: it is this error then and not [ErrUnknownKey].
+	Withheld error
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc/codes"
 )
 
 var _ Service = (*Keeper)(nil)
@@ -37,6 +39,7 @@ type state struct {
 	writes     string // key_id of what the back end wraps with, announced or not yet
 	versions   int    // that unwrap
 	partial    bool   // there may be others
+	withheld   error  // why others there are do not unwrap, or nil
 	// ever are the versions that were not seen to be gone, by key_id.
 	ever    map[string]Version
 	trouble error // why nothing is wrapped, or nil
@@ -131,13 +134,15 @@ func (k *Keeper) Decrypt(ctx context.Context, _ string, sealed Sealed) ([]byte, 
 			v, known = s.byKeyID[sealed.KeyID]
 		}
 		switch {
-		case !known && errors.Is(s.trouble, ErrUnknownKey):
-			// That the back end finds no key says nothing of this one.
+		case !known && ofOneValue(s.trouble):
+			// What is wrong with the back end's own key, or with a test DEK, says nothing of this one.
 			return nil, fmt.Errorf("%w: key_id %.64q is not known, and the versions cannot be looked at: %v", ErrUnavailable, sealed.KeyID, s.trouble)
 		case !known && s.trouble != nil:
 			return nil, fmt.Errorf("key_id %.64q is not known, and the versions cannot be looked at: %w", sealed.KeyID, s.trouble)
 		case !known && unseen != nil:
 			return nil, fmt.Errorf("key_id %.64q is not known, and the versions were not looked at in time: %w", sealed.KeyID, unseen)
+		case !known && s.withheld != nil:
+			return nil, fmt.Errorf("key_id %.64q is none of the %d versions that unwrap, and there are others: %w", sealed.KeyID, len(s.byKeyID), s.withheld)
 		case !known && s.partial:
 			return nil, fmt.Errorf("%w: key_id %.64q is none of the %d versions that were seen, and not all that may have it could be asked", ErrUnavailable, sealed.KeyID, len(s.byKeyID))
 		case !known:
@@ -152,6 +157,13 @@ func (k *Keeper) Decrypt(ctx context.Context, _ string, sealed Sealed) ([]byte, 
 		}
 		return plaintext, err
 	}
+}
+
+// ofOneValue reports whether an error, as it crosses the socket, tells of a value that it can never
+// be unwrapped.
+func ofOneValue(err error) bool {
+	code := CodeOf(err)
+	return code == codes.NotFound || code == codes.InvalidArgument
 }
 
 // unwrap unwraps with a version.

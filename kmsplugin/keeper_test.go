@@ -26,6 +26,7 @@ type shelf struct {
 	writes   int
 	oldest   int
 	partial  bool
+	withheld error
 	err      error         // of everything
 	hangs    chan struct{} // what a call waits for, whatever its ctx
 	slow     time.Duration // of each call
@@ -115,7 +116,7 @@ func (s *shelf) Versions(context.Context) (Versions, error) {
 	if err != nil && !s.readable {
 		return Versions{}, err
 	}
-	return Versions{All: append([]Version{}, s.all...), Writes: s.writes, Oldest: s.oldest, Partial: s.partial}, err
+	return Versions{All: append([]Version{}, s.all...), Writes: s.writes, Oldest: s.oldest, Partial: s.partial, Withheld: s.withheld}, err
 }
 
 func (s *shelf) Wrap(_ context.Context, v Version, dek, aad []byte) ([]byte, Version, error) {

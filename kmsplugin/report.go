@@ -57,6 +57,10 @@ func (r *runner) report(before, after *state) {
 		r.log.logger.Info("DEKs are wrapped under another key_id from now on", "version", oneLine(v.Label), "keyID", after.keyID, "before", before.keyID)
 	}
 	for _, v := range gone {
+		if after.withheld != nil {
+			r.log.logger.Info("a version does not unwrap any more, and may not be gone", "version", oneLine(v.Label), "keyID", v.KeyID(), "because", oneLine(after.withheld.Error()))
+			continue
+		}
 		r.log.logger.Info("a version is gone: what is wrapped under it cannot be read by this plugin", "version", oneLine(v.Label), "keyID", v.KeyID())
 	}
 	if after.trouble != nil {

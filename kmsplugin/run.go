@@ -56,12 +56,12 @@ func (k *Keeper) Start(ctx context.Context) (stop func() error) {
 type runner struct {
 	*Keeper
 	open    *opened
-	coming  *coming         // another one, until it is there
-	ready   *opened         // the same then, until it tells its versions
-	late    <-chan struct{} // closed when nothing is left of one that came too late
-	failed  error           // why the last one could not be opened, or nil
-	tried   time.Time       // when that began
-	looked  time.Time       // when it was looked last
+	coming  *coming           // another one, until it is there
+	ready   *opened           // the same then, until it tells its versions
+	late    []<-chan struct{} // each closed when nothing is left of one that came too late
+	failed  error             // why the last one could not be opened, or nil
+	tried   time.Time         // when that began
+	looked  time.Time         // when it was looked last
 	retry   time.Duration
 	started sync.Once
 	asked   []chan struct{} // to be closed when the next look is over
@@ -105,7 +105,7 @@ func (r *runner) next(ctx context.Context, before *state) (after *state, replace
 		after.open = r.open
 		return after, replaced
 	}
-	after = &state{open: r.open, byKeyID: byKeyID, versions: len(found.All), announcing: before.announcing, keyID: before.keyID, probed: before.probed, partial: found.Partial, ever: byKeyID}
+	after = &state{open: r.open, byKeyID: byKeyID, versions: len(found.All), announcing: before.announcing, keyID: before.keyID, probed: before.probed, partial: found.Partial, withheld: found.Withheld, ever: byKeyID}
 	if trouble != nil || found.Partial {
 		after.ever = before.together(byKeyID)
 	}

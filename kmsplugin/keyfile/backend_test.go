@@ -24,7 +24,21 @@ var dek = []byte("a DEK of exactly thirty-two byte")
 func often() kmsplugin.Config {
 	config := keyfile.Config()
 	config.Poll = 5 * time.Millisecond
+	return patient(config)
+}
+
+// patient is for a disk that is busy with other tests, where what takes long is no trouble.
+func patient(config kmsplugin.Config) kmsplugin.Config {
+	config.CallTimeout = 20 * time.Second
 	return config
+}
+
+// well keeps a file, and waits until it is.
+func well(t *testing.T, file *keyfile.File, config kmsplugin.Config) *kmsplugin.Keeper {
+	t.Helper()
+	k := plugintest.Keep(t, file, config)
+	require.Eventually(t, func() bool { _, err := k.Status(t.Context()); return err == nil }, time.Minute, time.Millisecond)
+	return k
 }
 
 // a served key file, as an apiserver sees it.
@@ -46,7 +60,7 @@ func serve(t *testing.T) *served {
 
 func (s *served) start() {
 	s.t.Helper()
-	s.stop = plugintest.Serve(s.t, s.endpoint, plugintest.Keep(s.t, s.file, often()))
+	s.stop = plugintest.Serve(s.t, s.endpoint, well(s.t, s.file, often()))
 	s.client = plugintest.Dial(s.t, s.endpoint)
 }
 
@@ -208,7 +222,7 @@ func TestTheKeyIDIsPartOfWhatIsAuthenticated(t *testing.T) {
 		file := keyfile.At(filepath.Join(t.TempDir(), "kek.json"), keyfile.WithRandom(random))
 		_, err := file.Create(t.Context())
 		require.NoError(t, err)
-		return plugintest.Keep(t, file, often())
+		return well(t, file, often())
 	}
 	one, two := same(1), same(2)
 	sealed, err := one.Encrypt(t.Context(), "", dek)

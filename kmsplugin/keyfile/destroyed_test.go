@@ -8,7 +8,6 @@ import (
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
-	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
 )
 
 // rotated is a file of two versions, of which the second one writes.
@@ -126,7 +125,7 @@ func TestAServedVersionThatIsMissingWithoutHavingBeenDestroyedIsTrouble(t *testi
 
 func TestAKeeperDestroysInTheFile(t *testing.T) {
 	file, first, second := rotated(t)
-	keeper := plugintest.Keep(t, file, keyfile.Config())
+	keeper := well(t, file, patient(keyfile.Config()))
 	require.ErrorContains(t, keeper.Destroy(t.Context(), second.KeyID), "announced")
 	require.NoError(t, keeper.Destroy(t.Context(), first.KeyID))
 	requireVersions(t, file, second.ID)

@@ -219,7 +219,7 @@ func TestABootWithAClockThatIsBehindWrapsUnderNoOlderVersion(t *testing.T) {
 	config := keyfile.Config()
 	config.HoldDown = 10 * time.Minute
 	config.Clock = clocktesting.NewFakeClock(now.Add(-8 * time.Hour))
-	k := plugintest.Keep(t, file, config)
+	k := well(t, file, patient(config))
 	sealed, err := k.Encrypt(t.Context(), "", []byte("0123456789abcdef0123456789abcdef"))
 	require.NoError(t, err)
 	require.Equal(t, second.KeyID, sealed.KeyID)

@@ -58,6 +58,11 @@ type suite struct {
 func (s *suite) start() {
 	s.stop = Serve(s, s.endpoint, s.backend.Open(s))
 	s.client = Dial(s, s.endpoint)
+	// On a busy machine it may still start.
+	require.Eventually(s, func() bool {
+		_, err := s.client.Status(s.Context(), &kmsapi.StatusRequest{})
+		return err == nil
+	}, time.Minute, time.Millisecond)
 }
 
 func (s *suite) keyID() string {

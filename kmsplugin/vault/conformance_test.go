@@ -31,14 +31,17 @@ func serve(t *testing.T, p *place) *served {
 func (s *served) start(t *testing.T) {
 	t.Helper()
 	transit := s.transit(t)
-	config := transit.Config()
-	config.Poll = 50 * time.Millisecond
+	config := patient(transit.Config())
+	config.Poll, config.Concurrency = 50*time.Millisecond, 8
 	keeper, err := kmsplugin.NewKeeper(transit, config)
 	require.NoError(t, err)
 	rest := keeper.Start(t.Context())
 	stop := plugintest.Serve(t, s.endpoint, keeper)
 	s.stop = func() { stop(); require.NoError(t, rest()) }
 }
+
+// longer than a keeper waits for a call.
+const longer = 25 * time.Second
 
 func TestConformance(t *testing.T) {
 	p := newPlace(t)
@@ -55,7 +58,7 @@ func TestConformance(t *testing.T) {
 			return nil
 		},
 		Restart: func(context.Context) error { s.stop(); s.start(t); return nil },
-	}, conformance.Options{})
+	}, conformance.Options{Timeout: longer})
 }
 
 func TestConformanceInEachTrouble(t *testing.T) {
@@ -88,7 +91,7 @@ func TestConformanceInEachTrouble(t *testing.T) {
 			breaks, mends := trouble(p)
 			s := serve(t, p)
 			conformancetest.Run(t, conformance.Target{Endpoint: s.endpoint, Break: breaks, Mend: mends}, conformance.Options{
-				Only: []string{"trouble-shows", "trouble-is-an-error", "trouble-class", "deadline-kept", "trouble-ends"},
+				Timeout: longer, Only: []string{"trouble-shows", "trouble-is-an-error", "trouble-class", "deadline-kept", "trouble-ends"},
 			})
 		})
 	}
@@ -100,7 +103,7 @@ func TestAsEveryBackEnd(t *testing.T) {
 	transit := p.transit(t)
 	plugintest.Test(t, plugintest.Backend{
 		Open: func(t testing.TB) kmsplugin.Service {
-			return plugintest.Keep(t, transit, kmsplugin.Config{Poll: 20 * time.Millisecond})
+			return plugintest.Keep(t, transit, patient(kmsplugin.Config{Poll: 20 * time.Millisecond}))
 		},
 		Rotate: func(testing.TB) { p.Rotate("k") },
 	})

@@ -17,7 +17,8 @@ import (
 
 // balancer passes connections on to a Vault, as one of TCP does.
 type balancer struct {
-	to string
+	to   string
+	sunk chan struct{} // told when something goes nowhere
 
 	mu     sync.Mutex
 	passed []*passed
@@ -27,13 +28,14 @@ type balancer struct {
 type passed struct {
 	net.Conn
 	mu    sync.Mutex
-	gone  bool // what comes goes nowhere
-	reset bool // and is answered by a reset
+	gone  bool          // what comes goes nowhere
+	sunk  chan struct{} // of the balancer
+	reset bool          // and is answered by a reset
 }
 
 func startBalancer(t *testing.T, p *place) *balancer {
 	t.Helper()
-	b := &balancer{to: strings.TrimPrefix(p.Address, "https://")}
+	b := &balancer{to: strings.TrimPrefix(p.Address, "https://"), sunk: make(chan struct{}, 1)}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { listener.Close(); b.forget(func(c *passed) { c.Close() }) })
@@ -43,7 +45,7 @@ func startBalancer(t *testing.T, p *place) *balancer {
 			if err != nil {
 				return
 			}
-			b.pass(&passed{Conn: c})
+			b.pass(&passed{Conn: c, sunk: b.sunk})
 		}
 	}()
 	p.config.Address = "https://" + listener.Addr().String()
@@ -77,6 +79,10 @@ func (c *passed) Read(into []byte) (int, error) {
 			c.Conn.(*net.TCPConn).SetLinger(0)
 			c.Close()
 			return 0, net.ErrClosed
+		}
+		select {
+		case c.sunk <- struct{}{}:
+		default:
 		}
 	}
 }
@@ -121,12 +127,12 @@ func TestConnectionsThatGoNowhereAreGivenUpTogether(t *testing.T) {
 	s, v, ciphertext := openMany(t, p)
 	n := b.forget(func(c *passed) { c.mu.Lock(); c.gone = true; c.mu.Unlock() })
 	require.GreaterOrEqual(t, n, 16)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
+	ctx, late := context.WithCancelCause(t.Context())
+	go func() { <-b.sunk; late(context.DeadlineExceeded) }()
 	_, err := s.Unwrap(ctx, v, ciphertext, []byte(v.KeyID()))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 
-	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err = s.Unwrap(ctx, v, ciphertext, []byte(v.KeyID()))
 	require.NoError(t, err, "the next call has a new connection")

@@ -19,7 +19,7 @@ const kind = "vault-transit"
 
 // A key is what Vault tells of one. It is read-only.
 type key struct {
-	latest, minDecrypt, minEncrypt int
+	latest, minDecrypt, minEncrypt, minAvailable int
 	// made is when each version was, in seconds; what was trimmed or archived is missing.
 	made map[int]int64
 	// leaves is whether who has the right may take it out of Vault.
@@ -34,6 +34,7 @@ type keyAnswer struct {
 		Latest     int                        `json:"latest_version"`
 		MinDecrypt int                        `json:"min_decryption_version"`
 		MinEncrypt int                        `json:"min_encryption_version"`
+		Available  int                        `json:"min_available_version"`
 		Exportable bool                       `json:"exportable"`
 		Backup     bool                       `json:"allow_plaintext_backup"`
 		Keys       map[string]json.RawMessage `json:"keys"`
@@ -52,7 +53,7 @@ func (a keyAnswer) key() (*key, error) {
 	case !slices.Contains([]string{"aes128-gcm96", "aes256-gcm96", "chacha20-poly1305"}, d.Type):
 		return nil, fmt.Errorf("%w: %w: the key is of type %.32q, which cannot bind a DEK to its key_id: take aes256-gcm96, aes128-gcm96 or chacha20-poly1305: %s", kmsplugin.ErrKeyDisabled, ErrMistake, d.Type, remedy)
 	}
-	k := &key{latest: d.Latest, minDecrypt: d.MinDecrypt, minEncrypt: d.MinEncrypt, made: map[int]int64{}, leaves: d.Exportable || d.Backup}
+	k := &key{latest: d.Latest, minDecrypt: d.MinDecrypt, minEncrypt: d.MinEncrypt, minAvailable: max(d.Available, 1), made: map[int]int64{}, leaves: d.Exportable || d.Backup}
 	for label, raw := range d.Keys {
 		n, err := strconv.Atoi(label)
 		seconds, numeric := strconv.ParseInt(string(raw), 10, 64)
@@ -89,9 +90,19 @@ func (k *key) goesBack(before *key) bool {
 	return k.made[k.latest] < before.made[before.latest]
 }
 
+// withheld is that versions are there and do not unwrap: Vault tells nothing of them, not even when
+// they were made. What was trimmed is below the minimum that is available.
+func (k *key) withheld(c Config) error {
+	if k.minDecrypt <= k.minAvailable {
+		return nil
+	}
+	return fmt.Errorf("%w: min_decryption_version is %d, and versions %d to %d of %s/keys/%s do not unwrap, and are not lost: \"vault write %s/keys/%s/config min_decryption_version=%d\" brings them back",
+		kmsplugin.ErrKeyDisabled, k.minDecrypt, k.minAvailable, k.minDecrypt-1, c.Mount, c.Key, c.Mount, c.Key, k.minAvailable)
+}
+
 // versions are those that unwrap, the oldest first.
 func (c Config) versions(k *key) kmsplugin.Versions {
-	var found kmsplugin.Versions
+	found := kmsplugin.Versions{Withheld: k.withheld(c)}
 	for _, n := range slices.Sorted(maps.Keys(k.made)) {
 		if n < k.minDecrypt || n > k.latest {
 			continue

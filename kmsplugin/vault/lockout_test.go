@@ -100,7 +100,7 @@ func TestAFileOfTLSThatChangesNeedsNoOtherLogin(t *testing.T) {
 	p.config.Auth = vault.Auth{AppRole: &vault.AppRole{RoleID: roleID, Wrapped: true, SecretIDFile: write(t, p.WrappedSecretID("plugin", time.Hour))}}
 	transit := p.transit(t)
 	c := &counted{Backend: transit}
-	config := transit.Config()
+	config := patient(transit.Config())
 	config.Poll = 20 * time.Millisecond
 	k := plugintest.Keep(t, c, config)
 	requireServes(t, k)

@@ -126,7 +126,7 @@ func requireServes(t *testing.T, k *kmsplugin.Keeper) {
 
 func keep(t *testing.T, transit *vault.Transit) *kmsplugin.Keeper {
 	t.Helper()
-	config := transit.Config()
+	config := patient(transit.Config())
 	config.Poll = 20 * time.Millisecond
 	return plugintest.Keep(t, transit, config)
 }

@@ -22,7 +22,7 @@ func TestASecretIDOfOneUseOutlastsALookThatFails(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := k.Status(t.Context())
 		return err != nil && strings.Contains(err.Error(), "it is the policy")
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	p.Policy("plugin", policy) // as the error said
-	require.Eventually(t, func() bool { _, err := k.Status(t.Context()); return err == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := k.Status(t.Context()); return err == nil }, time.Minute, 10*time.Millisecond)
 }

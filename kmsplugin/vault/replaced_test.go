@@ -16,7 +16,7 @@ import (
 func keepSeldom(t *testing.T, p *place) (k *kmsplugin.Keeper, keyID string) {
 	t.Helper()
 	transit := p.transit(t)
-	config := transit.Config()
+	config := patient(transit.Config())
 	config.Poll = time.Hour
 	k = plugintest.Keep(t, transit, config)
 	requireServes(t, k)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -143,7 +144,33 @@ func (s *session) Unwrap(ctx context.Context, v kmsplugin.Version, ciphertext, a
 	case strconv.Itoa(n) != v.Label:
 		return nil, fmt.Errorf("vault: %w: a ciphertext of version %d under the key_id of version %.32q: it was stored under another key_id than it was wrapped under", kmsplugin.ErrInvalid, n, v.Label)
 	}
-	return s.decrypt(ctx, ciphertext, aad)
+	dek, err := s.decrypt(ctx, ciphertext, aad)
+	if errors.Is(err, kmsplugin.ErrInvalid) || errors.Is(err, kmsplugin.ErrUnknownKey) {
+		return nil, s.doubted(ctx, v, err)
+	}
+	return dek, err
+}
+
+// doubted is err, that something does not authenticate or that there is no key, if the key itself
+// bears it out. One that was deleted and made again, or restored from a backup, has other versions
+// of the same numbers: what the former ones wrapped is not damaged. And what one node does not find
+// is not gone while another one tells of it.
+func (s *session) doubted(ctx context.Context, v kmsplugin.Version, err error) error {
+	k, unread := s.newest(ctx)
+	if unread != nil {
+		return fmt.Errorf("%v; and whether it is the key that wrapped it is not known: %w", err, unread)
+	}
+	now := s.transit.config.versions(k)
+	is := slices.ContainsFunc(now.All, same(v))
+	switch {
+	case is && errors.Is(err, kmsplugin.ErrUnknownKey):
+		return fmt.Errorf("%w: %v; and yet the key is there: a node lags, or not all at this address are of one Vault", kmsplugin.ErrUnavailable, err)
+	case is:
+		return err
+	case now.Withheld != nil:
+		return s.explain(now.Withheld)
+	}
+	return s.explain(fmt.Errorf("%w: it has no %s any more: the key was deleted and made again, or restored from an older backup: restore one that has it", kmsplugin.ErrUnknownKey, v))
 }
 
 func (s *session) decrypt(ctx context.Context, ciphertext, aad []byte) ([]byte, error) {

@@ -42,7 +42,7 @@ func TestALoginIsMadeAnewAsOftenAsItsTokenEnds(t *testing.T) {
 	roleID := p.AppRole(short)
 	p.config.Auth = vault.Auth{AppRole: &vault.AppRole{RoleID: roleID, SecretIDFile: write(t, p.SecretID(short.Name))}}
 	c := &counted{Backend: p.transit(t)}
-	k := plugintest.Keep(t, c, kmsplugin.Config{Poll: 20 * time.Millisecond})
+	k := plugintest.Keep(t, c, patient(kmsplugin.Config{Poll: 20 * time.Millisecond}))
 	require.Eventually(t, func() bool { return c.opened.Load() > 3 }, time.Minute, 10*time.Millisecond)
 	requireServes(t, k)
 }
@@ -66,7 +66,7 @@ func TestATokenThatMayOnlyReadTakesNoOthersPlace(t *testing.T) {
 	p.Policy("reads", `path "transit/keys/k" { capabilities = ["read"] }`)
 	faults := p.Faults()
 	transit := p.transit(t)
-	config := transit.Config()
+	config := patient(transit.Config())
 	config.Poll = 10 * time.Millisecond
 	k := plugintest.Keep(t, transit, config)
 	requireServes(t, k)

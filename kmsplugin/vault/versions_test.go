@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
@@ -40,8 +41,88 @@ func TestAnotherKeyOfTheSameNameHasAnotherKeyID(t *testing.T) {
 	after := writer(t, s)
 	require.Equal(t, before.Label, after.Label)
 	require.NotEqual(t, before.KeyID(), after.KeyID())
-	require.ErrorIs(t, unwrap(t, s, before, ciphertext), kmsplugin.ErrInvalid)
+	err = unwrap(t, s, before, ciphertext)
+	require.ErrorIs(t, err, kmsplugin.ErrUnknownKey, "what the former key wrapped is not damaged")
+	require.ErrorContains(t, err, "deleted and made again")
 	requireWorks(t, s)
+}
+
+// A node that lags has the former key still, and cannot open what the new one wrapped.
+func TestWhatANodeThatLagsCannotOpenIsNotSaidToBeDamaged(t *testing.T) {
+	p := newPlace(t)
+	faults := p.Faults()
+	s := open(t, p.transit(t))
+	lag := faults.Behind("k")
+	p.later(t)
+	p.Delete("k")
+	p.CreateKey("k", "")
+	v := writer(t, s)
+	ciphertext := wrap(t, s, v)
+	lag()
+	faults.Answer("transit/decrypt/k", 400, `{"errors":["cipher: message authentication failed"]}`)
+	err := unwrap(t, s, v, ciphertext)
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.NotErrorIs(t, err, kmsplugin.ErrInvalid)
+	require.ErrorContains(t, err, "a standby lags")
+	faults.Clear()
+	faults.Answer("transit/decrypt/k", 400, `{"errors":["cipher: message authentication failed"]}`)
+	require.ErrorIs(t, unwrap(t, s, v, ciphertext), kmsplugin.ErrInvalid)
+}
+
+func TestAKeyThatOneNodeDoesNotFindIsNotGoneWhileAnotherTellsOfIt(t *testing.T) {
+	p := newPlace(t)
+	faults := p.Faults()
+	s := open(t, p.transit(t))
+	v := writer(t, s)
+	ciphertext := wrap(t, s, v)
+	faults.Answer("transit/decrypt/k", 400, `{"errors":["encryption key not found"]}`)
+	err := unwrap(t, s, v, ciphertext)
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
+	require.ErrorContains(t, err, "the key is there")
+	p.Delete("k")
+	require.ErrorIs(t, unwrap(t, s, v, ciphertext), kmsplugin.ErrUnknownKey)
+}
+
+// An operator may lower min_decryption_version again, until a trim: what is below it is not lost.
+func TestAVersionBelowMinDecryptionIsDisabledAndNotUnknown(t *testing.T) {
+	p := newPlace(t)
+	k, _ := keepSeldom(t, p)
+	var all []kmsplugin.Sealed
+	for range 3 {
+		sealed, err := k.Encrypt(t.Context(), "", dek)
+		require.NoError(t, err)
+		all = append(all, sealed)
+		p.Rotate("k")
+		require.Eventually(t, func() bool {
+			_ = k.Check(t.Context())
+			keyID, err := k.Status(t.Context())
+			return err == nil && keyID != sealed.KeyID
+		}, time.Minute, time.Millisecond)
+	}
+	p.Trim("k", 2)
+	p.Config("k", "min_encryption_version", 4)
+	p.Config("k", "min_decryption_version", 4)
+	restarted, _ := keepSeldom(t, p)
+	for _, k := range []*kmsplugin.Keeper{k, restarted} {
+		require.Eventually(t, func() bool { return k.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
+		for _, sealed := range all[1:] {
+			_, err := k.Decrypt(t.Context(), "", sealed)
+			require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled)
+			require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
+			require.ErrorContains(t, err, "vault write transit/keys/k/config min_decryption_version=2")
+		}
+	}
+	p.Config("k", "min_decryption_version", 2)
+	for n, sealed := range all {
+		got, err := restarted.Decrypt(t.Context(), "", sealed)
+		if n == 0 {
+			require.ErrorIs(t, err, kmsplugin.ErrUnknownKey, "what was trimmed is gone")
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, dek, got)
+	}
 }
 
 func TestKeysOfOtherNamesMountsAndVersionsHaveOtherKeyIDs(t *testing.T) {

@@ -76,6 +76,9 @@ func try(ctx context.Context, command *cobra.Command, backend kmsplugin.Backend,
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	if found.Withheld != nil {
+		fmt.Fprintln(command.OutOrStdout(), "there are others:", found.Withheld)
+	}
 	if err := roundTrip(ctx, session, found.All[writes]); err != nil {
 		return err
 	}
