@@ -18,7 +18,7 @@ import (
 )
 
 func newTPMRecover() *cobra.Command {
-	var keyPath string
+	var keyPath, recoveryKey string
 	var command *cobra.Command
 	command = tpmChange{
 		use: "recover [COPY] --key-file PATH --recovery-key-file PATH", short: "Seal all keys under this TPM, with the recovery key",
@@ -56,16 +56,16 @@ standard input if that is "-".`,
 			flags.BoolVar(&config.RemoveDestroyed, "remove-destroyed", false, "remove here what was destroyed in the COPY, for ever, with what is stored under it; who can write a COPY can have it say so of any version")
 			flags.BoolVar(&config.Unproven, "unproven", false, "take keys from a file of before there were proofs: whoever could write it may have put them there")
 		},
-		run: func(ctx context.Context, store *tpm.Store, from string, _ bool) (tpm.KeyInfo, string, error) {
+		read: func(from string, in io.Reader) (err error) {
 			for _, flag := range []string{"adopt-recovery", "remove-destroyed"} {
 				if from == "" && command.Flags().Changed(flag) {
-					return tpm.KeyInfo{}, "", usagef("flag --%s is of a COPY, and none is given: give its path, or leave the flag out", flag)
+					return usagef("flag --%s is of a COPY, and none is given: give its path, or leave the flag out", flag)
 				}
 			}
-			recoveryKey, err := readRecoveryKey(keyPath, command.InOrStdin())
-			if err != nil {
-				return tpm.KeyInfo{}, "", err
-			}
+			recoveryKey, err = readRecoveryKey(keyPath, in)
+			return err
+		},
+		run: func(ctx context.Context, store *tpm.Store, from string, _ bool) (tpm.KeyInfo, string, error) {
 			info, err := store.Recover(ctx, recoveryKey, from)
 			return info, "", err
 		},

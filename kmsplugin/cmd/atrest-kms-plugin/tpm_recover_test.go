@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -47,6 +50,29 @@ func TestARecoverySaysWhatChangedAndWhatStays(t *testing.T) {
 	require.Equal(t, exitDone, asked.code, asked.stderr)
 	require.Contains(t, asked.stderr, "PCRs: none, and no more sha256:7\n")
 	require.Contains(t, asked.stderr, "recovery key: that of the copy from now on\n")
+}
+
+// A slowReader is somebody who types.
+type slowReader struct{ io.Reader }
+
+func (r slowReader) Read(typed []byte) (int, error) {
+	time.Sleep(time.Hour)
+	return r.Reader.Read(typed)
+}
+
+func TestWhoTypesTheRecoveryKeyMayTakeTheirTime(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	path, keyFile := made(t, chip)
+	recoveryKey, err := os.ReadFile(keyFile)
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		root := newRoot()
+		root.SetArgs([]string{"tpm", "recover", "--tpm", chip.Device(), "--key-file", path, "--recovery-key-file", "-"})
+		root.SetIn(slowReader{bytes.NewReader(recoveryKey)})
+		root.SetOut(io.Discard)
+		root.SetErr(io.Discard)
+		require.NoError(t, root.ExecuteContext(t.Context()))
+	})
 }
 
 func TestAFirstRecoverySaysWhatCame(t *testing.T) {
