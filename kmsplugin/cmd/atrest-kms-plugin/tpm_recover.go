@@ -28,10 +28,11 @@ after the TPM was cleared, the mainboard was replaced or the PCRs changed, or fo
 another node. They stay the same keys, with the same key_ids.
 
 With a COPY of another node's file its keys are put in this file, or make it; it
-is refused if a key of this file would be lost or be another one. A file that
-there is keeps its PCRs, the version that wraps and its recovery key, which need
-not be those of the COPY; one that has no recovery key takes that of the COPY.
-What changed is printed.
+is refused if a key of this file would be another one. A file that there is keeps
+its PCRs, the version that wraps, its recovery key, which need not be those of
+the COPY, and the versions that the COPY has not, as after a rotation on two
+nodes; one that has no recovery key takes that of the COPY. What changed is
+printed.
 
 A key that somebody has put in a COPY, or in a backup, is refused, with no need
 to compare anything: it has no proof that is made of the recovery key. What else
@@ -142,8 +143,14 @@ func whatRecovered(before, after tpmFile, from string, config tpm.Config) string
 	for _, info := range missingIn(before.keys, after.keys) {
 		fmt.Fprintf(&out, "version %s is new here, key_id %s\n", info.ID, info.KeyID)
 	}
+	there := tpmFileAt(from).keys
+	for _, info := range missingIn(there, after.keys) {
+		if len(there) > 0 {
+			fmt.Fprintf(&out, "version %s, key_id %s, is not in the copy, and stays here: bring a copy of this file to all nodes, so that they read what is under it\n", info.ID, info.KeyID)
+		}
+	}
 	out.WriteString(whatHolds(before.keys[0], after.keys[0], from, config))
-	if there, here := writerOf(tpmFileAt(from).keys), writerOf(after.keys); there != "" && there != here {
+	if there, here := writerOf(there), writerOf(after.keys); there != "" && there != here {
 		fmt.Fprintf(&out, "in the copy version %s wraps: \"activate %s\" has it wrap here\n", there, there)
 	}
 	return out.String()

@@ -92,6 +92,26 @@ func TestAFirstRecoverySaysWhatCame(t *testing.T) {
 	require.Contains(t, first.stderr, "PCRs: none\nrecovery key: that of the copy\nwhich version wraps")
 }
 
+func TestARecoverySaysWhatTheCopyHasNot(t *testing.T) {
+	one, two := swtpmtest.Start(t), swtpmtest.Start(t)
+	path, keyFile := made(t, one)
+	there := filepath.Join(t.TempDir(), "tpm.json")
+	for _, got := range []result{
+		tpmCommand(t, two, there, "recover", path, "--recovery-key-file", keyFile), tpmCommand(t, one, path, "rotate"), tpmCommand(t, two, there, "rotate"),
+	} {
+		require.Equal(t, exitDone, got.code, got.stderr)
+	}
+	own := sealedKeys(t, there)[1]
+	again := tpmCommand(t, two, there, "recover", path, "--recovery-key-file", keyFile)
+	require.Equal(t, exitDone, again.code, again.stderr)
+	require.Contains(t, again.stderr, "version "+own.ID+", key_id "+own.KeyID+", is not in the copy, and stays here")
+	require.Contains(t, again.stderr, "version "+sealedKeys(t, path)[1].ID+" is new here")
+	require.Len(t, sealedKeys(t, there), 3)
+	inPlace := tpmCommand(t, two, there, "recover", "--recovery-key-file", keyFile)
+	require.Equal(t, exitDone, inPlace.code, inPlace.stderr)
+	require.NotContains(t, inPlace.stderr, "stays here")
+}
+
 func TestARecoveryThatRemovesAKeySaysSo(t *testing.T) {
 	one, two := swtpmtest.Start(t), swtpmtest.Start(t)
 	path, keyFile := made(t, one)
