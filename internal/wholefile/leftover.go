@@ -12,6 +12,10 @@ import (
 // prefix begins the name of every file that is to be renamed; digits follow.
 const prefix = ".atrest-"
 
+// attempts bounds how often a new file is taken for a leftover, which takes another process in the
+// few microseconds before it is locked.
+const attempts = 100
+
 // create makes a file of mode 0600 that was not there, to be renamed. What
 // others left, who did not live to rename theirs, is removed first: it may hold
 // keys. Those who live have theirs locked.
@@ -19,11 +23,17 @@ func create(folder string) (*os.File, error) {
 	if err := sweep(folder); err != nil {
 		return nil, err
 	}
-	file, err := os.CreateTemp(folder, prefix+"*")
-	if err == nil {
-		lock(file)
+	for range attempts {
+		file, err := os.CreateTemp(folder, prefix+"*")
+		if err != nil {
+			return nil, err
+		}
+		if lock(file) && !isRemoved(file) {
+			return file, nil
+		}
+		discard(file) // another process has taken it for a leftover, before it was locked
 	}
-	return file, err
+	return nil, fmt.Errorf("folder %s: a new file was removed by others on each of %d attempts", folder, attempts)
 }
 
 // discard closes and removes what was not renamed.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -68,8 +69,42 @@ func TestWhatSomebodyIsAtWorkWithStays(t *testing.T) {
 	path := filepath.Join(folder, "encryption.yaml")
 	require.NoError(t, Write(path, []byte("theirs")))
 	require.NoError(t, fill(working, []byte("ours")))
+	require.NoError(t, Write(path, []byte("theirs, again")))
 	require.NoError(t, os.Rename(working.Name(), path))
+	discard(working)
 	requireFile(t, path, "ours", 0o600)
+	require.Empty(t, leftovers(t, folder))
+}
+
+// Somebody may look for leftovers at any moment.
+func TestManyReplaceFilesOfOneFolder(t *testing.T) {
+	folder := t.TempDir()
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for n := range 50 {
+				if err := Write(filepath.Join(folder, fmt.Sprint(i)), []byte(fmt.Sprint(n))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i := range 8 {
+		requireFile(t, filepath.Join(folder, fmt.Sprint(i)), "49", 0o600)
+	}
+	require.Empty(t, leftovers(t, folder))
+}
+
+// Who takes it for one has it locked, or has removed it, before its maker locks it.
+func TestANewFileThatWasTakenForALeftoverIsMadeAgain(t *testing.T) {
+	folder := t.TempDir()
+	file, err := os.Create(filepath.Join(folder, prefix+"1"))
+	require.NoError(t, err)
+	defer file.Close()
+	require.False(t, isRemoved(file))
+	require.NoError(t, removeUnlocked(file.Name()))
+	require.True(t, lock(file) && isRemoved(file))
 }
 
 func TestWhatIsNotOursStays(t *testing.T) {

@@ -14,3 +14,8 @@ func hasOtherNames(fs.FileInfo) bool { return false }
 
 // lock has nothing to do where a file that is open cannot be removed.
 func lock(*os.File) (free bool) { return true }
+
+// beforeRename closes a file: one that is open is not renamed.
+func beforeRename(file *os.File) error { return file.Close() }
+
+func isRemoved(*os.File) bool { return false }

@@ -32,3 +32,12 @@ func hasOtherNames(is fs.FileInfo) bool { return is.Sys().(*syscall.Stat_t).Nlin
 func lock(file *os.File) (free bool) {
 	return !errors.Is(syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
+
+// beforeRename leaves a file open, as that keeps its lock.
+func beforeRename(*os.File) error { return nil }
+
+// isRemoved reports whether a file has no name any more.
+func isRemoved(file *os.File) bool {
+	is, err := file.Stat()
+	return err == nil && is.Sys().(*syscall.Stat_t).Nlink == 0
+}

@@ -141,10 +141,11 @@ func resemble(next *os.File, path string, old os.FileInfo) error {
 	return sameAttributes(next.Name(), path)
 }
 
-// fill writes a file to the disk and closes it.
+// fill writes a file to the disk. It stays locked until it is discarded, after it has
+// its name.
 func fill(file *os.File, content []byte) error {
 	_, err := file.Write(content)
-	return errors.Join(err, file.Sync(), file.Close())
+	return errors.Join(err, file.Sync(), beforeRename(file))
 }
 
 // Settle makes last what was made, renamed or removed in a folder.

@@ -108,7 +108,7 @@ func (c *chip) unseal(s sealed, p pcrs) ([]byte, error) {
 		InPublic:     public,
 	}.Execute(c.line)
 	if err != nil {
-		return nil, fmt.Errorf("loading a sealed key: %w", classify(err))
+		return nil, fmt.Errorf("loading a sealed key: %w", ofParts(err))
 	}
 	defer c.flush(loaded.ObjectHandle)
 	session, end, err := c.authorize(p, tpm2.AESEncryption(128, tpm2.EncryptOut))
@@ -198,14 +198,24 @@ func classify(err error) error {
 		return fmt.Errorf("%w: the machine booted otherwise than when the keys were sealed, or a PCR was extended since: boot it as it was, or seal them again with the recovery key (recover): %w", kmsplugin.ErrKeyDisabled, err)
 	case is(wrong...):
 		return fmt.Errorf("%w: the TPM wants a password: %w", kmsplugin.ErrDenied, err)
-	case is(tpm2.TPMRCIntegrity):
-		return fmt.Errorf("%w: the TPM does not take it for its own: it was changed, or sealed by another one: %w", ErrDamaged, err)
 	case is(tpm2.TPMRCInitialize):
 		return fmt.Errorf("%w: the TPM was not started (TPM2_Startup), as the firmware does: reboot: %w", kmsplugin.ErrUnavailable, err)
 	case is(tpm2.TPMRCFailure):
 		return fmt.Errorf("%w: the TPM has failed its own test: switch the machine off and on; if that does not help it is dead, and the recovery key is what there is: %w", kmsplugin.ErrUnavailable, err)
 	}
 	return fmt.Errorf("%w: the TPM refuses, or somebody sits between: %w", kmsplugin.ErrUnavailable, err)
+}
+
+// ofParts is classify for the two parts of a sealed key: what the TPM finds wrong in them it finds again whenever
+// it is asked.
+func ofParts(err error) error {
+	var wrong tpm2.TPMFmt1Error
+	if errors.As(err, &wrong) {
+		if inPart, _ := wrong.Parameter(); inPart {
+			return fmt.Errorf("%w: the TPM does not take it for its own: it was changed, or sealed by another one: restore a copy, or seal it again with the recovery key (recover): %w", ErrDamaged, err)
+		}
+	}
+	return classify(err)
 }
 
 // ofOwner is classify for what the owner of the TPM may do alone.

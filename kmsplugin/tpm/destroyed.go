@@ -35,11 +35,12 @@ func (o *session) Destroy(ctx context.Context, v kmsplugin.Version) error {
 	return err
 }
 
-// inPlaceOf is the ring as it may take the place of another one: nothing is lost by that, and
-// nothing comes back that was destroyed. What was destroyed there goes here if it may.
+// inPlaceOf is the ring as it may take the place of another one, with the keys that only that one has: nothing
+// is lost by that, and nothing comes back that was destroyed. What was destroyed there goes here if it may.
 func (r *ring) inPlaceOf(now *ring, removes bool) (*ring, error) {
-	if err := r.HasAll(now.Ring); err != nil {
-		return nil, fmt.Errorf("%w: take the file that has all", err)
+	all := r.like(r.Joined(now.Ring))
+	if err := all.HasAll(now.Ring); err != nil {
+		return nil, err
 	}
 	for _, k := range now.Keys {
 		if r.HasDestroyed(k.id) && !removes {
@@ -54,7 +55,7 @@ func (r *ring) inPlaceOf(now *ring, removes bool) (*ring, error) {
 			return nil, fmt.Errorf("version %s was destroyed here, or in a copy that was recovered with --remove-destroyed: if nobody meant it, or to have it back, move this file away and recover once more; if it was meant, destroy it in the other file too", id)
 		}
 	}
-	return r.remembering(removes, now.Destroyed), nil
+	return all.remembering(removes, now.Destroyed), nil
 }
 
 // remembering is the same that remembers what was destroyed elsewhere, and what its own file says only if

@@ -243,3 +243,11 @@ func (f *failing) OpenFile(name string, flag int, mode fs.FileMode) (keptfile.Op
 	}
 	return f.FileSystem.OpenFile(name, flag, mode)
 }
+
+// Spoiled has something else as the two parts of the oldest key.
+func Spoiled(r *Ring, public, private []byte) *Ring {
+	keys := *r.Ring
+	keys.Keys = slices.Clone(r.Keys)
+	keys.Keys[0].sealed = sealed{public, private}
+	return r.like(&keys)
+}

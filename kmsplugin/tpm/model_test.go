@@ -33,7 +33,7 @@ func (n *node) store(t *testing.T, pcrs string, set func(*tpm.Config)) *tpm.Stor
 	})
 }
 
-// A world is some nodes, of which the first makes all versions, with copies of their files.
+// A world is some nodes, of which each makes versions, with copies of their files.
 type world struct {
 	*rand.Rand
 	nodes  []*node
@@ -94,7 +94,7 @@ func (w *world) step(t *testing.T, at int, had map[string]tpm.KeyInfo) (s step) 
 		return id
 	}
 	switch do := w.Intn(14); {
-	case do < 2 && at == 0 && len(had) < 6:
+	case do < 2 && len(had) < 6:
 		s.what, s.must = "rotate or stage", !n.sick
 		change := []func(*tpm.Store, context.Context) (tpm.KeyInfo, error){(*tpm.Store).Rotate, (*tpm.Store).Stage}[do]
 		_, s.err = change(n.store(t, "", nothing), t.Context())

@@ -17,8 +17,10 @@ import (
 // of a copy of another node's, whose keys are put in this file, or make it. Where there is a
 // file it goes on to write with what it did, bound to the PCRs that it was, for the recovery key
 // that it had, if any: that of the copy need not be the same, and takes its place by
-// [Config.Adopt]. What was destroyed in a copy is removed here, and remembered as destroyed, if
-// [Config.RemoveDestroyed] is set; a copy that lacks any other key that is here is refused; one that has a key that its nodes have not made; and one that
+// [Config.Adopt]. What only this file has stays, as far as this TPM or the recovery key opens it. What was
+// destroyed in a copy is removed here, and remembered as destroyed, if
+// [Config.RemoveDestroyed] is set; otherwise a copy in which a key that is here was destroyed is refused, and
+// so is one that has a key that its nodes have not made, or that was destroyed here; and one that
 // has another key under an id that is here, as far as this TPM or the recovery key opens
 // what is here. ctx as in Create.
 func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo, error) {
@@ -26,22 +28,22 @@ func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo,
 	if err != nil {
 		return KeyInfo{}, err
 	}
-	var all *ring
+	of := source{path: from, given: given}
 	if from != "" {
-		source := &Store{disk: keptfile.At(from, s.config.Clock)}
-		if all, _, err = source.load(); err == nil {
-			err = all.isFor(given)
+		disk := &Store{disk: keptfile.At(from, s.config.Clock)}
+		if of.ring, _, err = disk.load(); err == nil {
+			err = of.isFor(given)
 		}
 		if err != nil {
-			return KeyInfo{}, source.disk.Explain(err)
+			return KeyInfo{}, disk.disk.Explain(err)
 		}
 	}
-	if all == nil || s.exists() {
-		return s.recoverHere(ctx, all, from, given)
+	if from == "" || s.exists() {
+		return s.recoverHere(ctx, of)
 	}
-	next, all := (*ring)(nil), all.remembering(s.config.RemoveDestroyed, nil)
+	var next *ring
 	err = s.disk.Make(ctx, func() (data []byte, err error) {
-		if next, err = s.sealedHere(ctx, all, from, given, nil); err != nil {
+		if next, err = s.sealedHere(ctx, of.remembering(s.config.RemoveDestroyed, nil), of, nil); err != nil {
 			return nil, err
 		}
 		return encode(next)
@@ -52,55 +54,80 @@ func (s *Store) Recover(ctx context.Context, recoveryKey, from string) (KeyInfo,
 	return next.info(next.ByID[next.Writes]), nil
 }
 
-// recoverHere puts the keys of a copy in the file that there is, or seals those of the file itself if
-// all is nil: as it is then, and not as it was before somebody else changed it.
-func (s *Store) recoverHere(ctx context.Context, all *ring, from string, given *recoveryKey) (KeyInfo, error) {
-	return s.change(ctx, func(now *ring) (*ring, string, error) {
-		next := now
-		if all == nil {
-			if err := now.isFor(given); err != nil {
-				return nil, "", err
-			}
-		} else {
-			var err error
-			if next, err = all.inPlaceOf(now, s.config.RemoveDestroyed); err != nil {
-				return nil, "", fmt.Errorf("%s does not go in its place: %w", from, err)
-			}
+// A source is a file whose keys are opened with its recovery key.
+type source struct {
+	*ring
+	path  string // of a copy; empty if it is the file itself, as it is when it is changed
+	given *recoveryKey
+}
+
+// recoverHere puts the keys of a copy in the file that there is, or seals those of the file itself: as it
+// is then, and not as it was before somebody else changed it.
+func (s *Store) recoverHere(ctx context.Context, from source) (KeyInfo, error) {
+	return s.change(ctx, func(now *ring) (next *ring, _ string, err error) {
+		if from.path == "" {
+			from.ring, next, err = now, now, now.isFor(from.given)
+		} else if next, err = from.inPlaceOf(now, s.config.RemoveDestroyed); err != nil {
+			err = fmt.Errorf("%s does not go in its place: %w", from.path, err)
 		}
-		next, err := s.sealedHere(ctx, next, from, given, now)
+		if err != nil {
+			return nil, "", err
+		}
+		next, err = s.sealedHere(ctx, next, from, now)
 		return next, now.Writes, err
 	})
 }
 
-// sealedHere opens all keys with the recovery key, and seals them under this TPM. They go in the place
-// of now, unless that is nil.
-func (s *Store) sealedHere(ctx context.Context, all *ring, from string, given *recoveryKey, now *ring) (next *ring, err error) {
+// sealedHere opens all keys, those of a source with the recovery key, and seals them under this TPM. They go
+// in the place of now, unless that is nil.
+func (s *Store) sealedHere(ctx context.Context, all *ring, from source, now *ring) (next *ring, err error) {
 	err = s.withTPM(ctx, func(c *chip) error {
-		to, err := s.staying(c, all, given, now)
+		to, err := s.staying(c, all, from.given, now)
 		if err != nil {
 			return err
 		}
 		next, err = s.sealAll(c, all, to, func(k key) (kek.KEK, error) {
-			secret, err := given.opens(all, k)
-			if err != nil && from != "" {
-				err = fmt.Errorf("%s: %w", from, err)
+			if _, comes := from.ByID[k.id]; comes {
+				return s.brought(c, from, k, now)
 			}
-			if err != nil {
-				return kek.KEK{}, err
-			}
-			same, err := now.agrees(c, given, k.id, secret)
-			if err == nil {
-				err = s.prove(all, k.id, same)
-			}
-			if err != nil {
-				secret.Erase()
-				return kek.KEK{}, err
-			}
-			return secret, nil
+			return s.kept(c, from.given, k, now)
 		})
 		return err
 	})
 	return next, err
+}
+
+// brought is a key that comes from a source.
+func (s *Store) brought(c *chip, from source, k key, now *ring) (kek.KEK, error) {
+	secret, err := from.given.opens(from.ring, k)
+	if err != nil && from.path != "" {
+		err = fmt.Errorf("%s: %w", from.path, err)
+	}
+	if err != nil {
+		return kek.KEK{}, err
+	}
+	same, err := now.agrees(c, from.given, k.id, secret)
+	if err == nil {
+		err = s.prove(from.ring, k.id, same)
+	}
+	if err != nil {
+		secret.Erase()
+		return kek.KEK{}, err
+	}
+	return secret, nil
+}
+
+// kept is a key that is here and not in the copy, as where both were rotated.
+func (s *Store) kept(c *chip, given *recoveryKey, k key, now *ring) (kek.KEK, error) {
+	secret, sure, err := now.opensHere(c, given, k)
+	if err != nil {
+		return kek.KEK{}, fmt.Errorf("version %s is here and not in the copy, and does not open: recover this file first, alone and with its own recovery key: %w", k.id, err)
+	}
+	if err := s.prove(now, k.id, sure); err != nil {
+		secret.Erase()
+		return kek.KEK{}, err
+	}
+	return secret, nil
 }
 
 // staying is what holds for all keys in a file that there is: what held there.

@@ -181,7 +181,11 @@ func (h *held) fill(c *chip, enough func() bool) (first error) {
 	if len(closed) == 0 {
 		return h.open(c, h.ByID[h.Writes])
 	}
+	var moved [][]byte
 	for tried, k := range closed {
+		if moved != nil && slices.EqualFunc(k.pcrValues, moved, bytes.Equal) {
+			continue // it was sealed for the same PCRs as one that they keep closed
+		}
 		if enough() && tried > 0 {
 			late := fmt.Errorf("%w: TPM: %d of %d keys are opened so far, and it goes on: a slow one takes minutes for hundreds, fewer if what nothing needs any more is destroyed", kmsplugin.ErrUnavailable, len(h.proven), len(h.Keys))
 			return cmp.Or(first, late)
@@ -189,6 +193,9 @@ func (h *held) fill(c *chip, enough func() bool) (first error) {
 		err := h.open(c, k)
 		if errors.Is(err, kmsplugin.ErrUnavailable) {
 			return err // the others would wait for it, too
+		}
+		if errors.Is(err, kmsplugin.ErrKeyDisabled) {
+			moved = k.pcrValues
 		}
 		first = cmp.Or(first, err)
 	}

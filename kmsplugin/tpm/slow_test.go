@@ -89,6 +89,30 @@ func TestWhatWasUnsealedStaysWhereThereIsNoTimeForAll(t *testing.T) {
 	require.Equal(t, versions, *unsealed)
 }
 
+// As long as a machine is booted otherwise it is looked at every second.
+func TestATPMIsAskedForOneOfManyKeysThatPCRsKeepClosed(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	b := onBus(t, chip)
+	s := b.store(t, filepath.Join(t.TempDir(), "kek.json"), "sha256:7")
+	_, _, err := s.Create(t.Context(), true)
+	require.NoError(t, err)
+	for range 5 {
+		_, err = s.Rotate(t.Context())
+		require.NoError(t, err)
+	}
+	extend(t, chip, 7)
+	unsealed := b.slow(clocktesting.NewFakeClock(time.Now()), 0, 0)
+	session, found, err := looked(t, s)
+	require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled)
+	require.Empty(t, found.All)
+	require.Equal(t, 1, *unsealed)
+	chip.Off()
+	chip.On()
+	found, err = session.Versions(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found.All, 6)
+}
+
 // A TPM for which even one key takes more time than there is.
 func TestEachLookOpensOneKeyAtLeast(t *testing.T) {
 	b := onBus(t, swtpmtest.Start(t))

@@ -1,6 +1,7 @@
 package tpm_test
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -165,6 +166,39 @@ func TestNonsenseFromATPMIsAnError(t *testing.T) {
 			}
 			require.ErrorIs(t, err, class, n)
 		}
+	}
+}
+
+// A TPM has many words for that. One that is asked again says the same, so that it is no outage.
+func TestAKeyThatTheTPMDoesNotTakeIsDamagedAndIsRecovered(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	s, recoveryKey, first, _ := rotated(t, chip)
+	r := read(t, s)
+	r.Writes = r.Keys[0].ID()
+	public, private := tpm.Parts(r)
+	r = read(t, s)
+	changed := func(part []byte, at int) []byte {
+		part = bytes.Clone(part)
+		part[at] ^= 0x55
+		return part
+	}
+	for says, spoiled := range map[string]*tpm.Ring{
+		"TPM_RC_SIZE":          tpm.Spoiled(r, public, changed(private, 0)),
+		"TPM_RC_INSUFFICIENT":  tpm.Spoiled(r, public, private[:1]),
+		"TPM_RC_INTEGRITY":     tpm.Spoiled(r, public, changed(private, 60)),
+		"TPM_RC_RESERVED_BITS": tpm.Spoiled(r, changed(public, 6), private),
+	} {
+		backup := at(t, chip, written(t, spoiled), "")
+		session, found, err := looked(t, backup)
+		require.ErrorIs(t, err, tpm.ErrDamaged, says)
+		require.ErrorContains(t, err, says)
+		require.ErrorContains(t, err, "(recover)")
+		require.Len(t, found.All, 1, "the other one is opened")
+		_, err = backup.Recover(t.Context(), recoveryKey, "")
+		require.NoError(t, err, says)
+		_, err = session.Versions(t.Context())
+		require.NoError(t, err)
+		requireOpens(t, session, first)
 	}
 }
 

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -53,6 +55,32 @@ func TestThePagesHaveTheFlagsOfTheirCommands(t *testing.T) {
 		}
 		require.Empty(t, untold, "%s has nothing of these flags", path)
 	}
+}
+
+// What is in /run is gone after a boot, and with a unit that ends, with the sockets of other plugins, unless
+// it is told to leave it.
+func TestEachUnitMakesTheFolderOfItsSocketAtEachBoot(t *testing.T) {
+	units := 0
+	require.NoError(t, filepath.WalkDir("../../../docs", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".md" {
+			return err
+		}
+		page, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, unit := range regexp.MustCompile("(?s)```ini\\n.*?```").FindAllString(string(page), -1) {
+			folder := regexp.MustCompile(`--listen unix:///run/([a-z]+)/`).FindStringSubmatch(unit)
+			if folder == nil {
+				continue
+			}
+			units++
+			require.Contains(t, unit, "RuntimeDirectory="+folder[1]+"\n", path)
+			require.Contains(t, unit, "RuntimeDirectoryPreserve=yes\n", path)
+		}
+		return nil
+	}))
+	require.GreaterOrEqual(t, units, 3)
 }
 
 // A flagOf is a flag in a page, and the command that it follows, if it follows one.

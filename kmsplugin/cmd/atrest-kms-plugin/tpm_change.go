@@ -55,6 +55,8 @@ type tpmChange struct {
 	recovery bool
 	run      func(ctx context.Context, store *tpm.Store, argument string, recovery bool) (tpm.KeyInfo, string, error)
 	done     string // what became of the version
+	// read is what run needs and somebody may have to type, which has all the time that it takes.
+	read func(argument string, in io.Reader) error
 	// flags adds others, if there are more.
 	flags func(*pflag.FlagSet, *tpm.Config)
 	// also says what else became of the file, if there is more to say.
@@ -100,6 +102,11 @@ func (c tpmChange) change(command *cobra.Command, config tpm.Config, argument st
 	}
 	if c.use == createUse && config.PCRs != "" && config.PCRs != tpm.NoPCRs && !recovery {
 		return usagef("flag --pcrs without --recovery: the next update of the firmware would close the keys for ever")
+	}
+	if c.read != nil {
+		if err := c.read(argument, command.InOrStdin()); err != nil {
+			return err
+		}
 	}
 	before := tpmFileAt(config.File)
 	ctx, cancel := context.WithTimeout(command.Context(), tpmTime(config.File, argument))

@@ -18,7 +18,7 @@ import (
 )
 
 func newTPMRecover() *cobra.Command {
-	var keyPath string
+	var keyPath, recoveryKey string
 	var command *cobra.Command
 	command = tpmChange{
 		use: "recover [COPY] --key-file PATH --recovery-key-file PATH", short: "Seal all keys under this TPM, with the recovery key",
@@ -28,10 +28,11 @@ after the TPM was cleared, the mainboard was replaced or the PCRs changed, or fo
 another node. They stay the same keys, with the same key_ids.
 
 With a COPY of another node's file its keys are put in this file, or make it; it
-is refused if a key of this file would be lost or be another one. A file that
-there is keeps its PCRs, the version that wraps and its recovery key, which need
-not be those of the COPY; one that has no recovery key takes that of the COPY.
-What changed is printed.
+is refused if a key of this file would be another one. A file that there is keeps
+its PCRs, the version that wraps, its recovery key, which need not be those of
+the COPY, and the versions that the COPY has not, as after a rotation on two
+nodes; one that has no recovery key takes that of the COPY. What changed is
+printed.
 
 A key that somebody has put in a COPY, or in a backup, is refused, with no need
 to compare anything: it has no proof that is made of the recovery key. What else
@@ -56,16 +57,16 @@ standard input if that is "-".`,
 			flags.BoolVar(&config.RemoveDestroyed, "remove-destroyed", false, "remove here what was destroyed in the COPY, for ever, with what is stored under it; who can write a COPY can have it say so of any version")
 			flags.BoolVar(&config.Unproven, "unproven", false, "take keys from a file of before there were proofs: whoever could write it may have put them there")
 		},
-		run: func(ctx context.Context, store *tpm.Store, from string, _ bool) (tpm.KeyInfo, string, error) {
+		read: func(from string, in io.Reader) (err error) {
 			for _, flag := range []string{"adopt-recovery", "remove-destroyed"} {
 				if from == "" && command.Flags().Changed(flag) {
-					return tpm.KeyInfo{}, "", usagef("flag --%s is of a COPY, and none is given: give its path, or leave the flag out", flag)
+					return usagef("flag --%s is of a COPY, and none is given: give its path, or leave the flag out", flag)
 				}
 			}
-			recoveryKey, err := readRecoveryKey(keyPath, command.InOrStdin())
-			if err != nil {
-				return tpm.KeyInfo{}, "", err
-			}
+			recoveryKey, err = readRecoveryKey(keyPath, in)
+			return err
+		},
+		run: func(ctx context.Context, store *tpm.Store, from string, _ bool) (tpm.KeyInfo, string, error) {
 			info, err := store.Recover(ctx, recoveryKey, from)
 			return info, "", err
 		},
@@ -142,8 +143,14 @@ func whatRecovered(before, after tpmFile, from string, config tpm.Config) string
 	for _, info := range missingIn(before.keys, after.keys) {
 		fmt.Fprintf(&out, "version %s is new here, key_id %s\n", info.ID, info.KeyID)
 	}
+	there := tpmFileAt(from).keys
+	for _, info := range missingIn(there, after.keys) {
+		if len(there) > 0 {
+			fmt.Fprintf(&out, "version %s, key_id %s, is not in the copy, and stays here: bring a copy of this file to all nodes, so that they read what is under it\n", info.ID, info.KeyID)
+		}
+	}
 	out.WriteString(whatHolds(before.keys[0], after.keys[0], from, config))
-	if there, here := writerOf(tpmFileAt(from).keys), writerOf(after.keys); there != "" && there != here {
+	if there, here := writerOf(there), writerOf(after.keys); there != "" && there != here {
 		fmt.Fprintf(&out, "in the copy version %s wraps: \"activate %s\" has it wrap here\n", there, there)
 	}
 	return out.String()

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -49,6 +52,29 @@ func TestARecoverySaysWhatChangedAndWhatStays(t *testing.T) {
 	require.Contains(t, asked.stderr, "recovery key: that of the copy from now on\n")
 }
 
+// A slowReader is somebody who types.
+type slowReader struct{ io.Reader }
+
+func (r slowReader) Read(typed []byte) (int, error) {
+	time.Sleep(time.Hour)
+	return r.Reader.Read(typed)
+}
+
+func TestWhoTypesTheRecoveryKeyMayTakeTheirTime(t *testing.T) {
+	chip := swtpmtest.Start(t)
+	path, keyFile := made(t, chip)
+	recoveryKey, err := os.ReadFile(keyFile)
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		root := newRoot()
+		root.SetArgs([]string{"tpm", "recover", "--tpm", chip.Device(), "--key-file", path, "--recovery-key-file", "-"})
+		root.SetIn(slowReader{bytes.NewReader(recoveryKey)})
+		root.SetOut(io.Discard)
+		root.SetErr(io.Discard)
+		require.NoError(t, root.ExecuteContext(t.Context()))
+	})
+}
+
 func TestAFirstRecoverySaysWhatCame(t *testing.T) {
 	one, two := swtpmtest.Start(t), swtpmtest.Start(t)
 	path, keyFile := made(t, one)
@@ -64,6 +90,26 @@ func TestAFirstRecoverySaysWhatCame(t *testing.T) {
 		require.Contains(t, first.stderr, "version "+infos[i].ID+" is new here, key_id "+infos[i].KeyID+wraps+"\n")
 	}
 	require.Contains(t, first.stderr, "PCRs: none\nrecovery key: that of the copy\nwhich version wraps")
+}
+
+func TestARecoverySaysWhatTheCopyHasNot(t *testing.T) {
+	one, two := swtpmtest.Start(t), swtpmtest.Start(t)
+	path, keyFile := made(t, one)
+	there := filepath.Join(t.TempDir(), "tpm.json")
+	for _, got := range []result{
+		tpmCommand(t, two, there, "recover", path, "--recovery-key-file", keyFile), tpmCommand(t, one, path, "rotate"), tpmCommand(t, two, there, "rotate"),
+	} {
+		require.Equal(t, exitDone, got.code, got.stderr)
+	}
+	own := sealedKeys(t, there)[1]
+	again := tpmCommand(t, two, there, "recover", path, "--recovery-key-file", keyFile)
+	require.Equal(t, exitDone, again.code, again.stderr)
+	require.Contains(t, again.stderr, "version "+own.ID+", key_id "+own.KeyID+", is not in the copy, and stays here")
+	require.Contains(t, again.stderr, "version "+sealedKeys(t, path)[1].ID+" is new here")
+	require.Len(t, sealedKeys(t, there), 3)
+	inPlace := tpmCommand(t, two, there, "recover", "--recovery-key-file", keyFile)
+	require.Equal(t, exitDone, inPlace.code, inPlace.stderr)
+	require.NotContains(t, inPlace.stderr, "stays here")
 }
 
 func TestARecoveryThatRemovesAKeySaysSo(t *testing.T) {

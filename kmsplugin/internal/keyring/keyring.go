@@ -114,6 +114,20 @@ func (r *Ring[K]) With(k K, writes string) *Ring[K] {
 	return next
 }
 
+// Joined has the keys of another ring, too, but for those that were destroyed here. Those of one id are as
+// they are here.
+func (r *Ring[K]) Joined(other *Ring[K]) *Ring[K] {
+	keys := slices.Clone(r.Keys)
+	for _, k := range other.Keys {
+		if _, has := r.ByID[k.ID()]; !has && !r.HasDestroyed(k.ID()) {
+			keys = append(keys, k)
+		}
+	}
+	next := New(r.Writes, keys...)
+	next.Destroyed = r.Destroyed
+	return next
+}
+
 // Writing is the same with another key that writes.
 func (r *Ring[K]) Writing(id string) *Ring[K] {
 	next := *r
