@@ -107,8 +107,11 @@ func TestWhatAKeyIDShows(t *testing.T) {
 		"[fd00::1]:8200":                                                     "an IPv6 address",
 		"kms [::ffff:1.2.3.4]":                                               "an IPv6 address",
 		"token=s.q1w2e3r4t5y6u7i8o9p0aa":                                     "a password",
-		base64.StdEncoding.EncodeToString([]byte("\n\x02v1\x1a#\n!https://vault.example.com:8200")): "an address with a scheme in base64",
-		hex.EncodeToString([]byte("vault.example.com:8200/transit")):                                "a host with a port in hex",
+		base64.StdEncoding.EncodeToString([]byte("\n\x02v1\x1a#\n!https://vault.example.com:8200")):  "an address with a scheme in base64",
+		hex.EncodeToString([]byte("vault.example.com:8200/transit")):                                 "a host with a port in hex",
+		"v1:" + base64.StdEncoding.EncodeToString([]byte("https://vault.example.com")):               "an address with a scheme in base64",
+		"kms/" + base64.RawURLEncoding.EncodeToString([]byte("??>https://vault.example.com")) + ".3": "an address with a scheme in base64",
+		"vault-" + hex.EncodeToString([]byte("https://vault.example.com")) + "-3":                    "an address with a scheme in hex",
 	} {
 		require.Equal(t, want, shows(id), id)
 	}
