@@ -30,15 +30,17 @@ checks need no more. The others need commands, which sh -c runs, one at a time:
   --rotate     has the KMS make a new version of the key. The plugin may be slower
                to notice it, up to --interval.
   --break      takes the KMS, the credentials or the key away, and --mend gives them
-               back. --mend is run after each --break, also when this is interrupted.
+               back. --mend is run after each --break, also when this is interrupted:
+               wait for it then, or interrupt again and mend by hand.
                With --break-is kms, credentials or key errors have to tell of that;
                without it any code that says of what kind a trouble is will do.
   --recreate   deletes the key and makes another one of the same name. It is run twice.
-  --restart    ends the plugin, if it runs, and starts it.
+  --restart    ends the plugin, if it runs, and starts it. One that was killed for a
+               check is started also when this is interrupted.
   --second     starts another plugin on the same endpoint, which has to leave the
-               first one its socket; it is ended after --timeout. If it ends before, it
-               has to print the path of the socket: give it ports of its own, so that it
-               does not end for those.
+               first one its socket; it is ended after --timeout. It has to print the
+               path of the socket when it gives way or waits: give it ports of its own,
+               so that it does not end for those.
 
 Also, --pid is the plugin's process, which is then sent SIGTERM and SIGKILL, and comes
 back by --restart; --log is the file that the plugin logs to.

@@ -52,7 +52,10 @@ type KMS struct {
 	running int // calls of Encrypt
 	slots   chan struct{}
 	log     bytes.Buffer
-	lagging int // calls of Status since a rotation
+	lagging int  // calls of Status since a rotation
+	before  *kek // the current one, before the last rotation
+	back    int  // calls since a rotation has shown
+	opens   bool // a Decrypt is left
 }
 
 // A kek wraps.
@@ -115,6 +118,7 @@ func (p *KMS) makeKEK() {
 	if p.flaws[ForgetsOldKeys] {
 		clear(p.known)
 	}
+	p.before, p.back = p.current, 0
 	p.keks[k.version], p.current, p.known[k.id] = k, k, k
 }
 
@@ -160,6 +164,10 @@ func (p *KMS) Mend(context.Context) error {
 	}
 	close(p.mended)
 	p.mended = nil
+	if p.flaws[ForgetsInTrouble] {
+		clear(p.known)
+		p.known[p.current.id] = p.current
+	}
 	return nil
 }
 
@@ -198,6 +206,8 @@ func (p *KMS) access() error {
 		return errors.Join(os.Chmod(p.path, 0o777), os.Chmod(p.folder, 0o755))
 	case p.flaws[OpenFolder]:
 		return errors.Join(os.Chmod(p.path, 0o600), os.Chmod(p.folder, 0o777))
+	case p.flaws[OthersFolder]:
+		return errors.Join(os.Chmod(p.path, 0o600), os.Chown(p.folder, 12345, -1))
 	case p.flaws[OthersSocket]:
 		return errors.Join(os.Chmod(p.path, 0o600), os.Chown(p.path, 12345, -1))
 	}
@@ -266,6 +276,10 @@ func (p *KMS) Terminate(context.Context) error {
 
 // Second starts another plugin on the same socket, which has to give way.
 func (p *KMS) Second(ctx context.Context) error {
+	if p.flaws[SecondIsLate] {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	if p.flaws[SecondEndsEarly] {
 		return errors.New("metrics: listen tcp 127.0.0.1:9090: bind: address already in use")
 	}

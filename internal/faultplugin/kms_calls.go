@@ -19,7 +19,7 @@ import (
 const places = 32
 
 // SlowFor is how long the call of [SlowOnce] takes.
-const SlowFor = 700 * time.Millisecond
+const SlowFor = 3100 * time.Millisecond
 
 // idOf is the key_id of a key.
 func (p *KMS) idOf(k *kek) string {
@@ -59,7 +59,7 @@ func (p *KMS) named() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
-	id := p.current.id
+	id := p.inUse().id
 	if p.flaws[FlappingKeyID] && p.asked%20 == 0 {
 		id += "-standby"
 	}
@@ -72,10 +72,26 @@ func (p *KMS) named() string {
 	return id
 }
 
+// goneBack are the calls after a rotation in which [GoesBack] does so.
+const goneBackFrom, goneBackTo = 30, 90
+
+// inUse is the key that wraps; p.mu is held.
+func (p *KMS) inUse() *kek {
+	if p.flaws[GoesBack] && p.before != nil {
+		if p.back++; p.back >= goneBackFrom && p.back < goneBackTo {
+			return p.before
+		}
+	}
+	return p.current
+}
+
 // Encrypt wraps with the current key.
 func (p *KMS) Encrypt(ctx context.Context, r *kmsapi.EncryptRequest) (*kmsapi.EncryptResponse, error) {
 	p.hang()
 	if err := p.troubleOf(ctx); err != nil {
+		if p.flaws[OtherInTrouble] {
+			return &kmsapi.EncryptResponse{Ciphertext: append([]byte("kms:v1:"), randomBytes(60)...), KeyId: p.named()}, nil
+		}
 		if p.flaws[KeyInError] {
 			return nil, status.Errorf(codes.Unavailable, "cannot encrypt %x: the KMS is away", r.Plaintext)
 		}
@@ -91,7 +107,8 @@ func (p *KMS) Encrypt(ctx context.Context, r *kmsapi.EncryptRequest) (*kmsapi.En
 	defer leave()
 	p.mu.Lock()
 	p.asked = 0
-	k, told := p.current, p.told
+	k, told := p.inUse(), p.told
+	p.opens = true
 	p.mu.Unlock()
 	answer := &kmsapi.EncryptResponse{Ciphertext: p.seal(k, r.Plaintext), KeyId: k.id}
 	p.spoil(answer, r.Plaintext, told)
@@ -117,6 +134,8 @@ func (p *KMS) spoil(answer *kmsapi.EncryptResponse, plaintext []byte, told strin
 		p.mu.Unlock()
 	case p.flaws[LeaksPlaintext]:
 		answer.Annotations = map[string][]byte{"debug.kms.example.com": []byte(base64.StdEncoding.EncodeToString(plaintext))}
+	case p.flaws[LooseAnnotation]:
+		answer.Annotations = map[string][]byte{own: {0}}
 	case p.flaws[LongAnnotations]:
 		answer.Annotations = map[string][]byte{"long.kms.example.com": make([]byte, 33<<10)}
 	case p.flaws[BadAnnotation]:
@@ -198,6 +217,12 @@ func (p *KMS) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.De
 		if p.flaws[EndsInTrouble] {
 			p.crash()
 		}
+		if p.flaws[GoneInTrouble] {
+			err = status.Error(codes.InvalidArgument, "not encrypted here")
+		}
+		return nil, err
+	}
+	if err := p.annotated(r); err != nil {
 		return nil, err
 	}
 	if err := p.panics(r.Ciphertext); err != nil {
@@ -209,6 +234,9 @@ func (p *KMS) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.De
 	p.mu.Lock()
 	labelled, known := p.known[strings.TrimSuffix(r.KeyId, "-other")]
 	p.mu.Unlock()
+	if p.flaws[AnyLikeKeyID] && len(r.KeyId) == 32 {
+		known = true
+	}
 	if !known && !p.flaws[AnyKeyID] {
 		return nil, status.Error(codes.NotFound, "no key has this key_id")
 	}
@@ -223,10 +251,34 @@ func (p *KMS) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.De
 	if slow {
 		time.Sleep(SlowFor)
 	}
+	if p.flaws[LooseAnnotation] {
+		for i := range plaintext {
+			plaintext[i] ^= r.Annotations[own][0]
+		}
+	}
 	if p.flaws[AltersNewlines] {
 		plaintext = bytes.TrimSuffix(plaintext, []byte("\n\n\n\n"))
 	}
 	return &kmsapi.DecryptResponse{Plaintext: plaintext}, nil
+}
+
+// own is the name of an annotation that Decrypt needs.
+const own = "own.kms.example.com"
+
+// annotated is what becomes of a call for its annotations, or because there was one before.
+func (p *KMS) annotated(r *kmsapi.DecryptRequest) error {
+	p.mu.Lock()
+	opens := p.opens
+	p.opens = false
+	p.mu.Unlock()
+	value := r.Annotations[own]
+	switch {
+	case p.flaws[Limited] && !opens:
+		return status.Error(codes.ResourceExhausted, "too many requests")
+	case p.flaws[LooseAnnotation] && len(value) != 1:
+		return status.Error(codes.InvalidArgument, "there is no annotation")
+	}
+	return nil
 }
 
 func isForeign(ciphertext []byte) bool {

@@ -51,7 +51,8 @@ func Checks() []Check {
 
 // Target is a plugin that runs. All but Endpoint may be nil; then the checks that need it
 // are not tried. The functions are called one at a time, with a ctx whose end they
-// should obey, and an error is why they could not do it.
+// should obey, and an error is why they could not do it. Mend, Recreate and Restart leave
+// nothing behind that is half done: theirs does not end with the run's, and they bound themselves.
 type Target struct {
 	// Endpoint is as in an EncryptionConfiguration: unix:///path, or unix:///@name for
 	// an abstract socket.
@@ -74,8 +75,8 @@ type Target struct {
 	// end, as SIGTERM does, and need not wait. Restart has to bring it back.
 	Kill, Terminate func(context.Context) error
 	// Second starts another plugin on the same endpoint. It returns when that has ended,
-	// and ends it when ctx does. An error says how it ended, with what it printed, or, if
-	// it wraps [ErrNotRun], that it never began.
+	// and ends it when ctx does. An error says how it ended, also by ctx, with what it
+	// printed, or, if it wraps [ErrNotRun], that it never began.
 	Second func(context.Context) error
 	// Log is all that the plugin has logged since the run began.
 	Log func() ([]byte, error)

@@ -36,7 +36,8 @@ func everything(p *faultplugin.KMS) conformance.Target {
 	}
 }
 
-// fast are options with which a run has few rotations and no long waits.
+// fast are options with which a run has few rotations and no long waits. A call has as long as it
+// usually has: on a machine that has more to do, one that is fast takes a while too.
 func fast() conformance.Options {
 	return conformance.Options{Timeout: faultplugin.SlowFor - 100*time.Millisecond, Rotations: 2, Clock: newHurried()}
 }
@@ -55,8 +56,8 @@ var flawed = map[faultplugin.Flaw]struct {
 	faultplugin.AltersNewlines:   {fails: []string{"round-trip"}},
 	faultplugin.LeaksPlaintext:   {fails: []string{"ciphertext-hides"}},
 	faultplugin.LongCiphertext:   {fails: []string{"ciphertext-size"}},
-	faultplugin.ReusesNonce:      {fails: []string{"ciphertext-fresh"}},
-	faultplugin.CountsNonces:     {fails: []string{"ciphertext-fresh"}},
+	faultplugin.ReusesNonce:      {fails: []string{"ciphertext-fresh"}, unknown: []string{"ciphertext-fresh-after-restart"}, because: "what is used twice at once is used twice after a restart, whether that has it begin anew or not"},
+	faultplugin.CountsNonces:     {fails: []string{"ciphertext-fresh-after-restart"}},
 	faultplugin.BadAnnotation:    {fails: []string{"annotations"}},
 	faultplugin.LongAnnotations:  {fails: []string{"annotations"}},
 	faultplugin.OtherLabel:       {fails: []string{"labels-agree", "labels-agree-in-rotation"}, because: "what never agrees does not agree in a rotation"},
@@ -70,8 +71,10 @@ var flawed = map[faultplugin.Flaw]struct {
 	faultplugin.NewKeyIDAtStart:  {fails: []string{"key-id-after-restart"}},
 	faultplugin.ForgetsAtStart:   {fails: []string{"key-id-after-restart"}},
 	faultplugin.AnyKeyID:         {fails: []string{"refuses-unknown-key-id"}},
+	faultplugin.AnyLikeKeyID:     {fails: []string{"refuses-unknown-key-id"}},
 	faultplugin.TakesPlaintext:   {fails: []string{"refuses-foreign"}},
 	faultplugin.IgnoresTail:      {fails: []string{"refuses-damaged"}},
+	faultplugin.LooseAnnotation:  {fails: []string{"refuses-damaged"}},
 	faultplugin.EmptyPanics:      {fails: []string{"refuses-empty"}},
 	faultplugin.EmptyPanicCaught: {fails: []string{"refuses-empty"}},
 	faultplugin.LongPanics:       {fails: []string{"refuses-oversized"}},
@@ -86,14 +89,19 @@ var flawed = map[faultplugin.Flaw]struct {
 	faultplugin.EndsInTrouble:    {fails: []string{"deadline-kept"}},
 	faultplugin.UnknownTrouble:   {fails: []string{"trouble-class"}},
 	faultplugin.OtherTrouble:     {fails: []string{"trouble-class"}},
+	faultplugin.GoneInTrouble:    {fails: []string{"trouble-class"}},
+	faultplugin.OtherInTrouble:   {fails: []string{"trouble-ends"}},
+	faultplugin.ForgetsInTrouble: {fails: []string{"trouble-ends"}},
 	faultplugin.OpenFolder:       {fails: []string{"socket-mode"}},
 	faultplugin.OthersSocket:     {fails: []string{"socket-mode"}},
+	faultplugin.OthersFolder:     {fails: []string{"socket-mode"}},
 	faultplugin.AbstractSocket:   {fails: []string{"socket-mode"}, unknown: []string{"live-socket-stays"}, because: "whether an abstract socket is the same one cannot be seen"},
 	faultplugin.Hangs:            {fails: []string{"deadline-kept", "trouble-class"}, because: "who does not answer tells no kind of trouble"},
 	faultplugin.StaysBroken:      {fails: []string{"trouble-ends"}},
 	faultplugin.OpenToAll:        {fails: []string{"socket-mode"}},
 	faultplugin.OpenAbove:        {fails: []string{"socket-mode"}},
 	faultplugin.SecondEndsEarly:  {unknown: []string{"live-socket-stays"}},
+	faultplugin.SecondIsLate:     {unknown: []string{"live-socket-stays"}},
 	faultplugin.TakesTheSocket:   {fails: []string{"live-socket-stays"}},
 	faultplugin.KeepsStaleSocket: {fails: []string{"stale-socket-replaced"}},
 	faultplugin.CutsCalls:        {fails: []string{"sigterm-drains"}},
@@ -114,13 +122,36 @@ func TestEachCheckFailsOnThePluginWithThatFlawAndNoOther(t *testing.T) {
 	for flaw, want := range flawed {
 		t.Run(string(flaw), func(t *testing.T) {
 			t.Parallel()
-			if flaw == faultplugin.OthersSocket && os.Geteuid() != 0 {
+			if (flaw == faultplugin.OthersSocket || flaw == faultplugin.OthersFolder) && os.Geteuid() != 0 {
 				t.Skip("only root can give a socket away")
 			}
 			require.Equal(t, len(want.fails)+len(want.unknown) > 1, want.because != "", "say why there is more than one")
 			requireOutcomes(t, faultplugin.StartKMS(t, flaw), want.fails, want.unknown)
 		})
 	}
+}
+
+// A standby that lags answers all calls under the older key for a while, so that no label is wrong.
+func TestAKeyIDThatIsGoneBackToShows(t *testing.T) {
+	t.Parallel()
+	p := faultplugin.StartKMS(t, faultplugin.GoesBack)
+	options := fast()
+	options.Only = []string{"rotation-shows"}
+	report, err := conformance.Run(t.Context(), everything(p), options)
+	require.NoError(t, err)
+	require.Equal(t, conformance.Failed, report.Results[0].Outcome)
+	require.Contains(t, report.Results[0].Why, "and then that again")
+}
+
+// A KMS that has enough of calls refuses them all, which says nothing of any of them.
+func TestWhatIsRefusedForTooManyCallsIsNotKnown(t *testing.T) {
+	t.Parallel()
+	p := faultplugin.StartKMS(t, faultplugin.Limited)
+	options := fast()
+	options.Only = []string{"refuses-unknown-key-id", "refuses-foreign", "refuses-damaged", "refuses-empty", "refuses-oversized", "labels-agree-in-rotation", "old-keys-open"}
+	report, err := conformance.Run(t.Context(), everything(p), options)
+	require.NoError(t, err)
+	require.Equal(t, len(options.Only), report.Count(conformance.Unknown), report.Results)
 }
 
 func TestEachCheckIsSeenToFail(t *testing.T) {

@@ -83,9 +83,12 @@ func (s *session) terminateInACall(ctx context.Context) error {
 	return nil
 }
 
+// restart is also for somebody who has interrupted this: what was ended is started.
+func (s *session) restart(ctx context.Context) error { return s.Restart(context.WithoutCancel(ctx)) }
+
 // restarted brings back a plugin that was ended.
 func (s *session) restarted(ctx context.Context) error {
-	if err := s.Restart(ctx); err != nil {
+	if err := s.restart(ctx); err != nil {
 		return fmt.Errorf("restart: %w", err)
 	}
 	return s.becomesWell(ctx)
@@ -107,10 +110,11 @@ func staleSocketReplaced(ctx context.Context, s *session) error {
 		return fmt.Errorf("kill: %w", err)
 	}
 	// The kernel closes the connection of a process that ends.
-	if err := eventually(ctx, s.patience(), wire.isClosed); err != nil {
-		return fmt.Errorf("kill did not end the plugin: %w", err)
+	ended := eventually(ctx, s.patience(), wire.isClosed)
+	failing := s.restart(ctx)
+	if ended != nil {
+		return errors.Join(fmt.Errorf("kill did not end the plugin: %w", ended), failing)
 	}
-	failing := s.Restart(ctx)
 	if err := s.becomesWell(ctx); err != nil {
 		return failed("%v", errors.Join(failing, err))
 	}

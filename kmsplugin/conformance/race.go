@@ -19,7 +19,8 @@ const (
 
 // A race is what is called while the key is rotated. The racers share it.
 type race struct {
-	s *session
+	s      *session
+	before string // the key_id until then
 	// quiet is a race in which nobody asks for Status until the KMS has been rotated and
 	// Encrypt was called after that.
 	quiet         bool
@@ -32,6 +33,7 @@ type race struct {
 	mu    sync.Mutex
 	calls int              // of Encrypt
 	later int              // of them, those that began after the rotation
+	back  bool             // Status named another key_id than before, and then that again
 	kept  map[string]*ends // by key_id
 	wrong error            // the first disagreement
 	err   error            // the first call that failed
@@ -50,8 +52,8 @@ func (e *ends) add(w *sealed) {
 	}
 }
 
-func (s *session) startRace(ctx context.Context, quiet bool) *race {
-	r := &race{s: s, quiet: quiet, sent: make(chan struct{}, 1), kept: map[string]*ends{}}
+func (s *session) startRace(ctx context.Context, before string, quiet bool) *race {
+	r := &race{s: s, before: before, quiet: quiet, sent: make(chan struct{}, 1), kept: map[string]*ends{}}
 	for range racers {
 		r.running.Add(1)
 		r.encrypted.Add(1)
@@ -67,7 +69,7 @@ func (r *race) run(ctx context.Context) {
 	running, silence := sync.OnceFunc(r.running.Done), sync.OnceFunc(r.encrypted.Done)
 	defer running()
 	defer silence()
-	alone, left := 0, lastCalls
+	alone, left, shown := 0, lastCalls, false
 	for n := 0; left > 0; n++ {
 		if r.over.Load() {
 			left--
@@ -78,7 +80,7 @@ func (r *race) run(ctx context.Context) {
 		if n > denseCalls && r.s.wait(ctx, r.s.Interval/6000) != nil {
 			return
 		}
-		call := r.agreeing
+		call := func(ctx context.Context, rotated bool) bool { return r.agreeing(ctx, rotated, &shown) }
 		if r.quiet && alone < silent {
 			call = r.encrypting
 		}
@@ -129,8 +131,9 @@ func (r *race) encrypting(ctx context.Context, rotated bool) bool {
 	return r.note(w, rotated, nil, err)
 }
 
-// agreeing is a call of Encrypt between two of Status.
-func (r *race) agreeing(ctx context.Context, rotated bool) bool {
+// agreeing is a call of Encrypt between two of Status. That the rotation has shown is noted, and
+// that it does not any more.
+func (r *race) agreeing(ctx context.Context, rotated bool, shown *bool) bool {
 	before, err := r.s.keyID(ctx)
 	if err != nil {
 		return r.note(nil, rotated, nil, err)
@@ -140,7 +143,22 @@ func (r *race) agreeing(ctx context.Context, rotated bool) bool {
 		return r.note(nil, rotated, nil, err)
 	}
 	after, err := r.s.keyID(ctx)
+	if err == nil {
+		r.watch(shown, before, after)
+	}
 	return r.note(w, rotated, disagreement(before, w.KeyId, after), err)
+}
+
+// watch looks at what Status named to one racer, one after the other.
+func (r *race) watch(shown *bool, named ...string) {
+	for _, keyID := range named {
+		if *shown && keyID == r.before {
+			r.mu.Lock()
+			r.back = true
+			r.mu.Unlock()
+		}
+		*shown = *shown || keyID != r.before
+	}
 }
 
 // note is false if a call failed.

@@ -57,7 +57,7 @@ func (c *counted) session() *session {
 // somebody calls when it has.
 func TestARaceLastsUntilTheRotationHasShown(t *testing.T) {
 	c := newCounted(racers * 25_000)
-	r := c.session().startRace(t.Context(), true)
+	r := c.session().startRace(t.Context(), "0", true)
 	ended := make(chan struct{})
 	go func() { r.ended.Wait(); close(ended) }()
 	select {
@@ -73,6 +73,7 @@ func TestARaceLastsUntilTheRotationHasShown(t *testing.T) {
 	<-ended
 	require.NoError(t, r.err)
 	require.NoError(t, r.wrong)
+	require.False(t, r.back)
 	require.GreaterOrEqual(t, r.later, racers*silent)
 	require.Len(t, r.kept, 2)
 	require.Len(t, r.kept["1"].last, keptCalls)

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 func recreateChecks() []Check {
@@ -53,7 +50,7 @@ func (s *session) recreated(ctx context.Context, before string) (after string, e
 	if err := s.wait(ctx, 1100*time.Millisecond); err != nil {
 		return "", err
 	}
-	if err := s.Recreate(ctx); err != nil {
+	if err := s.Recreate(context.WithoutCancel(ctx)); err != nil { // or the key is gone, and none made
 		return "", fmt.Errorf("recreate: %w", err)
 	}
 	if err := s.becomesWell(ctx); err != nil {
@@ -78,10 +75,10 @@ func (s *session) recreated(ctx context.Context, before string) (after string, e
 
 // isTheSame is what it means that the key_id did not change: w was made under it.
 func (s *session) isTheSame(ctx context.Context, w *sealed, before string) error {
-	switch _, err := s.decrypt(ctx, w.EncryptResponse); status.Code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+	switch _, err := s.decrypt(ctx, w.EncryptResponse); {
+	case isOfTheMoment(err):
 		return fmt.Errorf("whether the key is another one is not known: %w", err)
-	case codes.OK:
+	case err == nil:
 		return fmt.Errorf("what was encrypted before the key was made again still opens: recreate did not delete the key")
 	}
 	return failed("the key is another one, since what it encrypted before does not open, and Status names key_id %s as before", short(before))

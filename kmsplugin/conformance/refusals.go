@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
@@ -18,45 +21,56 @@ func refusalChecks() []Check {
 		Says:    "Decrypt refuses a ciphertext of its own under a key_id that it never named.",
 		Source:  "KEP-3299: the key_id says which key decrypts",
 		Suffers: "the key_id stored beside a value proves nothing: no count of them tells whether an old key may go.",
-		run:     refusesUnknownKeyID,
+		run:     refusing(refusesUnknownKeyID),
 	}, {
 		ID:      "refuses-foreign",
 		Says:    "Decrypt refuses what it never encrypted.",
 		Source:  "KEP-3299",
 		Suffers: "who can write to etcd chooses a data key, and with it what is read.",
-		run:     refusesForeign,
+		run:     refusing(refusesForeign),
 	}, {
 		ID:      "refuses-damaged",
-		Says:    "Decrypt refuses a ciphertext with any bit changed, cut off or added.",
+		Says:    "Decrypt refuses a ciphertext with any byte changed, cut off or added, and opens none to something else for an annotation that is.",
 		Source:  "KEP-3299; NIST SP 800-38D: what is not authentic has no plaintext",
 		Suffers: "a damaged value is opened with a wrong key: the error is seen later, elsewhere, or never.",
-		run:     refusesDamaged,
+		run:     refusing(refusesDamaged),
 	}, {
 		ID:      "refuses-empty",
 		Says:    "An empty ciphertext is refused, and neither that nor an empty plaintext or key_id makes the plugin panic.",
 		Source:  "aws-encryption-provider#168",
 		Suffers: "one damaged value in etcd takes the plugin down, and with it every value that needs it.",
-		run:     refusesEmpty,
+		run:     refusing(refusesEmpty),
 	}, {
 		ID:      "refuses-oversized",
 		Says:    "A ciphertext of more than 1024 bytes is refused, and neither that nor a key_id nor annotations of up to 8 MiB make the plugin panic.",
 		Source:  "KEP-3299",
 		Suffers: "one damaged value in etcd takes the plugin down, and with it every value that needs it.",
-		run:     refusesOversized,
+		run:     refusing(refusesOversized),
 	}}
 }
 
-// opening is a ciphertext that is decrypted as it is: of a plugin that decrypts nothing it
-// is not known what it refuses.
-func (s *session) opening(ctx context.Context) (*sealed, error) {
-	w, err := s.wrap(ctx)
-	if err != nil {
-		return nil, err
+// refusing is a check of what Decrypt refuses of a ciphertext that it opens as it is. Of a plugin
+// that opens nothing, at the beginning or at the end, it is not known what it refuses.
+func refusing(check func(context.Context, *session, *sealed) error) func(context.Context, *session) error {
+	return func(ctx context.Context, s *session) error {
+		w, err := s.wrap(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.opens(ctx, w); err != nil {
+			return fmt.Errorf("what is refused is not known: %w", err)
+		}
+		if err := check(ctx, s, w); err != nil {
+			return err
+		}
+		switch err := s.opens(ctx, w); {
+		case isOfTheMoment(err):
+			return fmt.Errorf("what was refused is not known: what is right was refused after it, too: %w", err)
+		case err != nil:
+			return failed("after what had to be refused, what is right is refused too: %v", err)
+		}
+		return nil
 	}
-	if err := s.opens(ctx, w); err != nil {
-		return nil, fmt.Errorf("what is refused is not known: %w", err)
-	}
-	return w, nil
 }
 
 // refused fails unless Decrypt refuses what can never be decrypted, and the plugin is
@@ -65,6 +79,15 @@ func (s *session) refused(ctx context.Context, what string, w *kmsapi.EncryptRes
 	plaintext, err := s.decrypt(ctx, w)
 	if err == nil {
 		return failed("Decrypt takes %s, and answers with %d bytes", what, len(plaintext))
+	}
+	return s.refusedBy(ctx, what, w, err)
+}
+
+// refusedBy fails unless an error of Decrypt is a refusal. That there were too many calls is none,
+// and so many bytes are.
+func (s *session) refusedBy(ctx context.Context, what string, w *kmsapi.EncryptResponse, err error) error {
+	if status.Code(err) == codes.ResourceExhausted && len(w.Ciphertext) <= maxCiphertext {
+		return fmt.Errorf("whether %s is refused is not known: %w", what, err)
 	}
 	if err := survived(what, err); err != nil {
 		return err
@@ -98,19 +121,42 @@ func underKeyID(w *sealed, keyID string) *kmsapi.EncryptResponse {
 	return &kmsapi.EncryptResponse{Ciphertext: w.Ciphertext, KeyId: keyID, Annotations: w.Annotations}
 }
 
-func refusesUnknownKeyID(ctx context.Context, s *session) error {
-	w, err := s.opening(ctx)
-	if err != nil {
-		return err
+func refusesUnknownKeyID(ctx context.Context, s *session, w *sealed) error {
+	for _, keyID := range append(likeKeyID(w.KeyId), "of-nobody-"+uuid.NewString()) {
+		what := fmt.Sprintf("a key_id that it never named, of %d bytes where its own has %d", len(keyID), len(w.KeyId))
+		if err := s.refused(ctx, what, underKeyID(w, keyID)); err != nil {
+			return err
+		}
 	}
-	return s.refused(ctx, "a key_id that it never named", underKeyID(w, "of-nobody-"+uuid.NewString()))
+	return nil
 }
 
-func refusesForeign(ctx context.Context, s *session) error {
-	w, err := s.opening(ctx)
-	if err != nil {
-		return err
+// likeKeyID are key_ids that differ from one in a letter: at the beginning, in the middle, and by
+// one less and one more. A short one says too little: the next may be another key's.
+func likeKeyID(keyID string) []string {
+	if len(keyID) < 16 {
+		return nil
 	}
+	return []string{changed(keyID, 0), changed(keyID, len(keyID)/2), keyID[:len(keyID)-1], keyID + "0"}
+}
+
+// changed is a text with another letter or digit at i, of the same kind.
+func changed(text string, i int) string {
+	other := byte('0')
+	switch c := text[i]; {
+	case c >= utf8.RuneSelf:
+		return text[:i] // or it is no UTF-8
+	case '0' <= c && c <= '9':
+		other = '0' + (c-'0'+1)%10
+	case 'a' <= c && c <= 'f':
+		other = 'a' + (c-'a'+1)%6
+	case 'A' <= c && c <= 'F':
+		other = 'A' + (c-'A'+1)%6
+	}
+	return text[:i] + string(other) + text[i+1:]
+}
+
+func refusesForeign(ctx context.Context, s *session, w *sealed) error {
 	for n := range 8 {
 		what := fmt.Sprintf("random bytes (try %d)", n+1)
 		if err := s.refused(ctx, what, with(w, random(len(w.Ciphertext)))); err != nil {
@@ -120,11 +166,7 @@ func refusesForeign(ctx context.Context, s *session) error {
 	return nil
 }
 
-func refusesDamaged(ctx context.Context, s *session) error {
-	w, err := s.opening(ctx)
-	if err != nil {
-		return err
-	}
+func refusesDamaged(ctx context.Context, s *session, w *sealed) error {
 	for i := range w.Ciphertext {
 		damaged := bytes.Clone(w.Ciphertext)
 		damaged[i] ^= 1
@@ -138,7 +180,40 @@ func refusesDamaged(ctx context.Context, s *session) error {
 		}
 	}
 	longer := append(bytes.Clone(w.Ciphertext), 0)
-	return s.refused(ctx, "a ciphertext with a byte behind it", with(w, longer))
+	if err := s.refused(ctx, "a ciphertext with a byte behind it", with(w, longer)); err != nil {
+		return err
+	}
+	return s.misledByNoAnnotation(ctx, w)
+}
+
+// mostAnnotations is of how many each is damaged.
+const mostAnnotations = 16
+
+// misledByNoAnnotation fails if a damaged annotation has a ciphertext opened to something else.
+// One that is not looked at is no harm.
+func (s *session) misledByNoAnnotation(ctx context.Context, w *sealed) error {
+	names := slices.Sorted(maps.Keys(w.Annotations))
+	for _, name := range names[:min(len(names), mostAnnotations)] {
+		value := w.Annotations[name]
+		damaged := append(bytes.Clone(value), 0)
+		damaged[0] ^= 1
+		for what, value := range map[string][]byte{"empty": nil, "changed": damaged[:max(1, len(value))], "longer": damaged} {
+			annotations := maps.Clone(w.Annotations)
+			annotations[name] = value
+			what := fmt.Sprintf("a ciphertext whose annotation %.100q is %s", name, what)
+			plaintext, err := s.decrypt(ctx, &kmsapi.EncryptResponse{Ciphertext: w.Ciphertext, KeyId: w.KeyId, Annotations: annotations})
+			switch {
+			case err == nil && !bytes.Equal(plaintext, w.plaintext):
+				return failed("Decrypt opens %s to something else", what)
+			case err == nil:
+				continue
+			}
+			if err := s.refusedBy(ctx, what, w.EncryptResponse, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // refusedOr is for a changed byte that may mean the same: a letter's case, or bits that
@@ -151,10 +226,7 @@ func (s *session) refusedOr(ctx context.Context, w *sealed, what string, damaged
 	if err == nil {
 		return failed("Decrypt takes %s, and answers with %d bytes", what, len(plaintext))
 	}
-	if err := survived(what, err); err != nil {
-		return err
-	}
-	return s.isThere(ctx, what)
+	return s.refusedBy(ctx, what, damaged, err)
 }
 
 // isText reports whether a ciphertext is a text, of which some bits may say nothing.
@@ -167,11 +239,7 @@ func isText(ciphertext []byte) bool {
 	return true
 }
 
-func refusesEmpty(ctx context.Context, s *session) error {
-	w, err := s.opening(ctx)
-	if err != nil {
-		return err
-	}
+func refusesEmpty(ctx context.Context, s *session, w *sealed) error {
 	if err := s.refused(ctx, "an empty ciphertext", with(w, nil)); err != nil {
 		return err
 	}
@@ -200,11 +268,7 @@ func (s *session) survives(ctx context.Context, what string, w *kmsapi.EncryptRe
 	return s.isThere(ctx, what)
 }
 
-func refusesOversized(ctx context.Context, s *session) error {
-	w, err := s.opening(ctx)
-	if err != nil {
-		return err
-	}
+func refusesOversized(ctx context.Context, s *session, w *sealed) error {
 	for _, n := range []int{maxCiphertext + 1, 64 << 10, 1 << 20, 8 << 20} {
 		long := append(bytes.Clone(w.Ciphertext), make([]byte, max(1, n-len(w.Ciphertext)))...)
 		if err := s.refused(ctx, fmt.Sprintf("a ciphertext of %d bytes", len(long)), with(w, long)); err != nil {

@@ -7,17 +7,15 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
 func rotationChecks() []Check {
 	return []Check{{
 		ID:      "rotation-shows",
-		Says:    "After a rotation Status names a key_id that it never named before, within the interval.",
-		Source:  "KEP-3299; Azure/AKS#4648, #4926: a rotation that nobody can see",
-		Suffers: "it goes on under the old key for ever, and the rotation is one by name alone.",
+		Says:    "After a rotation Status names a key_id that it never named before, within the interval, and does not go back.",
+		Source:  "KEP-3299; Azure/AKS#4648, #4926: a rotation that nobody can see; a standby that lags",
+		Suffers: "it goes on under the old key for ever, and the rotation is one by name alone; or each way back is a rotation to it.",
 		Needs:   []Need{NeedRotate},
 		run:     rotationShows,
 	}, {
@@ -101,7 +99,7 @@ func (s *session) rotateOnce(ctx context.Context, n int) (*rotation, error) {
 		return nil, err
 	}
 	usual := time.Since(start) / 16
-	race := s.startRace(ctx, n == 0)
+	race := s.startRace(ctx, before, n == 0)
 	r := &rotation{before: before, after: before, old: old, race: race}
 	if err = race.midway(ctx, usual*time.Duration(2*n+1)/time.Duration(2*s.Rotations)); err == nil {
 		err = s.Rotate(ctx)
@@ -161,6 +159,8 @@ func rotationShows(ctx context.Context, s *session) error {
 			return failed("rotation %d: Status names key_id %s as before, %s later", n+1, short(r.before), s.Interval)
 		case r.after != r.before && seen[r.after]:
 			return failed("rotation %d: Status names key_id %s, which named an older key", n+1, short(r.after))
+		case r.race.back:
+			return failed("rotation %d: Status named another key_id than %s, and then that again", n+1, short(r.before))
 		}
 	}
 	return rs.err
@@ -170,7 +170,7 @@ func labelsAgreeInRotation(ctx context.Context, s *session) error {
 	rs := s.rotations(ctx)
 	for n, r := range rs.made {
 		if err := rs.mislabelled(ctx, s, r); err != nil {
-			return failed("rotation %d: %v", n+1, err)
+			return fmt.Errorf("rotation %d: %w", n+1, err)
 		}
 	}
 	for _, r := range rs.made {
@@ -202,10 +202,10 @@ func (rs *rotations) blind(ctx context.Context, s *session) error {
 				return fmt.Errorf("rotation %d: whether a label is wrong cannot be seen: %w", n+1, err)
 			}
 			moved := &sealed{pair.quiet.plaintext, &kmsapi.EncryptResponse{Ciphertext: pair.quiet.Ciphertext, KeyId: pair.label, Annotations: pair.quiet.Annotations}}
-			switch err := s.opens(ctx, moved); status.Code(err) {
-			case codes.OK:
+			switch err := s.opens(ctx, moved); {
+			case err == nil:
 				return fmt.Errorf("rotation %d: a wrong label could not be seen: nothing in front of a ciphertext tells the key that made it, and one that was made under key_id %s opens under %s too", n+1, short(pair.quiet.KeyId), short(pair.label))
-			case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+			case isOfTheMoment(err):
 				return fmt.Errorf("rotation %d: whether a wrong label could be seen is not known: %w", n+1, err)
 			}
 		}
@@ -238,7 +238,10 @@ func (rs *rotations) mislabelled(ctx context.Context, s *session, r *rotation) e
 			if !readable {
 				continue // that is for old-keys-open
 			}
-			if err := s.opens(ctx, w); err != nil {
+			switch err := s.opens(ctx, w); {
+			case isOfTheMoment(err):
+				return fmt.Errorf("whether a label is wrong is not known: %w", err)
+			case err != nil:
 				return failed("of the ciphertexts under key_id %s, one made during the rotation does not open, and one made in quiet does: %v", short(label), err)
 			}
 		}
@@ -250,7 +253,10 @@ func oldKeysOpen(ctx context.Context, s *session) error {
 	rs := s.rotations(ctx)
 	for n, r := range rs.made {
 		for _, w := range append(r.old[:1:1], r.fresh...) {
-			if err := s.opens(ctx, w); err != nil {
+			switch err := s.opens(ctx, w); {
+			case isOfTheMoment(err):
+				return fmt.Errorf("whether it opens %d rotations later is not known: %w", len(rs.made)-n, err)
+			case err != nil:
 				return failed("%d rotations later: %v", len(rs.made)-n, err)
 			}
 		}
@@ -301,16 +307,23 @@ func (s *session) former(ctx context.Context) ([]*sealed, error) {
 	if s.Rotate == nil {
 		return nil, nil
 	}
-	var all []*sealed
-	for _, r := range s.rotations(ctx).made {
+	if err := s.rotations(ctx).err; err != nil {
+		return nil, fmt.Errorf("there is nothing under a former key_id to be opened after a restart: %w", err)
+	}
+	return s.formerThatOpen(ctx), nil
+}
+
+// formerThatOpen are those of the rotations that were made until now.
+func (s *session) formerThatOpen(ctx context.Context) (all []*sealed) {
+	if s.rotated == nil {
+		return nil
+	}
+	for _, r := range s.rotated.made {
 		if s.opens(ctx, r.old[0]) == nil { // if not, that is for old-keys-open
 			all = append(all, r.old[0])
 		}
 	}
-	if err := s.rotated.err; err != nil {
-		return nil, fmt.Errorf("there is nothing under a former key_id to be opened after a restart: %w", err)
-	}
-	return all, nil
+	return all
 }
 
 // endsAndStarts restarts the plugin, and sees that it did end.
@@ -320,7 +333,7 @@ func (s *session) endsAndStarts(ctx context.Context) error {
 		return err
 	}
 	defer wire.close()
-	if err := s.Restart(ctx); err != nil {
+	if err := s.restart(ctx); err != nil {
 		return fmt.Errorf("restart: %w", err)
 	}
 	if err := eventually(ctx, s.patience(), wire.isClosed); err != nil {

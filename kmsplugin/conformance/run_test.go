@@ -89,7 +89,7 @@ func TestAPluginThatRefusesAllPassesNothing(t *testing.T) {
 	report, err := conformance.Run(t.Context(), conformance.Target{
 		Endpoint: p.Endpoint(), Rotate: done, Break: done, Mend: done, Recreate: done, Restart: done,
 		Kill: done, Terminate: done, Second: done, Log: func() ([]byte, error) { return []byte("up"), nil },
-	}, conformance.Options{Timeout: 50 * time.Millisecond, Clock: newHurried()})
+	}, conformance.Options{Clock: newHurried()})
 	require.NoError(t, err)
 	for _, result := range report.Results {
 		switch result.ID {
@@ -142,7 +142,12 @@ func TestWhatIsBrokenIsMended(t *testing.T) {
 			mended := 0
 			target := everything(p)
 			target.Break = func(context.Context) error { return breaks(cancel) }
-			target.Mend = func(ctx context.Context) error { mended++; return ctx.Err() }
+			target.Mend = func(ctx context.Context) error {
+				_, bounded := ctx.Deadline()
+				require.False(t, bounded, "it takes as long as it takes")
+				mended++
+				return ctx.Err()
+			}
 			options := fast()
 			options.Only = []string{"trouble-shows", "trouble-ends", "socket-mode"}
 			report, err := conformance.Run(ctx, target, options)
@@ -170,12 +175,54 @@ func TestWhatWasInterruptedIsUnknown(t *testing.T) {
 	}
 }
 
+// What was ended is started again, though somebody interrupts, and that is nobody's failure.
+func TestWhatIsEndedIsStartedThoughItIsInterrupted(t *testing.T) {
+	for _, id := range []string{"sigterm-drains", "stale-socket-replaced"} {
+		t.Run(id, func(t *testing.T) {
+			p := faultplugin.StartKMS(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			target := everything(p)
+			target.Terminate = func(context.Context) error { defer cancel(); return p.Terminate(t.Context()) }
+			target.Kill = func(context.Context) error { defer cancel(); return p.Kill(t.Context()) }
+			target.Restart = func(ctx context.Context) error { return errors.Join(ctx.Err(), p.Restart(t.Context())) }
+			options := fast()
+			options.Only = []string{id}
+			report, err := conformance.Run(ctx, target, options)
+			require.NoError(t, err)
+			require.Equal(t, conformance.Unknown, report.Results[0].Outcome, report.Results[0])
+			options.Only = []string{"status-version"}
+			report, err = conformance.Run(t.Context(), target, options)
+			require.NoError(t, err, "it runs")
+			require.Equal(t, 1, report.Count(conformance.Passed))
+		})
+	}
+}
+
+// Nor is a key left deleted and not made again.
+func TestAKeyIsMadeAgainThoughItIsInterrupted(t *testing.T) {
+	p := faultplugin.StartKMS(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	target := everything(p)
+	made := false
+	target.Recreate = func(ctx context.Context) error {
+		cancel()
+		made = ctx.Err() == nil
+		return p.Recreate(ctx)
+	}
+	options := fast()
+	options.Only = []string{"key-id-not-reused"}
+	report, err := conformance.Run(ctx, target, options)
+	require.NoError(t, err)
+	require.True(t, made)
+	require.Equal(t, 1, report.Count(conformance.Unknown))
+}
+
 // A plugin that dies is waited for once, and nothing is passed after that.
 func TestAPluginThatDiesIsUnknownFromThenOn(t *testing.T) {
 	p := faultplugin.StartKMS(t)
 	target := conformance.Target{Endpoint: p.Endpoint(), Rotate: p.Kill}
 	options := fast()
-	options.Timeout = 50 * time.Millisecond
+	options.Timeout = time.Second
 	options.Only = []string{"status-version", "rotation-shows", "socket-mode"}
 	report, err := conformance.Run(t.Context(), target, options)
 	require.NoError(t, err)

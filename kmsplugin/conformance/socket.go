@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -46,7 +47,7 @@ func socketMode(_ context.Context, s *session) error {
 	case known && peer.UID >= 0 && owner != 0 && owner != peer.UID:
 		return failed("the socket is owned by uid %d, and the plugin is of uid %d", owner, peer.UID)
 	}
-	return foldersAreSafe(filepath.Dir(s.address))
+	return foldersAreSafe(filepath.Dir(s.address), peer.UID)
 }
 
 // othersReach reports whether everybody may go into a folder, and those above it.
@@ -60,9 +61,13 @@ func othersReach(folder string) bool {
 	return true
 }
 
-// foldersAreSafe fails if everybody may rename what is in the folder of the socket, or in one
-// above it, by the names that are written and by those that links among them stand for.
-func foldersAreSafe(written string) error {
+// nobody is who owns what is another user namespace's, which tells nothing.
+const nobody = 65534
+
+// foldersAreSafe fails if everybody, or another user, may rename what is in the folder of the socket,
+// or in one above it, by the names that are written and by those that links among them stand for. The
+// plugin's user is no other, and neither is the one who asks, as the apiserver's.
+func foldersAreSafe(written string, plugins int) error {
 	resolved, err := filepath.EvalSymlinks(written)
 	if err != nil {
 		return err
@@ -74,6 +79,9 @@ func foldersAreSafe(written string) error {
 		}
 		if info.Mode().Perm()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0 && othersReach(folder) {
 			return failed("everybody may put another socket in its place, in folder %s, which has mode %04o", folder, info.Mode().Perm())
+		}
+		if owner, known := ownerOf(info); known && plugins >= 0 && !slices.Contains([]int{0, nobody, plugins, os.Geteuid()}, owner) {
+			return failed("uid %d may put another socket in its place, in folder %s, which is that user's", owner, folder)
 		}
 	}
 	return nil
@@ -101,7 +109,6 @@ func liveSocketStays(ctx context.Context, s *session) error {
 	if errors.Is(ended, ErrNotRun) {
 		return fmt.Errorf("second: %w", ended)
 	}
-	outlived := trying.Err() != nil
 	after, err := os.Stat(s.address)
 	switch {
 	case ctx.Err() != nil:
@@ -114,24 +121,23 @@ func liveSocketStays(ctx context.Context, s *session) error {
 	if err := s.dial(ctx); err != nil {
 		return s.bringBack(ctx, failed("nobody listens any more: %v", err))
 	}
-	if !outlived {
-		if err := s.cameToTheSocket(ended); err != nil {
-			return err
-		}
+	if err := s.cameToTheSocket(ended); err != nil {
+		return err
 	}
 	_, err = s.keyID(ctx)
 	return err
 }
 
-// cameToTheSocket is an error unless a second plugin that ended by itself did so for the
-// socket's sake, which it then names.
+// cameToTheSocket is an error unless a second plugin has named the socket, whether it ended for
+// its sake or was ended while it waited: else it may have ended for something else, or may have
+// been about to take it when it was ended.
 func (s *session) cameToTheSocket(ended error) error {
 	switch {
 	case ended == nil:
-		return errors.New("the second plugin ended by itself and said that all is well: whether it tried is not known")
+		return errors.New("the second plugin ended and said nothing: whether it came to the socket is not known")
 	case !strings.Contains(ended.Error(), s.address):
-		return fmt.Errorf("the second plugin ended and did not name the socket, so that it may have ended for something else: "+
-			"give it all that it needs, with ports of its own, and have it print its errors: %w", ended)
+		return fmt.Errorf("the second plugin ended or was ended after %s, and did not name the socket, so that it may have ended for something else or not have come to it: "+
+			"give it all that it needs, with ports of its own, a --timeout in which it starts, and have it print what it does: %w", s.Timeout, ended)
 	}
 	return nil
 }
@@ -142,7 +148,7 @@ func (s *session) bringBack(ctx context.Context, found error) error {
 	if s.Restart == nil {
 		return found
 	}
-	if err := s.Restart(ctx); err != nil {
+	if err := s.restart(ctx); err != nil {
 		return failed("%v; and restart: %v", found, err)
 	}
 	_ = s.becomesWell(ctx) // if not, the next check says so

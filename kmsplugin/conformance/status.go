@@ -129,22 +129,41 @@ func keyIDClear(ctx context.Context, s *session) error {
 	return nil
 }
 
-// shows is what a key_id shows, and how, or "".
+// encodings are those in which a key_id may show something, and what is read of a text in each.
+var encodings = []struct {
+	name   string
+	begins *regexp.Regexp
+	decode func(string) ([]byte, error)
+}{
+	{"hex", regexp.MustCompile(`^([0-9A-Fa-f]{2})*`), hex.DecodeString},
+	{"base64", regexp.MustCompile(`^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2,3})?`), base64.RawStdEncoding.DecodeString},
+	{"base64", regexp.MustCompile(`^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2,3})?`), base64.RawURLEncoding.DecodeString},
+}
+
+// mark is what may stand before a part of a key_id.
+var mark = regexp.MustCompile(`^|[^A-Za-z0-9]`)
+
+// shows is what a key_id shows, and how, or "". The whole of it may be encoded, or what follows
+// a mark.
 func shows(id string) string {
-	texts := map[string]string{"": id}
-	if raw, err := hex.DecodeString(id); err == nil {
-		texts[" in hex"] = string(raw)
+	if what := shown(id); what != "" {
+		return what
 	}
-	for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
-		if raw, err := encoding.DecodeString(id); err == nil {
-			texts[" in base64"] = string(raw)
+	for _, at := range mark.FindAllStringIndex(id, -1) {
+		for _, encoding := range encodings {
+			raw, err := encoding.decode(encoding.begins.FindString(id[at[1]:]))
+			if what := shown(string(raw)); err == nil && what != "" {
+				return what + " in " + encoding.name
+			}
 		}
 	}
+	return ""
+}
+
+func shown(text string) string {
 	for _, t := range telltale {
-		for how, text := range texts {
-			if t.is.MatchString(tokenName.ReplaceAllString(text, "$1")) {
-				return t.what + how
-			}
+		if t.is.MatchString(tokenName.ReplaceAllString(text, "$1")) {
+			return t.what
 		}
 	}
 	return ""

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
@@ -84,3 +85,13 @@ func (e callError) Error() string {
 
 // GRPCStatus has status.Code see the code.
 func (e callError) GRPCStatus() *status.Status { return e.status }
+
+// isOfTheMoment reports whether an error of a call says nothing of what was asked: the KMS was
+// away or had too much to do, or the caller has gone.
+func isOfTheMoment(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.ResourceExhausted:
+		return true
+	}
+	return false
+}

@@ -38,9 +38,9 @@ func troubleChecks() []Check {
 		run:     troubleIsAnError,
 	}, {
 		ID:      "trouble-class",
-		Says:    "The errors have a gRPC code that says of what kind the trouble is: not OK, Unknown, Internal or DeadlineExceeded; and that of what was taken away, where the run was told what.",
+		Says:    "The errors of Status, Encrypt and Decrypt have a gRPC code that says of what kind the trouble is: not OK, Unknown, Internal or DeadlineExceeded; and that of what was taken away, where the run was told what.",
 		Source:  "gRPC's status codes; kubernetes#66844: useless errors",
-		Suffers: "whoever looks after it cannot tell a KMS that is away from a right that is lost, nor it what is worth trying again.",
+		Suffers: "whoever looks after it cannot tell a KMS that is away from a right that is lost, or from data that is damaged, nor it what is worth trying again.",
 		Needs:   needs,
 		run:     troubleClass,
 	}, {
@@ -52,9 +52,9 @@ func troubleChecks() []Check {
 		run:     deadlineKept,
 	}, {
 		ID:      "trouble-ends",
-		Says:    "When the trouble is over, Status and Encrypt are well within the interval, under the same key_id, without a restart.",
+		Says:    "When the trouble is over, Status and Encrypt are well within the interval, under the same key_id, without a restart, and all opens that was encrypted before it and in it.",
 		Source:  "vault-kubernetes-kms#304, trousseau#272; vault-kube-kms has to be restarted for a new credential",
-		Suffers: "an outage of minutes lasts until somebody is woken.",
+		Suffers: "an outage of minutes lasts until somebody is woken, or for ever for some of the data.",
 		Needs:   needs,
 		run:     troubleEnds,
 	}}
@@ -62,15 +62,16 @@ func troubleChecks() []Check {
 
 // A trouble is what was seen while the KMS was broken. It is made once, for all checks.
 type trouble struct {
-	err    error    // why nothing is known
-	keyID  string   // before it
-	well   *sealed  // made before it
-	shown  bool     // by Status, in any way
-	over   bool     // as Status said, after it had shown and while it lasted
-	text   string   // healthz, where it told
-	errs   []error  // of Status and Encrypt
-	hung   []string // what did not end, or ended more than itself
-	mended error    // why it did not end
+	err    error     // why nothing is known
+	keyID  string    // before it
+	well   *sealed   // made before it
+	kept   []*sealed // that have to open after it
+	shown  bool      // by Status, in any way
+	over   bool      // as Status said, after it had shown and while it lasted
+	text   string    // healthz, where it told
+	errs   []error   // of Status, Encrypt and Decrypt
+	hung   []string  // what did not end, or ended more than itself
+	mended error     // why it did not end
 }
 
 func (s *session) trouble(ctx context.Context) *trouble {
@@ -88,6 +89,7 @@ func (t *trouble) happen(ctx context.Context, s *session) (err error) {
 	if t.well, err = s.wrap(ctx); err != nil {
 		return err
 	}
+	t.kept = append(s.formerThatOpen(ctx), t.well)
 	err = s.Break(ctx)
 	if err != nil {
 		err = fmt.Errorf("break: %w", err)
@@ -95,9 +97,7 @@ func (t *trouble) happen(ctx context.Context, s *session) (err error) {
 		err = t.look(ctx, s)
 	}
 	// What is broken is mended, also for somebody who has interrupted this.
-	mending, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Interval+time.Minute)
-	defer cancel()
-	if failed := s.Mend(mending); failed != nil {
+	if failed := s.Mend(context.WithoutCancel(ctx)); failed != nil {
 		return errors.Join(err, fmt.Errorf("mend: %w", failed))
 	}
 	if err != nil {
@@ -105,7 +105,7 @@ func (t *trouble) happen(ctx context.Context, s *session) (err error) {
 	}
 	t.mended = t.ends(ctx, s)
 	if t.mended != nil && s.Restart != nil { // for the checks that follow
-		if err := s.Restart(ctx); err != nil {
+		if err := s.restart(ctx); err != nil {
 			return fmt.Errorf("restart, as the trouble did not end: %w", err)
 		}
 		return s.becomesWell(ctx)
@@ -122,7 +122,12 @@ func (t *trouble) look(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.wrap(ctx); err != nil {
+	if w, err := s.wrap(ctx); err == nil {
+		t.kept = append(t.kept, w)
+	} else {
+		t.errs = append(t.errs, err)
+	}
+	if err := s.opens(ctx, t.well); err != nil {
 		t.errs = append(t.errs, err)
 	}
 	if err := t.lookForCallsThatHang(ctx, s); err != nil || !t.shown {
@@ -246,8 +251,10 @@ func (t *trouble) ends(ctx context.Context, s *session) error {
 	if err := s.stillNames(ctx, t.keyID, "the trouble"); err != nil {
 		return err
 	}
-	if err := s.opens(ctx, t.well); err != nil {
-		return err
+	for _, w := range t.kept {
+		if err := s.opens(ctx, w); err != nil {
+			return err
+		}
 	}
 	return s.roundTrips(ctx, 1)
 }

@@ -148,12 +148,24 @@ func address(text string, insecure bool) (string, error) {
 		return "", fmt.Errorf("vault: the address of %s has a path: %s; Vault is asked below /v1, and a namespace is given apart", u.Host, form)
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return "", fmt.Errorf("vault: the address of %s has a query or a fragment: %s", u.Host, form)
+	case !isPort(u):
+		return "", fmt.Errorf("vault: the address of %s has a port that there is not: %s, with a PORT of 1 to 65535", u.Host, form)
 	case u.Scheme == "http" && !insecure:
 		return "", fmt.Errorf("vault: the address of %s has http: the token and the DEKs could be read on the way: give https, or allow insecure HTTP for an agent on this host", u.Host)
 	case u.Scheme != "http" && u.Scheme != "https":
 		return "", fmt.Errorf("vault: the address of %s has the scheme %.16q: %s", u.Host, u.Scheme, form)
 	}
 	return u.Scheme + "://" + u.Host, nil
+}
+
+// isPort reports whether an address has a port that can be connected to, or none, where that of the
+// scheme is meant.
+func isPort(u *url.URL) bool {
+	if u.Port() == "" {
+		return true
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	return err == nil && port > 0
 }
 
 func (c Config) checkTLS() error {

@@ -28,6 +28,8 @@ func TestAWrongConfigIsAnErrorWithARemedy(t *testing.T) {
 		"another scheme":       {func(c *vault.Config) { c.Address = "unix://vault/sock" }, "https://HOST:PORT"},
 		"a path":               {func(c *vault.Config) { c.Address = "https://vault:8200/v1" }, "has a path"},
 		"a query":              {func(c *vault.Config) { c.Address = "https://vault:8200?namespace=x" }, "has a query"},
+		"no such port":         {func(c *vault.Config) { c.Address = "https://vault:82000" }, "a PORT of 1 to 65535"},
+		"port 0":               {func(c *vault.Config) { c.Address = "https://vault:0" }, "a PORT of 1 to 65535"},
 		"user info":            {func(c *vault.Config) { c.Address = "https://me:sesame@vault:8200" }, "how to log in is given apart"},
 		"http":                 {func(c *vault.Config) { c.Address = "http://vault:8200" }, "give https, or allow insecure HTTP"},
 		"TLS with http":        {func(c *vault.Config) { c.Address, c.InsecureHTTP, c.TLS.CAFile = "http://vault:8200", true, token }, "give https"},

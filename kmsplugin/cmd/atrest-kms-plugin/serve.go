@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os/user"
 	"regexp"
 	"strconv"
@@ -52,17 +53,32 @@ func (o serveOptions) options() ([]kmsplugin.Option, error) {
 	case o.group == "":
 		return nil, nil
 	}
-	gid, err := strconv.Atoi(o.group)
+	gid, err := gidOf(o.group)
 	if err != nil {
-		named, err := user.LookupGroup(o.group)
-		if err != nil {
-			return nil, usagef("flag --group: %w: name one of getent group, or its gid", err)
-		}
-		if gid, err = strconv.Atoi(named.Gid); err != nil {
-			return nil, usagef("flag --group: %s has the gid %q", o.group, named.Gid)
-		}
+		return nil, err
 	}
 	return []kmsplugin.Option{kmsplugin.WithGroup(gid)}, nil
+}
+
+// noGID is what chown takes for "as it is".
+const noGID = math.MaxUint32
+
+// gidOf is that of a group by its name or by itself. A larger number is cut off by the kernel's call,
+// and would be another group.
+func gidOf(group string) (int, error) {
+	text := group
+	if _, err := strconv.Atoi(group); err != nil {
+		named, err := user.LookupGroup(group)
+		if err != nil {
+			return 0, usagef("flag --group: %w: name one of getent group, or its gid", err)
+		}
+		text = named.Gid
+	}
+	gid, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || gid == noGID {
+		return 0, usagef("flag --group: %s is no gid: name one of getent group, or its gid", text)
+	}
+	return int(gid), nil
 }
 
 // ofListening gives an error of a flag that names where to listen its exit code: but for somebody
