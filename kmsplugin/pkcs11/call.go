@@ -127,9 +127,10 @@ func (d deed[T]) next(ctx context.Context, had map[*line]bool, running bool) (*l
 	return nil, fmt.Errorf("%w: %s: all of its %d sessions are in use: %w", kmsplugin.ErrThrottled, d.token, d.pool.size(), err)
 }
 
-// isOfOneLine reports whether a failure need not be one over another line.
+// isOfOneLine reports whether a failure need not be one over another line. A token that has too much
+// to do is not asked again.
 func isOfOneLine(err error) bool {
-	return isAway(err) && !errors.Is(err, errNotThere) || saysNothing(err) || errors.Is(err, errHasNot)
+	return (hasCode(err) || isAway(err) || errors.Is(err, errHasNot)) && !errors.Is(err, errNotThere) && !errors.Is(err, kmsplugin.ErrThrottled)
 }
 
 // verdict is what the failures over all lines that answered come to. The token is away if all say so.
