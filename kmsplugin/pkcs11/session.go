@@ -110,6 +110,7 @@ func (s *session) end() {
 
 // Close ends the sessions; with the last one of this process the token logs it out.
 func (s *session) Close(ctx context.Context) error {
+	defer s.token.sessions.settle()
 	defer s.end()
 	if err := s.pool.end(ctx); err != nil {
 		return fmt.Errorf("%w: %s: a call of it does not return: %w", kmsplugin.ErrUnavailable, s.token, err)

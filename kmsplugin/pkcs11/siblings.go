@@ -24,10 +24,17 @@ func (s *siblings) add(one *session) {
 
 // now are those of which something is left, as of one that is closed while a call of it hangs.
 func (s *siblings) now() []*session {
+	s.settle()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.all)
+}
+
+// settle forgets those of which nothing is left.
+func (s *siblings) settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all = slices.DeleteFunc(s.all, func(one *session) bool { return one.pool.isEmpty() })
-	return slices.Clone(s.all)
 }
 
 // late is how many of their calls of the module nobody waits for any more.
