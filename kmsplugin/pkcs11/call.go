@@ -19,6 +19,10 @@ import (
 // up may well return soon.
 const hangFor = time.Second
 
+// still is the same once one line hangs: there may be others to the same HSM, and who calls has to
+// have an answer.
+const still = 300 * time.Millisecond
+
 // A deed is done over one line after another until one has an answer: what one HSM of several does
 // not do another may.
 type deed[T any] struct {
@@ -69,7 +73,11 @@ func (d deed[T]) done(ctx context.Context) answer[T] {
 		if len(had) == len(failed) {
 			return answer[T]{err: d.verdict(ctx, had, failed)}
 		}
-		a, stands, err := d.wait(ctx, answers, newest)
+		long := hangFor
+		if len(had)-len(failed) > 1 {
+			long = still
+		}
+		a, stands, err := d.wait(ctx, answers, newest, long)
 		switch another = stands || a.line != nil; {
 		case err != nil || a.line != nil && !isOfOneLine(a.err):
 			a.err = errors.Join(err, a.err)
@@ -81,9 +89,9 @@ func (d deed[T]) done(ctx context.Context) answer[T] {
 }
 
 // wait waits for an answer, or until no call of a line has returned for some time.
-func (d deed[T]) wait(ctx context.Context, answers <-chan answer[T], l *line) (a answer[T], stands bool, err error) {
+func (d deed[T]) wait(ctx context.Context, answers <-chan answer[T], l *line, long time.Duration) (a answer[T], stands bool, err error) {
 	steps := l.steps.Load()
-	timer := d.token.config.Clock.NewTimer(hangFor)
+	timer := d.token.config.Clock.NewTimer(long)
 	defer timer.Stop()
 	select {
 	case a = <-answers:

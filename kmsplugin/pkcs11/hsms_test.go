@@ -27,7 +27,7 @@ type hsms struct {
 	says   map[int]uint          // what one answers to whatever it is asked
 	hangs  map[int]chan struct{} // what one waits for before it answers
 	lacks  map[int]keyID         // a key that one has not
-	calls  map[int]int
+	calls  int
 	takes  time.Duration // of each call, one after another
 	turn   chan struct{}
 }
@@ -39,7 +39,7 @@ func behind(t testing.TB, token *Token, n int) *hsms {
 	m, err := load(token.config.Module)
 	require.NoError(t, err)
 	h := &hsms{driver: m.driver, next: func(opened int) int { return opened % n }, of: map[cryptoki.SessionHandle]int{},
-		says: map[int]uint{}, hangs: map[int]chan struct{}{}, lacks: map[int]keyID{}, calls: map[int]int{}, turn: make(chan struct{}, 1)}
+		says: map[int]uint{}, hangs: map[int]chan struct{}{}, lacks: map[int]keyID{}, turn: make(chan struct{}, 1)}
 	s, err := token.Open(t.Context())
 	require.NoError(t, err)
 	l := s.(*session).pool.now(want{})
@@ -84,7 +84,7 @@ func (h *hsms) asked(s cryptoki.SessionHandle) (hsm int, err error) {
 	h.mu.Lock()
 	hsm = h.of[s]
 	hang, code, takes := h.hangs[hsm], h.says[hsm], h.takes
-	h.calls[hsm]++
+	h.calls++
 	h.mu.Unlock()
 	if hang != nil {
 		<-hang
@@ -98,6 +98,13 @@ func (h *hsms) asked(s cryptoki.SessionHandle) (hsm int, err error) {
 		return hsm, cryptoki.Error(code)
 	}
 	return hsm, nil
+}
+
+// count is how many calls of sessions there were.
+func (h *hsms) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.calls
 }
 
 // number is by what an HSM knows a key.

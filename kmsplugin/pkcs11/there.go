@@ -55,9 +55,13 @@ func (t *Token) rests(ctx context.Context, pause time.Duration) bool {
 // within is ctx for at most some time.
 func (t *Token) within(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
+	timer := t.config.Clock.NewTimer(most)
 	go func() {
-		if t.rests(ctx, most) {
+		defer timer.Stop()
+		select {
+		case <-timer.C():
 			cancel()
+		case <-ctx.Done():
 		}
 	}()
 	return ctx, cancel
