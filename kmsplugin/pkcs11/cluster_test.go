@@ -3,6 +3,7 @@
 package pkcs11
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -95,8 +96,8 @@ func (c *cluster) find(h cryptoki.SessionHandle, template []*cryptoki.Attribute)
 	all, err := c.driver.find(h, template)
 	if lost := c.lost.Load(); lost != nil && c.goes(h) {
 		all = slices.DeleteFunc(all, func(o cryptoki.ObjectHandle) bool {
-			is, err := which(c.driver, h, o)
-			return err == nil && is == *lost
+			a, err := object{newLine(c.driver, h), o}.attributes(cryptoki.CKA_ID)
+			return err == nil && bytes.Equal(a[cryptoki.CKA_ID], lost[:])
 		})
 	}
 	return all, err
@@ -253,10 +254,10 @@ func TestAnHSMThatDoesNotTellWhatItHasStopsNobodyElse(t *testing.T) {
 	token, c, old, ct := inCluster(t, 8)
 	s, _ := opened(t, token)
 	all := takeThose(t, s, func(cryptoki.SessionHandle) bool { return true })
-	for _, h := range all {
-		s.pool.put(h)
+	for _, l := range all {
+		s.pool.put(l)
 	}
-	c.goes = func(h cryptoki.SessionHandle) bool { return h == all[3] }
+	c.goes = func(h cryptoki.SessionHandle) bool { return h == all[3].handle }
 	c.dumb.Store(true)
 	s.keys.Store(&ring{})
 	_, err := s.Unwrap(t.Context(), newKeyID(7, time.Now()).version(), ct, nil)
@@ -278,9 +279,9 @@ func TestWithOneSessionNoKeyIsSaidToBeGone(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, found.Partial)
 	require.Contains(t, found.All, old, "it was there")
-	dek, err := s.Unwrap(t.Context(), old, ct, nil)
-	require.NoError(t, err)
-	require.Equal(t, "dek", string(dek))
+	_, err = s.Unwrap(t.Context(), old, ct, nil)
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
 
 	again, err := token.Open(t.Context())
 	require.NoError(t, err)
@@ -307,13 +308,18 @@ func (p *waits) NewTimer(d time.Duration) clock.Timer {
 }
 
 // takeThose takes the sessions of an HSM, as callers do.
-func takeThose(t *testing.T, s *session, of func(cryptoki.SessionHandle) bool) (taken []cryptoki.SessionHandle) {
+func takeThose(t *testing.T, s *session, of func(cryptoki.SessionHandle) bool) (taken []*line) {
+	had := map[*line]bool{}
 	for range s.pool.size() {
-		h := <-s.pool.free
-		if of(h) {
-			taken = append(taken, h)
+		l, err := s.pool.wait(t.Context(), want{had: had})
+		require.NoError(t, err)
+		had[l] = true
+	}
+	for l := range had {
+		if of(l.handle) {
+			taken = append(taken, l)
 		} else {
-			s.pool.put(h)
+			s.pool.put(l)
 		}
 	}
 	return taken
@@ -333,8 +339,8 @@ func TestALookWaitsForSessionsThatAreInUse(t *testing.T) {
 			t.Errorf("%q, %v", dek, err)
 		}
 	})
-	for _, h := range taken {
-		s.pool.put(h)
+	for _, l := range taken {
+		s.pool.put(l)
 	}
 	looking.Wait()
 }
@@ -352,7 +358,7 @@ func TestAKeyIsNotSaidToBeGoneWhileSessionsAreInUseThatMaySeeIt(t *testing.T) {
 	_, err = s.Unwrap(t.Context(), old, ct, nil)
 	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
 	require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
-	for _, h := range taken {
-		s.pool.put(h)
+	for _, l := range taken {
+		s.pool.put(l)
 	}
 }

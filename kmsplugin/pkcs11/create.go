@@ -56,8 +56,8 @@ func (t *Token) Rotate(ctx context.Context) (KeyInfo, error) {
 // List tells of all keys of the label, the oldest first, also beside an error that says what is
 // wrong with them.
 func (t *Token) List(ctx context.Context) ([]KeyInfo, error) {
-	return administer(ctx, t, "look for its keys", 0, func(d driver, h cryptoki.SessionHandle) ([]KeyInfo, error) {
-		found, err := t.lookTwice(ctx, d, h)
+	return administer(ctx, t, "look for its keys", 0, func(l *line) ([]KeyInfo, error) {
+		found, err := l.lookTwice(ctx, t)
 		if err != nil {
 			return nil, err
 		}
@@ -70,8 +70,8 @@ func (t *Token) List(ctx context.Context) ([]KeyInfo, error) {
 }
 
 func (t *Token) generate(ctx context.Context, may func(*ring) error) (KeyInfo, error) {
-	return administer(ctx, t, "make a key", cryptoki.CKF_RW_SESSION, func(d driver, h cryptoki.SessionHandle) (KeyInfo, error) {
-		found, err := t.lookTwice(ctx, d, h)
+	return administer(ctx, t, "make a key", cryptoki.CKF_RW_SESSION, func(l *line) (KeyInfo, error) {
+		found, err := l.lookTwice(ctx, t)
 		if err == nil {
 			err = may(found)
 		}
@@ -88,12 +88,12 @@ func (t *Token) generate(ctx context.Context, may func(*ring) error) (KeyInfo, e
 		id := newKeyID(last+1, t.config.Clock.Now())
 		mechanism := []*cryptoki.Mechanism{cryptoki.NewMechanism(cryptoki.CKM_AES_KEY_GEN, nil)}
 		fixed := cryptoki.NewAttribute(cryptoki.CKA_MODIFIABLE, false) // a CKA_ID that is changed is a key_id that is lost
-		made, err := d.GenerateKey(h, mechanism, append(t.template(id), fixed))
+		made, err := l.driver.GenerateKey(l.handle, mechanism, append(t.template(id), fixed))
 		if isCode(err, cryptoki.CKR_TEMPLATE_INCONSISTENT, cryptoki.CKR_ATTRIBUTE_TYPE_INVALID, cryptoki.CKR_ATTRIBUTE_VALUE_INVALID) {
-			made, err = d.GenerateKey(h, mechanism, t.template(id)) // not every token has that
+			made, err = l.driver.GenerateKey(l.handle, mechanism, t.template(id)) // not every token has that
 		}
 		if err == nil {
-			err = t.isAsItShould(d, h, made, id)
+			err = object{l, made}.isAsItShould(t, id)
 		}
 		if err != nil {
 			return KeyInfo{}, err
@@ -103,8 +103,8 @@ func (t *Token) generate(ctx context.Context, may func(*ring) error) (KeyInfo, e
 }
 
 // isAsItShould is an error if a key that was made is another one than was asked for.
-func (t *Token) isAsItShould(d driver, h cryptoki.SessionHandle, made cryptoki.ObjectHandle, id keyID) error {
-	is, err := t.examine(d, h, made)
+func (o object) isAsItShould(t *Token, id keyID) error {
+	is, err := o.examine(t)
 	if err == nil && is != id {
 		err = badKey{what: fmt.Sprintf("its CKA_ID is not the %x that was asked for", id[:])}
 	}
@@ -138,15 +138,11 @@ const patience = time.Minute
 
 // administer has f use a session of its own. Who calls it has an answer when ctx ends, and after a
 // minute; what the module does then goes on.
-func administer[T any](ctx context.Context, t *Token, what string, flags uint, f func(driver, cryptoki.SessionHandle) (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	done := make(chan answer, 1)
+func administer[T any](ctx context.Context, t *Token, what string, flags uint, f func(*line) (T, error)) (T, error) {
+	done := make(chan answer[T], 1)
 	go func() {
 		value, err := inSession(ctx, t, what, flags, f)
-		done <- answer{value, err}
+		done <- answer[T]{value: value, err: err}
 	}()
 	timer := t.config.Clock.NewTimer(patience)
 	defer timer.Stop()
@@ -162,16 +158,16 @@ func administer[T any](ctx context.Context, t *Token, what string, flags uint, f
 	return none, fmt.Errorf("%w: %s did not %s in time, and may do so still: %w", kmsplugin.ErrUnavailable, t, what, why)
 }
 
-func inSession[T any](ctx context.Context, t *Token, what string, flags uint, f func(driver, cryptoki.SessionHandle) (T, error)) (value T, err error) {
+func inSession[T any](ctx context.Context, t *Token, what string, flags uint, f func(*line) (T, error)) (value T, err error) {
 	s, err := t.enter(ctx, flags, 1)
 	if err != nil {
 		return value, err
 	}
-	h := <-s.pool.free
-	value, err = f(s.module.driver, h)
+	l := s.pool.now(want{})
+	value, err = f(l)
 	if code := cryptoki.Error(0); errors.As(err, &code) {
 		err = fmt.Errorf("%s cannot %s: %w", t, what, explain(err))
 	}
-	s.pool.put(h)
+	s.pool.put(l)
 	return value, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 }

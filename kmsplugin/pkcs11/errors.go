@@ -15,6 +15,9 @@ import (
 // another one is opened.
 var errAway = fmt.Errorf("%w: the token is away", kmsplugin.ErrUnavailable)
 
+// errNotThere is that the token is away as its slot tells, and not one session of several.
+var errNotThere = fmt.Errorf("%w, as its slot tells", errAway)
+
 // errOver is for calls of a session that is over already.
 var errOver = fmt.Errorf("%w: the session with the token is over, and another one is opened when that can be done", errAway)
 

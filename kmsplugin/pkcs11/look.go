@@ -4,114 +4,133 @@ package pkcs11
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"time"
-
-	cryptoki "github.com/miekg/pkcs11"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
-// While another process logs in or makes a key SoftHSM may find half of a key, and say of a token
-// that is there that it is not. So what has changed is looked at again after a pause, and believed
-// once it is the same twice; and whether the token is there is asked only if keys are missing.
-const (
-	pause  = 20 * time.Millisecond // at first, and then each time twice as long
-	atMost = 6
-)
+// busy is how long a look waits for lines that are in use, and for what they tell.
+const busy = 800 * time.Millisecond
 
-// look reads the keys, and those that others told of. To who is not logged in, and where the token is away, it is as if there
-// were none.
-func (s *session) look(ctx context.Context, d driver, h cryptoki.SessionHandle, others []cryptoki.ObjectHandle) (found *ring, err error) {
-	before := s.keys.Load()
-	s.known.age()
-	last, known := "", before.String()+" <nil>"
+// lookAnew is what is on the token now. The next look waits for the end of this one as long as until
+// lasts.
+func (s *session) lookAnew(ctx, until context.Context) (*ring, error) {
+	leave, err := s.looking.enter(ctx, until)
+	if err != nil {
+		return nil, fmt.Errorf("%s: the last look at it has not ended: %w", s.token, err)
+	}
+	defer leave()
+	return s.look(ctx)
+}
+
+// view is what the one line told that was read whole.
+type view struct {
+	finding
+	slow error // there was no time for all of it
+}
+
+// look reads all keys over one line, the next one each time, and asks all others what they find. What
+// these answer, if they do, only adds to it: one may be with an HSM of a cluster that is away.
+func (s *session) look(ctx context.Context) (*ring, error) {
+	before, opened := s.keys.Load(), s.pool.sessions()
+	a := deed[view]{session: s, what: "look for its keys", ahead: true, do: s.view,
+		likes: func(l *line) bool { return l == s.unread }}.done(ctx)
+	if a.err != nil {
+		return nil, a.err
+	}
+	s.unread = nil
+	all, whole := a.value.finding, false
+	if a.value.slow == nil {
+		all, whole = s.othersFind(ctx, a.line, all)
+	}
+	found := s.token.ring(all)
+	if a.value.slow != nil {
+		s.unread, found.problem = a.line, a.value.slow // the next look goes on
+	}
+	if !whole || s.pool.sessions() != opened {
+		found = found.beside(before)
+	}
+	s.keys.Store(found)
+	return found, nil
+}
+
+// view reads all keys. To who is not logged in, and where the token is away, it is as if there were
+// none.
+func (s *session) view(ctx context.Context, l *line) (found view, err error) {
+	before, last := s.keys.Load(), ""
+	l.age()
 	for n := range atMost {
-		if err := s.isLoggedIn(d, h); err != nil {
-			return nil, err
+		if err := l.isLoggedIn(); err != nil {
+			return found, err
 		}
-		if found, err = s.token.lookUp(ctx, d, h, s.known, others...); err != nil || !found.hasAll(before) || len(found.ids) == 0 {
-			if err := s.isThere(ctx, d); err != nil {
-				return nil, err
+		found.finding, found.slow, err = l.readAll(ctx, s.token)
+		if isAway(err) || ctx.Err() != nil && err != nil || found.slow != nil {
+			return found, err
+		}
+		if err == nil && !found.hasAll(before) {
+			if err := s.isThere(ctx); err != nil {
+				return found, err
 			}
 		}
-		if ctx.Err() != nil && err != nil {
-			return nil, err
-		}
-		if err == nil && errors.Is(found.problem, kmsplugin.ErrUnavailable) {
-			return found, nil // there was no time for all of it, and nothing that is not there is believed
-		}
-		is := fmt.Sprint(found, err)
-		if is == known || is == last {
+		is := fmt.Sprint(found.finding, err)
+		if is == l.last || is == last {
 			break
 		}
-		if err == nil {
-			others = found.objects(others)
-		}
 		if !s.token.rests(ctx, pause<<n) {
-			return nil, fmt.Errorf("%w: %s: there was no time to look twice at what has changed: %w", kmsplugin.ErrUnavailable, s.token, context.Cause(ctx))
+			return found, fmt.Errorf("%w: %s: there was no time to look twice at what has changed: %w", kmsplugin.ErrUnavailable, s.token, context.Cause(ctx))
 		}
 		last = is
+	}
+	if err == nil {
+		l.last = fmt.Sprint(found.finding, err)
 	}
 	return found, err
 }
 
-// isGone is why the token is away, after a call failed that does not say so.
-func (s *session) isGone(ctx context.Context, d driver, h cryptoki.SessionHandle) error {
-	if err := s.isLoggedIn(d, h); err != nil {
-		return err
-	}
-	for _, objects := range s.keys.Load().handles {
-		if _, err := attributes(d, h, objects[0], cryptoki.CKA_ID); err == nil {
-			return nil
+// othersFind adds what all other lines find, and tells whether there are others and all of them
+// answered. One that is in use for long, hangs, or is slow is not waited for.
+func (s *session) othersFind(ctx context.Context, looked *line, seen finding) (all finding, whole bool) {
+	ctx, cancel := s.token.within(ctx, busy)
+	defer cancel()
+	asks := deed[finding]{session: s, what: "find its keys", do: func(ctx context.Context, l *line) (finding, error) {
+		found, err := l.readNew(ctx, s.token, seen)
+		if err != nil {
+			err = fmt.Errorf("%w: %w", errAlone, err)
 		}
-		break
-	}
-	return s.isThere(ctx, d)
-}
-
-func (s *session) isLoggedIn(d driver, h cryptoki.SessionHandle) error {
-	state, err := d.GetSessionInfo(h)
-	if err != nil {
-		return fmt.Errorf("%w: C_GetSessionInfo: %w", errAway, err)
-	}
-	if !isUsers(state.State) {
-		return fmt.Errorf("%w: nobody is logged in", errAway)
-	}
-	return nil
-}
-
-// isThere is an error if the very token is not in its slot, as far as one can tell while ctx lasts.
-func (s *session) isThere(ctx context.Context, d driver) (err error) {
-	for n := range atMost {
-		var info cryptoki.TokenInfo
-		info, err = d.GetTokenInfo(s.slot)
-		switch {
-		case err == nil && info.SerialNumber == s.serial:
-			return nil
-		case err == nil && info.SerialNumber != "":
-			return fmt.Errorf("%w: the one with the serial number %q is in its slot", errAway, info.SerialNumber)
-		case err == nil:
-			err = fmt.Errorf("%w: its slot is empty", errAway)
-		default:
-			err = fmt.Errorf("%w: C_GetTokenInfo: %w", errAway, err)
-		}
-		if !s.token.rests(ctx, pause<<n) {
+		return found, err
+	}}
+	had, answers := map[*line]bool{looked: true}, make(chan answer[finding], s.pool.most)
+	for s.pool.others(had) > int(s.late.Load()) {
+		l, err := s.pool.wait(ctx, want{had: had, ahead: true})
+		if err != nil {
 			break
 		}
+		had[l] = true
+		go func() { answers <- asks.on(ctx, l) }()
 	}
-	return err
+	all = finding{keys: maps.Clone(seen.keys), wrong: maps.Clone(seen.wrong)}
+	whole = len(had) > 1 && s.pool.others(had) == 0
+	for range len(had) - 1 {
+		a, ok := got(ctx, answers)
+		whole = whole && ok && a.err == nil && !a.value.partial
+		all.add(a.value)
+	}
+	return all, whole
 }
 
-// rests waits, unless ctx ends.
-func (t *Token) rests(ctx context.Context, pause time.Duration) bool {
-	timer := t.config.Clock.NewTimer(pause)
-	defer timer.Stop()
+// got is an answer, unless ctx ends before.
+func got[T any](ctx context.Context, answers <-chan answer[T]) (a answer[T], ok bool) {
 	select {
-	case <-timer.C():
-		return true
+	case a = <-answers:
+		return a, true
 	case <-ctx.Done():
-		return false
+	}
+	select {
+	case a = <-answers:
+		return a, true
+	default:
+		return a, false
 	}
 }

@@ -4,6 +4,7 @@ package pkcs11
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,183 +12,293 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// pool is sessions with the token, in the sense of PKCS#11, under one login: as many as there
-// may be, or fewer while the token has no more. Each has one owner at a time, who takes it and
-// puts it back: a session does one thing at once. It is safe for concurrent use.
+// pool is lines to the token, under one login: as many as there may be, or fewer while the token has
+// no more sessions. Each has one owner at a time, who takes it and puts it back. It is safe for
+// concurrent use.
 type pool struct {
-	open  func() (cryptoki.SessionHandle, error)
-	close func(cryptoki.SessionHandle)
-	clock clock.PassiveClock
-	free  chan cryptoki.SessionHandle // with room for as many as there may be
+	open   func() (cryptoki.SessionHandle, error)
+	close  func(cryptoki.SessionHandle)
+	driver driver
+	clock  clock.PassiveClock
+	most   int
 
 	mu      sync.Mutex
-	have    int       // that are open
-	opening int       // that are not yet
-	full    time.Time // when the token last had no more, zero if it had
-	closed  bool      // no others are opened
-	going   *round    // nil if there is none
+	lines   map[*line]bool // that are open
+	free    []*line        // the one that was put back first comes first
+	waiting []*waiter
+	opening int           // that are not yet
+	opened  int           // sessions, so far
+	full    time.Time     // when the token last had no more, zero if it had
+	closed  bool          // no others are opened, and none is taken
+	empty   chan struct{} // closed when it is closed and none is left
 
 	exchanging sync.Mutex
+}
+
+// want says which line is wanted: one of those that were not had, and first one that is liked.
+type want struct {
+	had   map[*line]bool
+	likes func(*line) bool
+	ahead bool // of who waits
+}
+
+type waiter struct {
+	want
+	come chan *line // has room for it; nil comes from a pool that is closed
 }
 
 // again is the time after which a token that had no more sessions is asked for one again.
 const again = time.Second
 
-func newPool(most int, handles []cryptoki.SessionHandle, c clock.PassiveClock) *pool {
-	p := &pool{clock: c, free: make(chan cryptoki.SessionHandle, most), have: len(handles)}
+func newPool(d driver, most int, handles []cryptoki.SessionHandle, c clock.PassiveClock) *pool {
+	p := &pool{driver: d, clock: c, most: most, lines: map[*line]bool{}, empty: make(chan struct{})}
 	for _, h := range handles {
-		p.free <- h
+		p.free = append(p.free, newLine(d, h))
+		p.lines[p.free[len(p.free)-1]] = true
 	}
 	return p
 }
 
-// take is a session that is free, or another one if there may be more.
-func (p *pool) take(ctx context.Context, isStuck func() bool) (cryptoki.SessionHandle, error) {
+// pick is a line that is free. It is called under the lock.
+func (p *pool) pick(w want) *line {
+	at := slices.IndexFunc(p.free, func(l *line) bool { return !w.had[l] && w.likes != nil && w.likes(l) })
+	if at < 0 {
+		at = slices.IndexFunc(p.free, func(l *line) bool { return !w.had[l] })
+	}
+	if at < 0 {
+		return nil
+	}
+	l := p.free[at]
+	p.free = slices.Delete(p.free, at, at+1)
+	return l
+}
+
+// now is a line that is free, or nil.
+func (p *pool) now(w want) *line {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pick(w)
+}
+
+// wait waits for a line.
+func (p *pool) wait(ctx context.Context, w want) (*line, error) {
+	p.mu.Lock()
+	l := p.pick(w)
+	if l != nil || p.closed {
+		p.mu.Unlock()
+		return or(l)
+	}
+	me := &waiter{want: w, come: make(chan *line, 1)}
+	at := len(p.waiting)
+	if w.ahead {
+		at = 0
+	}
+	p.waiting = slices.Insert(p.waiting, at, me)
+	p.mu.Unlock()
 	select {
-	case h := <-p.free:
-		return h, nil
-	default:
-	}
-	if h, ok := p.grow(); ok {
-		return h, nil
-	}
-	if isStuck() {
-		return 0, errHang
-	}
-	select {
-	case h := <-p.free:
-		return h, nil
+	case l := <-me.come:
+		return or(l)
 	case <-ctx.Done():
-		if isStuck() {
-			return 0, errHang
-		}
-		return 0, context.Cause(ctx)
+	}
+	p.mu.Lock()
+	p.waiting = slices.DeleteFunc(p.waiting, func(w *waiter) bool { return w == me })
+	p.mu.Unlock()
+	select {
+	case l := <-me.come:
+		return or(l)
+	default:
+		return nil, context.Cause(ctx)
 	}
 }
 
-// grow opens another session, if there may be more.
-func (p *pool) grow() (cryptoki.SessionHandle, bool) {
+// or is an error if a line is none.
+func or(l *line) (*line, error) {
+	if l == nil {
+		return nil, errOver
+	}
+	return l, nil
+}
+
+// grow opens another line, if there may be more.
+func (p *pool) grow() *line {
 	p.mu.Lock()
-	may := !p.closed && p.have+p.opening < cap(p.free) && (p.full.IsZero() || p.clock.Since(p.full) >= again)
+	may := !p.closed && len(p.lines)+p.opening < p.most && (p.full.IsZero() || p.clock.Since(p.full) >= again)
 	if may {
 		p.opening++
 	}
 	p.mu.Unlock()
 	if !may {
-		return 0, false
+		return nil
 	}
 	h, err := p.open()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opening--
-	if err == nil {
-		p.have++
-		return h, true
+	defer p.left()
+	if err != nil {
+		p.full = p.clock.Now()
+		return nil
 	}
-	p.full = p.clock.Now()
-	return 0, false
+	l := newLine(p.driver, h)
+	p.lines[l] = true
+	p.opened++
+	return l
 }
 
-func (p *pool) put(h cryptoki.SessionHandle) {
+func (p *pool) put(l *line) {
+	if !p.hands(l) {
+		p.drop(l)
+	}
+}
+
+// hands hands a line to who waits for it, or to who comes next, unless the pool is closed.
+func (p *pool) hands(l *line) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.going.visits(h) {
-		p.free <- h // which has room
+	if p.closed {
+		return false
+	}
+	for i, w := range p.waiting {
+		if !w.had[l] {
+			p.waiting = slices.Delete(p.waiting, i, i+1)
+			w.come <- l
+			return true
+		}
+	}
+	p.free = append(p.free, l)
+	return true
+}
+
+// drop closes a line for good.
+func (p *pool) drop(l *line) {
+	p.close(l.handle)
+	p.lost(l)
+}
+
+func (p *pool) lost(l *line) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.lines, l)
+	p.left()
+}
+
+// left tells when none is left. It is called under the lock.
+func (p *pool) left() {
+	if !p.closed || len(p.lines)+p.opening > 0 {
+		return
+	}
+	if !p.isEmpty() {
+		close(p.empty)
 	}
 }
 
-// drop closes a session for good.
-func (p *pool) drop(h cryptoki.SessionHandle) {
-	p.close(h)
-	p.lost()
-}
-
-func (p *pool) lost() {
+// sessions is how many were opened so far.
+func (p *pool) sessions() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.have--
+	return p.opened
 }
 
 // size is how many are open.
-func (p *pool) size() int {
+func (p *pool) size() int { return p.others(nil) }
+
+// others is how many are open that were not had.
+func (p *pool) others(had map[*line]bool) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.have
+	for l := range p.lines {
+		if !had[l] {
+			n++
+		}
+	}
+	return n
 }
 
-func (p *pool) isEmpty() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.have+p.opening == 0
-}
-
-// lend gives away a session that is free, for good, unless it is the last.
+// lend gives away the session of a line that is free, for good, unless it is the last.
 func (p *pool) lend() (cryptoki.SessionHandle, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.have < 2 {
+	if len(p.lines) < 2 || len(p.free) == 0 {
 		return 0, false
 	}
-	select {
-	case h := <-p.free:
-		p.have--
-		return h, true
-	default:
-		return 0, false
-	}
+	l := p.pick(want{})
+	delete(p.lines, l)
+	return l.handle, true
 }
 
-// exchange gives another session for one in which something may be half done. The other one is
-// opened first: with the last one that is closed the token logs this process out. A token that
-// has no more is given the one back before, as long as there are others; if another one cannot
-// be had then either, next is 0.
-func (p *pool) exchange(h cryptoki.SessionHandle) (next cryptoki.SessionHandle, err error) {
-	defer func() { p.instead(h, next) }()
-	if next, err = p.open(); err == nil {
-		p.close(h)
-		return next, nil
+// exchange gives a line another session for one in which something may be half done, or which is away.
+// The other one is opened first: with the last one that is closed the token logs this process out. A
+// token that has no more is given the one back before, as long as there are others; if another one
+// cannot be had then either, the line is lost.
+func (p *pool) exchange(l *line) (lost bool, err error) {
+	next, err := p.open()
+	if err == nil {
+		p.close(l.handle)
+		p.is(l, next)
+		return false, nil
 	}
+	// Two that are closed at once may be the last two; and a call of another may not return.
 	if !hasNoMore(err) {
-		return h, err
+		return false, err
 	}
-	p.exchanging.Lock() // two that are closed at once may be the last two
+	if !p.exchanging.TryLock() {
+		return false, errLast
+	}
 	defer p.exchanging.Unlock()
 	if p.size() < 2 {
-		return h, errLast
+		return false, errLast
 	}
-	p.close(h)
+	p.close(l.handle)
 	if next, err = p.open(); err != nil {
-		p.lost()
-		return 0, err
+		p.lost(l)
+		return true, err
 	}
-	return next, nil
+	p.is(l, next)
+	return false, nil
 }
 
-// giveUp closes those that are free now. No others are opened.
+// is gives a line a session in the place of the one before.
+func (p *pool) is(l *line, h cryptoki.SessionHandle) {
+	l.forget()
+	l.handle = h
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.opened++
+}
+
+// giveUp closes those that are free now, and others when they are. No others are opened.
 func (p *pool) giveUp() {
 	p.mu.Lock()
 	p.closed = true
+	free, waiting := p.free, p.waiting
+	p.free, p.waiting = nil, nil
+	p.left()
 	p.mu.Unlock()
-	for {
-		select {
-		case h := <-p.free:
-			p.drop(h)
-		default:
-			return
-		}
+	for _, w := range waiting {
+		w.come <- nil
+	}
+	for _, l := range free {
+		p.drop(l)
+	}
+}
+
+// isEmpty reports whether it is closed and none is left.
+func (p *pool) isEmpty() bool {
+	select {
+	case <-p.empty:
+		return true
+	default:
+		return false
 	}
 }
 
 // end closes all, and waits for those that are in use.
 func (p *pool) end(ctx context.Context) error {
 	p.giveUp()
-	for !p.isEmpty() {
-		select {
-		case h := <-p.free:
-			p.drop(h)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	select {
+	case <-p.empty:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return nil
 }

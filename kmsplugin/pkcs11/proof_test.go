@@ -57,7 +57,7 @@ func (n *numbered) find(h cryptoki.SessionHandle, a []*cryptoki.Attribute) ([]cr
 				all = append(all, cryptoki.ObjectHandle(i+1))
 			}
 		}
-		if _, err := attributes(n.driver, h, o, cryptoki.CKA_ID); err != nil {
+		if _, err := (object{newLine(n.driver, h), o}).attributes(cryptoki.CKA_ID); err != nil {
 			n.places[i] = 0
 		}
 	}
@@ -276,7 +276,7 @@ func TestAHandleThatIsAnotherKeysByNowIsNoDamagedCiphertext(t *testing.T) {
 		n.swap(0, 1)
 		_, used, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
 		require.NoError(t, err)
-		require.NotEqual(t, v, used, "which the kit throws away")
+		require.Equal(t, v, used, "the handle was found anew")
 		dek, err := s.Unwrap(t.Context(), v, ct, nil)
 		require.NoError(t, err, damaged)
 		require.Equal(t, "dek", string(dek))
@@ -302,11 +302,10 @@ func TestACiphertextIsNotDamagedWhileTheKeysHaveAProblem(t *testing.T) {
 
 // A CKA_ID that is there twice: one of the two is out of reach.
 func TestAnOutageOfOneKeyIsNotHiddenByAnother(t *testing.T) {
-	o := opening{}
 	var tried atomic.Int32
-	_, err := o.any([]cryptoki.ObjectHandle{1, 2, 3}, func(handle cryptoki.ObjectHandle) ([]byte, error) {
+	_, err := anyOf([]object{{number: 1}, {number: 2}, {number: 3}}, func(key object) ([]byte, error) {
 		tried.Add(1)
-		if handle == 2 {
+		if key.number == 2 {
 			return nil, kmsplugin.ErrUnavailable
 		}
 		return nil, errDoesNotOpen

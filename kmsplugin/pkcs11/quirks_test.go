@@ -81,12 +81,10 @@ func TestAHandleThatIsAnotherKeysByNowIsFound(t *testing.T) {
 	s, v := opened(t, token)
 	other := newKeyID(7, time.Now())
 	a.set(func(a *altered) { a.attributes = func(found []*cryptoki.Attribute) { found[0].Value = other[:] } })
-	_, used, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
-	require.NoError(t, err)
-	require.Equal(t, other.version(), used)
-	require.NotEqual(t, v.KeyID(), used.KeyID())
+	_, _, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
+	require.ErrorIs(t, err, errHasNot)
 	_, err = s.Unwrap(t.Context(), v, append([]byte{form}, make([]byte, 60)...), nil)
-	require.ErrorIs(t, err, errAnother)
+	require.ErrorIs(t, err, errHasNot)
 	require.NotErrorIs(t, err, kmsplugin.ErrInvalid)
 
 	a.set(func(a *altered) {

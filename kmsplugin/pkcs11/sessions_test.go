@@ -4,7 +4,6 @@ package pkcs11
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -69,16 +68,15 @@ func (l *limited) CloseSession(h cryptoki.SessionHandle) error {
 // requireSessions takes so many sessions at once, and gives them back.
 func requireSessions(t testing.TB, s *session, n int) {
 	t.Helper()
-	var taken []cryptoki.SessionHandle
-	now, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits
+	had := map[*line]bool{}
 	for range n {
-		h, err := s.pool.take(now, s.hangs)
+		l, err := deed[int]{session: s}.next(t.Context(), nil, false)
 		require.NoError(t, err)
-		taken = append(taken, h)
+		require.False(t, had[l])
+		had[l] = true
 	}
-	for _, h := range taken {
-		s.pool.put(h)
+	for l := range had {
+		s.pool.put(l)
 	}
 	_, err := s.Versions(t.Context())
 	require.NoError(t, err)
@@ -175,9 +173,9 @@ func TestASessionThatIsOverGivesItsSessionsBack(t *testing.T) {
 	l := limit(t, token, 8)
 	first, err := token.Open(t.Context())
 	require.NoError(t, err)
-	h := <-first.(*session).pool.free
-	require.NoError(t, l.CloseSession(h)) // the token ends it
-	first.(*session).pool.put(h)
+	one := first.(*session).pool.now(want{})
+	require.NoError(t, l.CloseSession(one.handle)) // the token ends it
+	first.(*session).pool.put(one)
 	first.(*session).end()
 	second, err := token.Open(t.Context())
 	require.NoError(t, err)
@@ -190,29 +188,24 @@ func TestASessionThatIsOverGivesItsSessionsBack(t *testing.T) {
 func TestATokenThatHasNoMoreSessionsIsAskedAgain(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	asked, has := 0, false
-	p := newPool(2, []cryptoki.SessionHandle{1}, clock)
+	p := newPool(nil, 2, []cryptoki.SessionHandle{1}, clock)
 	p.open = func() (cryptoki.SessionHandle, error) {
 		if asked++; !has {
 			return 0, cryptoki.Error(cryptoki.CKR_SESSION_COUNT)
 		}
 		return 2, nil
 	}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	take := func() error {
-		_, err := p.take(over, func() bool { return false })
-		return err
-	}
-	require.NoError(t, take())
+	require.NotNil(t, p.now(want{}))
+	require.Nil(t, p.now(want{}))
 	for range 3 {
-		require.ErrorIs(t, take(), context.Canceled)
+		require.Nil(t, p.grow())
 	}
 	require.Equal(t, 1, asked, "not for each call")
 	has = true
 	clock.SetTime(clock.Now().Add(again))
-	require.NoError(t, take())
+	require.NotNil(t, p.grow())
 	require.Equal(t, 2, p.size())
-	require.ErrorIs(t, take(), context.Canceled, "there are as many as there may be")
+	require.Nil(t, p.grow(), "there are as many as there may be")
 }
 
 func TestWhenNoCallReturnsTheLogSaysToRestart(t *testing.T) {

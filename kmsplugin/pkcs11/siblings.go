@@ -9,7 +9,7 @@ import (
 	cryptoki "github.com/miekg/pkcs11"
 )
 
-// siblings are the sessions of a [Token] that are not closed: the kit opens another one before it
+// siblings are the sessions of a [Token] that have lines open: the kit opens another one before it
 // closes the last. It is safe for concurrent use.
 type siblings struct {
 	mu  sync.Mutex
@@ -22,16 +22,19 @@ func (s *siblings) add(one *session) {
 	s.all = append(s.all, one)
 }
 
-func (s *siblings) remove(one *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all = slices.DeleteFunc(s.all, func(other *session) bool { return other == one })
-}
-
+// now are those of which something is left, as of one that is closed while a call of it hangs.
 func (s *siblings) now() []*session {
+	s.settle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.all)
+}
+
+// settle forgets those of which nothing is left.
+func (s *siblings) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = slices.DeleteFunc(s.all, func(one *session) bool { return one.pool.isEmpty() })
 }
 
 // late is how many of their calls of the module nobody waits for any more.

@@ -214,7 +214,7 @@ func doElsewhere(do string) error {
 	case "change the PIN":
 		return d.SetPIN(h, firstPIN, otherPIN)
 	case "tell the CKA_ID":
-		found, err := t.lookUp(context.Background(), d, h, readings{})
+		found, err := newLine(d, h).lookTwice(context.Background(), t)
 		fmt.Printf("%x", found.ids[len(found.ids)-1][:])
 		return err
 	case "delete":

@@ -150,7 +150,10 @@ func (s *session) wrapped(err error) {
 
 // unwrapped is for each unwrap. An answer that says nothing may be the ciphertext's.
 func (s *session) unwrapped(err error) {
-	if isAway(err) {
+	switch {
+	case err == nil:
+		s.wraps.Store(0)
+	case isAway(err):
 		s.doubt(lame, silences, err)
 	}
 }

@@ -6,11 +6,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-
-	cryptoki "github.com/miekg/pkcs11"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
@@ -25,93 +22,41 @@ const (
 	tagSize = 16
 )
 
-// Wrap wraps under a key, and reads from the token which key the handle stands for then: a
-// module may give the handle of a key that was deleted to another.
+// Wrap wraps under a key, and reads from the token which key that was, over the same line.
 func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte) (ciphertext []byte, used kmsplugin.Version, err error) {
 	id, _ := parseKeyID(v.Lineage)
 	found := s.keys.Load()
-	handles := found.handles[id]
-	if found.problem != nil || len(handles) == 0 {
+	if found.problem != nil || !found.has(id) {
 		return nil, used, cmp.Or(found.problem, fmt.Errorf("%w: %s: version %s was not there when it was looked at last", kmsplugin.ErrUnavailable, s.token, id.label()))
 	}
-	for range 2 {
-		err = s.call(ctx, "wrap under version "+id.label(), func(d driver, h cryptoki.SessionHandle) error {
-			ciphertext, used, err = sealUnderWhat(d, h, handles[0], aad, dek)
-			return err
-		})
-		if err == nil || isAway(err) || !saysNothing(err) {
+	mine := bytes.Clone(dek) // a call that hangs has it for longer
+	a := deed[[]byte]{session: s, what: "wrap under version " + id.label(),
+		likes: func(l *line) bool { return l.has(id) },
+		do:    func(_ context.Context, l *line) ([]byte, error) { return l.wrap(s.token, id, mine, aad) },
+		over:  func() { clear(mine) },
+	}.done(ctx)
+	s.wrapped(a.err)
+	return a.value, id.version(), s.token.trust.tell(a.err)
+}
+
+// wrap wraps with the handle that is known, and with what the token tells now if that fails.
+func (l *line) wrap(t *Token, id keyID, dek, aad []byte) (ciphertext []byte, err error) {
+	for _, anew := range []bool{false, true} {
+		var keys []object
+		if keys, err = l.key(t, id, anew); err != nil {
+			return nil, err
+		}
+		if ciphertext, err = keys[0].seal(aad, dek); err == nil {
+			err = keys[0].is(t, id)
+		}
+		if err == nil {
+			return ciphertext, nil
+		}
+		if !mayBeOld(err) {
 			break
 		}
 	}
-	s.wrapped(err)
-	return ciphertext, used, s.token.trust.tell(err)
-}
-
-func sealUnderWhat(d driver, h cryptoki.SessionHandle, key cryptoki.ObjectHandle, aad, dek []byte) ([]byte, kmsplugin.Version, error) {
-	ciphertext, err := seal(d, h, key, aad, dek)
-	if err != nil {
-		return nil, kmsplugin.Version{}, err
-	}
-	id, err := which(d, h, key)
-	if err != nil {
-		return nil, kmsplugin.Version{}, err
-	}
-	return ciphertext, id.version(), nil
-}
-
-var errAnother = fmt.Errorf("%w: the key is another one by now", kmsplugin.ErrUnavailable)
-
-// which reads from the token which key a handle stands for now.
-func which(d driver, h cryptoki.SessionHandle, key cryptoki.ObjectHandle) (keyID, error) {
-	a, err := attributes(d, h, key, cryptoki.CKA_ID)
-	if err != nil {
-		return keyID{}, err
-	}
-	id, ours := parseKeyID(a[cryptoki.CKA_ID])
-	if !ours {
-		return keyID{}, errAnother
-	}
-	return id, nil
-}
-
-// seal has the token encrypt with an IV that is drawn here, or with its own: some tokens, those
-// of FIPS 140 among them, take none, and write the one that they drew where the zeros are
-// that they want to be given.
-func seal(d driver, h cryptoki.SessionHandle, key cryptoki.ObjectHandle, aad, dek []byte) ([]byte, error) {
-	iv := make([]byte, ivSize)
-	_, _ = rand.Read(iv) // which ends the process rather than fail
-	ct, used, err := d.seal(h, key, bytes.Clone(iv), aad, dek)
-	if isCode(err, cryptoki.CKR_MECHANISM_PARAM_INVALID, cryptoki.CKR_ARGUMENTS_BAD) {
-		ct, used, err = d.seal(h, key, make([]byte, ivSize), aad, dek)
-	}
-	switch {
-	case err != nil:
-		return nil, err
-	case len(used) != ivSize || bytes.Equal(used, make([]byte, ivSize)):
-		return nil, fmt.Errorf("%w: it encrypted with an IV of %d bytes that it does not tell, or with zeros: this token's AES-GCM cannot be used", kmsplugin.ErrKeyDisabled, len(used))
-	case len(ct) != len(dek)+tagSize:
-		return nil, fmt.Errorf("%w: it made %d bytes of %d, and not %d more: this token's AES-GCM cannot be used", kmsplugin.ErrKeyDisabled, len(ct), len(dek), tagSize)
-	}
-	return append(append([]byte{form}, used...), ct...), nil
-}
-
-// handles are what the key had at the last look, or has now.
-func (s *session) handles(ctx context.Context, id keyID) ([]cryptoki.ObjectHandle, error) {
-	if handles := s.keys.Load().handles[id]; len(handles) > 0 {
-		return handles, nil
-	}
-	found, err := s.lookAnew(ctx, context.WithoutCancel(ctx)) // any caller may give up
-	switch {
-	case err != nil:
-		return nil, err
-	case len(found.handles[id]) > 0:
-		return found.handles[id], nil
-	case found.problem != nil:
-		return nil, found.problem
-	case found.partial:
-		return nil, fmt.Errorf("%w: %s shows no version %s, and not all sessions could be asked, or there is one alone: another HSM of a cluster may have it", kmsplugin.ErrUnavailable, s.token, id.label())
-	}
-	return nil, fmt.Errorf("%w: %s has no %s", kmsplugin.ErrUnknownKey, s.token, id.version())
+	return nil, err
 }
 
 // doesNotOpen is what a ciphertext of which that is known is said to be.
@@ -130,23 +75,34 @@ func (s *session) unwrap(ctx context.Context, v kmsplugin.Version, ciphertext, a
 	if len(ciphertext) <= 1+ivSize+tagSize || ciphertext[0] != form {
 		return nil, fmt.Errorf("%w: %s: %d bytes under version %s are no ciphertext of it: %s", kmsplugin.ErrInvalid, s.token, len(ciphertext), id.label(), doesNotOpen)
 	}
-	handles, err := s.handles(ctx, id)
-	if err != nil {
+	if err := s.knows(ctx, id); err != nil {
 		return nil, err
 	}
-	o := opening{s, id, ciphertext, aad}
-	dek, err := o.any(handles, func(handle cryptoki.ObjectHandle) ([]byte, error) { return o.with(ctx, handle) })
-	if err == nil || isAway(err) || !saysNothing(err) {
-		return dek, err
-	}
-	if handles, err = o.find(ctx); err != nil {
-		return nil, err
-	}
-	dek, err = o.any(handles, func(handle cryptoki.ObjectHandle) ([]byte, error) { return o.surely(ctx, handle) })
-	if problem := s.keys.Load().problem; errors.Is(err, errDoesNotOpen) && problem != nil {
+	a := deed[[]byte]{session: s, what: "unwrap with version " + id.label(),
+		likes: func(l *line) bool { return l.has(id) }, do: opening{s.token, id, ciphertext, aad}.over}.done(ctx)
+	if problem := s.keys.Load().problem; errors.Is(a.err, errDoesNotOpen) && problem != nil {
 		return nil, problem // another key may be the right one
-	} else if errors.Is(err, errDoesNotOpen) {
+	} else if errors.Is(a.err, errDoesNotOpen) {
 		return nil, fmt.Errorf("%w: %s: the ciphertext does not open under version %s, under which others do: %s", kmsplugin.ErrInvalid, s.token, id.label(), doesNotOpen)
 	}
-	return dek, err
+	return a.value, a.err
+}
+
+// knows is an error if a key was not there at the last look, and is not at another one.
+func (s *session) knows(ctx context.Context, id keyID) error {
+	if s.keys.Load().has(id) {
+		return nil
+	}
+	found, err := s.lookAnew(ctx, context.WithoutCancel(ctx)) // any caller may give up
+	switch {
+	case err != nil:
+		return err
+	case found.has(id):
+		return nil
+	case found.problem != nil:
+		return found.problem
+	case found.partial:
+		return fmt.Errorf("%w: %s shows no version %s, and not all sessions could be asked, or there is one alone: another HSM of a cluster may have it", kmsplugin.ErrUnavailable, s.token, id.label())
+	}
+	return fmt.Errorf("%w: %s has no %s", kmsplugin.ErrUnknownKey, s.token, id.version())
 }
