@@ -2,7 +2,6 @@ package bundle
 
 import (
 	"bytes"
-	"errors"
 	"slices"
 
 	"github.com/kube-atrest/atrest/config"
@@ -22,6 +21,9 @@ type Draft struct {
 	// Revision is the generation of the bundle, from 1 on: whoever makes another one
 	// counts up.
 	Revision uint64
+	// Salt goes into the hash, so that who sees one cannot try which PIN it is of: up to 64
+	// random bytes, kept from one revision to the next. It may be left away.
+	Salt []byte
 	// EncryptionConfig is the EncryptionConfiguration as the apiserver reads it.
 	EncryptionConfig []byte
 	// Plugins are in any order. One that is there twice has to be the same both times.
@@ -43,22 +45,23 @@ type DraftPlugin struct {
 type Bundle struct {
 	redact.As // it holds credentials
 	revision  uint64
+	salt      []byte
 	hash      string
 	folder    string
 	raw       []byte
 	config    *config.Configuration
-	plugins   []*Plugin
+	plugins   []*Plugin // in the order of their keyIDs
 }
-
-// New checks a draft and makes the bundle. The error, if any, lists everything found,
-// and holds no credential.
-func New(d Draft) (*Bundle, error) { return nil, errors.New("not yet") }
 
 // Revision is its generation, from 1 on.
 func (b *Bundle) Revision() uint64 { return b.revision }
 
-// Hash names the content, the revision aside, as "sha256:" and 64 digits in hex: two
-// bundles with one hash have the same configuration, settings, credentials and CAs.
+// Salt is a copy of [Draft.Salt], for the next revision.
+func (b *Bundle) Salt() []byte { return bytes.Clone(b.salt) }
+
+// Hash names the content and the salt, the revision aside, as "sha256:" and 64 digits in
+// hex: two bundles with one hash have the same configuration, settings, credentials and
+// CAs.
 func (b *Bundle) Hash() string { return b.hash }
 
 // EncryptionConfig is a copy of the file for the apiserver.

@@ -35,15 +35,6 @@ func (p *Plugin) Parts() []Part {
 // Content is a copy of what is in a file of [Plugin.Parts], nil for any other.
 func (p *Plugin) Content(part Part) []byte { return bytes.Clone(p.parts[part]) }
 
-// Place is where a plugin runs.
-type Place struct {
-	// Socket is the absolute path that it listens on.
-	Socket string
-	// Files is the absolute path of the folder with its parts, each named by
-	// [Part.FileName].
-	Files string
-}
-
 // Arguments are what its program is given, without the program's own name: of
 // atrest-kms-plugin for a back end of ours, to which flags such as --instance may be
 // added, or those of the command. None holds a credential.

@@ -45,74 +45,12 @@ type Program struct {
 	Image string `json:"image,omitempty"`
 }
 
-// Vault is a key in the Transit engine of HashiCorp Vault or OpenBao.
-type Vault struct {
-	// Address is https://HOST:PORT; http only with InsecureHTTP.
-	Address      string `json:"address"`
-	InsecureHTTP bool   `json:"insecureHTTP,omitempty"`
-	// Namespace is that of the key, and AuthNamespace of the login, if another.
-	Namespace     string `json:"namespace,omitempty"`
-	AuthNamespace string `json:"authNamespace,omitempty"`
-	// KeyPath is MOUNT/keys/NAME, and KeyVersion the one version to wrap with; empty is
-	// the newest.
-	KeyPath    string    `json:"keyPath"`
-	KeyVersion string    `json:"keyVersion,omitempty"`
-	TLS        VaultTLS  `json:"tls,omitzero"`
-	Auth       VaultAuth `json:"auth"`
-	Serving    `json:",inline"`
-}
-
-// VaultTLS is how Vault is known, and the plugin to it.
-type VaultTLS struct {
-	// CABundle is a ConfigMap with ca-bundle.crt; without it the system's CAs are asked.
-	CABundle string `json:"caBundle,omitempty"`
-	// ServerName is the name in Vault's certificate, if not the host of the address.
-	ServerName string `json:"serverName,omitempty"`
-	// Certificate is a Secret with tls.crt and tls.key, the plugin's own.
-	Certificate string `json:"certificate,omitempty"`
-}
-
-// VaultAuth is how to log in: exactly one of AppRole, Token, JWT and Cert.
-type VaultAuth struct {
-	// Mount is where the method is, if not at its default.
-	Mount string `json:"mount,omitempty"`
-	// AppRole is a Secret with role-id and secret-id.
-	AppRole *VaultAppRole `json:"appRole,omitempty"`
-	// Token is a Secret with token.
-	Token *VaultToken `json:"token,omitempty"`
-	// JWT is a token that somebody keeps in a file of the node, such as a SPIFFE agent.
-	JWT *VaultJWT `json:"jwt,omitempty"`
-	// Cert is a login by the certificate in TLS.
-	Cert *VaultCert `json:"cert,omitempty"`
-}
-
-// VaultAppRole is a login by the role-id and the secret-id in a Secret.
-type VaultAppRole struct {
-	Secret string `json:"secret"`
-	// Wrapped tells that the secret-id is a wrapping token that gives it, once.
-	Wrapped bool `json:"wrapped,omitempty"`
-}
-
-// VaultToken is a login by the token in a Secret.
-type VaultToken struct {
-	Secret string `json:"secret"`
-}
-
-// VaultJWT is a login by a token in an absolute path on the node.
-type VaultJWT struct {
-	Role string `json:"role"`
-	File string `json:"file"`
-}
-
-// VaultCert is a login by certificate. Without a role Vault looks for one that fits.
-type VaultCert struct {
-	Role string `json:"role,omitempty"`
-}
-
 // KeyFile is a file with the KEKs on the node.
 type KeyFile struct {
 	// Path is absolute.
-	Path    string `json:"path"`
+	Path string `json:"path"`
+	// Pin is the ID of the one version to wrap with; empty is the newest.
+	Pin     string `json:"pin,omitempty"`
 	Serving `json:",inline"`
 }
 
@@ -130,7 +68,9 @@ type PKCS11 struct {
 	AllowExtractable bool   `json:"allowExtractable,omitempty"`
 	// Sessions is how many calls the token does at once; 0 is the plugin's default.
 	Sessions int `json:"sessions,omitempty"`
-	Serving  `json:",inline"`
+	// Pin is the ID of the one version to wrap with; empty is the newest.
+	Pin     string `json:"pin,omitempty"`
+	Serving `json:",inline"`
 }
 
 // TPM is a file with the KEKs that the TPM of the node opens.
@@ -138,7 +78,9 @@ type TPM struct {
 	// Path is that of the key file, absolute.
 	Path string `json:"path"`
 	// Device is the TPM's; without it the plugin's default.
-	Device  string `json:"device,omitempty"`
+	Device string `json:"device,omitempty"`
+	// Pin is the ID of the one version to wrap with; empty is the newest.
+	Pin     string `json:"pin,omitempty"`
 	Serving `json:",inline"`
 }
 
@@ -148,8 +90,6 @@ type Serving struct {
 	// before it wraps, as in "10s"; empty is the plugin's default.
 	Poll     string `json:"poll,omitempty"`
 	HoldDown string `json:"holdDown,omitempty"`
-	// Pin is the ID of the one version to wrap with; empty is the newest.
-	Pin string `json:"pin,omitempty"`
 }
 
 // Command is a plugin of somebody else's, whose Program is given by digest.
