@@ -30,10 +30,10 @@ type Health struct {
 	KeyIDHash string `json:"keyIDHash,omitempty"`
 	// LastWell is when it was last well. LastFailure is when it last was not, and Class and
 	// Message are what was wrong then.
-	LastWell    time.Time        `json:"lastWell,omitzero"`
-	LastFailure time.Time        `json:"lastFailure,omitzero"`
+	LastWell    time.Time      `json:"lastWell,omitzero"`
+	LastFailure time.Time      `json:"lastFailure,omitzero"`
 	Class       plugin.Problem `json:"class,omitempty"`
-	Message     string           `json:"message,omitempty"`
+	Message     string         `json:"message,omitempty"`
 }
 
 // asked asks one instance, on its own socket. It is for one goroutine.

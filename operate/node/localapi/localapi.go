@@ -82,4 +82,3 @@ func IdentityOf(hostname string) string {
 	id := "apiserver-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
 	return hashed.ID(id)
 }
-
