@@ -46,7 +46,13 @@ func (p *plugin) checkV2(ctx context.Context, o Options, r *Result) *Failure {
 		return failed("dial", envelope.Unreachable, err)
 	}
 	defer client.Close()
+	return p.ask(ctx, client, o, r)
+}
+
+// ask makes the calls, and holds the answers against each other.
+func (p *plugin) ask(ctx context.Context, client envelope.Plugin, o Options, r *Result) *Failure {
 	var status envelope.Status
+	var err error
 	r.Status, err = timed(o.Clock, func() (err error) { status, err = client.Status(ctx); return err })
 	r.KeyIDHash = envelope.HashKeyID(status.KeyID)
 	if f := p.ifWritten(statusFailure(status, err), r); f != nil {

@@ -2,6 +2,9 @@
 // asking them: Status, Encrypt and Decrypt of a random DEK, and whether the
 // key_ids agree. A configuration goes in, a [Result] for each plugin comes out.
 //
+// A [Trial] does so of a plugin that is to be used, a [Candidate], until what is wrong
+// with it is over, or found to be final.
+//
 // It changes nothing and writes nothing. It does not tell whether a plugin can
 // unwrap what is stored: package audit does.
 package preflight

@@ -1,0 +1,113 @@
+package node
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"time"
+)
+
+// listen passes on what the plugins logged, and has former files go.
+func (n *Node) listen() {
+	now := n.o.Clock.Now()
+	for _, one := range n.own {
+		err := one.lines.passOn(n.secrets(one.Spec), n.o.Log)
+		for _, folder := range former(one.Spec) {
+			since, seen := one.changed[folder]
+			switch {
+			case !seen:
+				one.changed[folder] = now
+			case now.Sub(since) >= stillRead:
+				err = errors.Join(err, wipe(folder))
+				delete(one.changed, folder)
+			}
+		}
+		n.trouble("instance "+one.Spec.Instance, err)
+	}
+}
+
+// stillRead is for how long a plugin may read a file of which it has just got another one.
+const stillRead = 10 * time.Second
+
+// secrets are the contents of the files that an instance may have.
+func (n *Node) secrets(s Spec) [][]byte {
+	var all [][]byte
+	sources := n.kept.bundles
+	if n.known.candidate != nil {
+		sources = append(bundles{n.known.candidate}, sources...)
+	}
+	for _, b := range sources {
+		p := pluginOf(b, s.KeyID)
+		if p == nil {
+			continue
+		}
+		for _, content := range sources.files(p) {
+			all = append(all, content)
+		}
+	}
+	return all
+}
+
+// waits reports whether something that is not tried now is tried again later.
+func (n *Node) waits(what string) bool {
+	keyID, start := strings.CutPrefix(what, string(StartPlugin)+" ")
+	if !start {
+		return strings.HasPrefix(what, "instance ") && n.own[strings.TrimPrefix(what, "instance ")] != nil
+	}
+	now := n.o.Clock.Now()
+	for s, a := range n.attempts {
+		if s.KeyID == keyID && now.Before(a.notBefore) {
+			return true
+		}
+	}
+	return false
+}
+
+// drain has all plugins end, and waits for that.
+func (n *Node) drain() error {
+	ticker := n.o.Clock.NewTicker(n.o.Every)
+	defer ticker.Stop()
+	for {
+		left := 0
+		for _, one := range n.own {
+			if n.ended(one) {
+				continue
+			}
+			left++
+		}
+		if left == 0 {
+			return nil
+		}
+		<-ticker.C()
+	}
+}
+
+// ended has one instance end, a step at a time.
+func (n *Node) ended(one *own) bool {
+	switch n.look(one).State {
+	case Ended:
+		err := n.clear(one)
+		n.trouble("clear "+one.Spec.KeyID, err)
+		return err == nil
+	case Ending:
+	default:
+		n.trouble("stop "+one.Spec.KeyID, n.stop(one))
+	}
+	return false
+}
+
+// forgetWords leaves out what was said by what is wanted no longer.
+func (n *Node) forgetWords(o Observation) {
+	wanted := map[Start]bool{}
+	all := o.Accepted
+	if o.Candidate != nil {
+		all = append([]Wanted{*o.Candidate}, all...)
+	}
+	for _, w := range all {
+		for keyID, key := range w.Keys {
+			wanted[Start{keyID, key.Settings}] = true
+		}
+	}
+	maps.DeleteFunc(n.words, func(s Start, _ string) bool { return !wanted[s] })
+	maps.DeleteFunc(n.attempts, func(s Start, _ *attempt) bool { return !wanted[s] })
+}

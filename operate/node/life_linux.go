@@ -1,0 +1,117 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// life is a process, told from any other that had or will have its number: by the tick of
+// the kernel's clock in which it began, and the boot of the machine in which that was. A program
+// that it is replaced by has the same life.
+type life struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"`
+	Boot  string `json:"boot"`
+}
+
+// lifeOf is that of the process that has a number now.
+func lifeOf(pid int) (life, error) {
+	boot, err := bootID()
+	if err != nil {
+		return life{}, err
+	}
+	_, start, err := stat(pid)
+	return life{PID: pid, Start: start, Boot: boot}, err
+}
+
+// lasts reports whether a process is there still. One that ended and was not waited for is not.
+// An error says that it is not known.
+func (l life) lasts() (bool, error) {
+	boot, err := bootID()
+	if err != nil {
+		return false, err
+	}
+	if boot != l.Boot || l.PID <= 1 {
+		return false, nil
+	}
+	state, start, err := stat(l.PID)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
+		return false, mounted()
+	case err != nil:
+		return false, err
+	}
+	return start == l.Start && state != 'Z' && state != 'X', nil
+}
+
+// mounted is an error if the processes cannot be seen.
+func mounted() error {
+	_, _, err := stat(os.Getpid())
+	return err
+}
+
+// bootID is a name that each boot of the machine has.
+func bootID() (string, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("which boot of the machine this is: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// The fields of /proc/PID/stat after the name of the program, which may hold anything and ends
+// at the last bracket: proc_pid_stat(5) counts from 1 before it.
+const (
+	stateField = 3 - 3
+	startField = 22 - 3
+)
+
+func stat(pid int) (state byte, start uint64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	return parseStat(text)
+}
+
+func parseStat(text []byte) (state byte, start uint64, err error) {
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	if len(fields) <= startField || len(fields[stateField]) != 1 {
+		return 0, 0, errors.New("what /proc tells of the process is not as it is known here")
+	}
+	start, err = strconv.ParseUint(string(fields[startField]), 10, 64)
+	return fields[stateField][0], start, err
+}
+
+// program is a file by what the kernel has for it, whatever name it has by now.
+type program struct {
+	Device uint64 `json:"device"`
+	Inode  uint64 `json:"inode"`
+}
+
+func programOf(file *os.File) (program, error) {
+	var info unix.Stat_t
+	err := unix.Fstat(int(file.Fd()), &info)
+	return program{uint64(info.Dev), info.Ino}, err
+}
+
+// errHidden says that the kernel does not tell which program a process runs: one that keeps its
+// memory private tells only root.
+var errHidden = errors.New("which program it runs is not told")
+
+// runs is the program that a process runs now.
+func (l life) runs() (program, error) {
+	var info unix.Stat_t
+	err := unix.Stat(fmt.Sprintf("/proc/%d/exe", l.PID), &info)
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		return program{}, errHidden
+	}
+	return program{uint64(info.Dev), info.Ino}, err
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package node
+
+// inMemory is not known here.
+func inMemory(string) bool { return false }

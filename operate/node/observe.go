@@ -1,0 +1,181 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/operate/bundle"
+)
+
+// observe looks at everything anew.
+func (n *Node) observe(ctx context.Context) Observation {
+	n.readCandidate()
+	n.readFile()
+	n.readInstances(ctx)
+	o := Observation{Now: n.o.Clock.Now(), Accepted: n.kept.wanted(), File: n.known.file, Plugins: n.known.plugins,
+		NotBefore: map[Start]time.Time{}, Grace: n.o.Grace, Fresh: within(n.o.AskEvery)}
+	if b := n.known.candidate; b != nil {
+		w := append(bundles{b}, n.kept.bundles...).wanted(b, nil, n.known.expected)
+		o.Candidate = &w
+	}
+	for start, a := range n.attempts {
+		o.NotBefore[start] = a.notBefore
+	}
+	for i, w := range n.apiservers {
+		o.Apiservers = append(o.Apiservers, w.now().of(n.o.Apiservers[i].Name(), n.placed.Load()))
+	}
+	return o
+}
+
+// readCandidate reads the folder. What cannot be read there changes nothing.
+func (n *Node) readCandidate() {
+	n.known.candidate, n.known.expected = nil, nil
+	if n.o.Bundles == "" {
+		return
+	}
+	b, err := bundle.ReadFolder(n.o.Bundles)
+	if err == nil {
+		err = n.fits(b)
+	}
+	var expected map[string]string
+	if err == nil && n.o.Expected != nil {
+		expected, err = n.o.Expected(b)
+	}
+	n.trouble("folder of bundles", err)
+	if err == nil {
+		n.known.candidate, n.known.expected = b, expected
+	}
+}
+
+// fits refuses a bundle whose sockets would be elsewhere than where plugins are started.
+func (n *Node) fits(b *bundle.Bundle) error {
+	if n.o.Sockets == "" && b.SocketFolder() == "" || filepath.IsAbs(n.socketsOf(b)) {
+		return nil
+	}
+	return fmt.Errorf("the sockets of the bundle are in %q: name their folder on this machine", n.socketsOf(b))
+}
+
+func (n *Node) socketsOf(b *bundle.Bundle) string {
+	if n.o.Sockets != "" {
+		return n.o.Sockets
+	}
+	return b.SocketFolder()
+}
+
+// readFile reads the configuration file. When it is another one than it was, what an apiserver
+// told before does not count.
+func (n *Node) readFile() {
+	content, err := readConfig(n.o.ConfigFile)
+	is := File{Known: err == nil}
+	if err == nil && content != nil {
+		is.Hash = hashed.Name(content)
+	}
+	n.trouble("configuration file", err)
+	if is != n.known.file {
+		n.placed.Add(1)
+	}
+	n.known.file, n.known.content = is, content
+}
+
+// readConfig is the content of a file, nil if there is none.
+func readConfig(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("configuration file: %w", err)
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, config.MaxSize+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("configuration file: %w", err)
+	case len(content) > config.MaxSize:
+		return nil, fmt.Errorf("configuration file: %s has more than %d bytes", path, config.MaxSize)
+	}
+	return append([]byte{}, content...), nil
+}
+
+// readInstances looks at every instance that has a folder.
+func (n *Node) readInstances(ctx context.Context) {
+	n.known.plugins = nil
+	found, stray, err := n.disk.all()
+	for _, folder := range stray { // in which nothing was started
+		err = errors.Join(err, wipe(folder))
+	}
+	n.trouble("instances", err)
+	for _, in := range found {
+		one := n.own[in.Spec.Instance]
+		if one == nil {
+			one = n.adopt(ctx, in)
+		}
+		one.instance = in
+		n.known.plugins = append(n.known.plugins, n.look(one))
+	}
+}
+
+// adopt begins to ask an instance, whoever started it.
+func (n *Node) adopt(ctx context.Context, in instance) *own {
+	a := &asked{spec: in.Spec, runner: n.o.Runner, timeout: n.o.Timeout}
+	one := &own{instance: in, lines: linesOf(in.Spec), changed: map[string]time.Time{}}
+	ask := func(ctx context.Context) Health { return a.ask(ctx, n.o.Clock.Now) }
+	one.asks = watching(ctx, n.o.Clock, n.o.AskEvery, asking[Health]{ask, a.close}, n.again)
+	n.own[in.Spec.Instance] = one
+	return one
+}
+
+// look is an instance as it is now. One of which it is not known whether it runs is not gone.
+func (n *Node) look(one *own) Plugin {
+	s, health := one.Spec, one.asks.now()
+	p := Plugin{Instance: s.Instance, KeyID: s.KeyID, Settings: s.Settings, Files: filesNow(s), Named: one.Named, Linked: n.linked(s),
+		Well: health.Well, KeyIDHash: health.KeyIDHash}
+	runs, err := n.o.Runner.Runs(s)
+	n.trouble("instance "+s.Instance, err)
+	if health.Well {
+		delete(n.words, Start{s.KeyID, s.Settings})
+	}
+	switch {
+	case err == nil && !runs:
+		p.State = Ended
+	case !one.ending.IsZero():
+		p.State = Ending
+		n.insist(one)
+	case health.Serving:
+		p.State = Serving
+	}
+	return p
+}
+
+// insist ends an instance that does not end.
+func (n *Node) insist(one *own) {
+	if !one.hard && n.o.Clock.Since(one.ending) >= n.o.Patience {
+		err := n.o.Runner.Stop(one.Spec, true)
+		one.hard = err == nil
+		n.trouble("stop "+one.Spec.KeyID, err)
+	}
+}
+
+// stable is the name of a keyID's socket, in the folder of an instance's socket.
+func stable(s Spec) string { return filepath.Join(filepath.Dir(s.Socket), "kms-"+s.KeyID+".sock") }
+
+func (n *Node) linked(s Spec) bool {
+	target, err := os.Readlink(stable(s))
+	return err == nil && target == filepath.Base(s.Socket)
+}
+
+// isInstanceOf reports whether a name is one of a socket of an instance of a keyID.
+func isInstanceOf(keyID, name string) bool {
+	rest, ok := strings.CutPrefix(name, "kms-"+keyID+".")
+	instance, ends := strings.CutSuffix(rest, ".sock")
+	return ok && ends && instance != "" && !strings.ContainsAny(instance, "./")
+}

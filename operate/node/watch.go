@@ -1,0 +1,63 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// watch asks somebody again and again, in a goroutine of its own, and keeps what was told last.
+type watch[T any] struct {
+	mu     sync.Mutex
+	last   T
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+// asking is what is asked, and what is to be done when nothing is asked any longer.
+type asking[T any] struct {
+	ask   func(context.Context) T
+	close func()
+}
+
+// watching begins at once, and goes on every so often. Each answer is followed by a call of told.
+func watching[T any](ctx context.Context, clk clock.WithTicker, every time.Duration, who asking[T], told func()) *watch[T] {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch[T]{cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(w.ended)
+		defer who.close()
+		ticker := clk.NewTicker(every)
+		defer ticker.Stop()
+		for {
+			answer := who.ask(ctx)
+			if ctx.Err() != nil { // it was cut short, and tells nothing
+				return
+			}
+			w.mu.Lock()
+			w.last = answer
+			w.mu.Unlock()
+			told()
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C():
+			}
+		}
+	}()
+	return w
+}
+
+func (w *watch[T]) now() T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
+}
+
+// end ends it and waits for that.
+func (w *watch[T]) end() {
+	w.cancel()
+	<-w.ended
+}

@@ -1,0 +1,166 @@
+package preflight
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/kube-atrest/atrest/config"
+	"github.com/kube-atrest/atrest/envelope"
+)
+
+// Candidate is a plugin that is to be used: it runs beside those in use, on its future
+// socket and with its future credentials.
+type Candidate struct {
+	// Hash names exactly what is tried, settings and credentials included.
+	Hash string
+	// Plugin is asked for Status, and to wrap a random DEK and unwrap it.
+	Plugin envelope.Plugin
+	// Samples are what it has to open, where it should have the KEK of the one in use.
+	Samples []Sample
+	// Steps are what else is looked at, in turn: clashes of sockets and ports, the quick
+	// checks of the conformance kit.
+	Steps []Step
+}
+
+// Sample is a DEK that the plugin in use has wrapped, such as one of a stored value.
+type Sample struct {
+	Wrapped envelope.Wrapped
+	DEK     []byte
+}
+
+// Step is one look at a candidate. An error that [Final] made is final, and any other one
+// transient: what could not be looked at may be well.
+type Step struct {
+	Name string
+	Try  func(context.Context) error
+}
+
+// finalError is what another try would find again.
+type finalError struct{ error }
+
+func (e finalError) Unwrap() error { return e.error }
+
+// Final marks what another try would find again, for the same hash.
+func Final(err error) error { return finalError{err} }
+
+// Outcome is how the trial of a candidate ended.
+type Outcome string
+
+// The outcomes. Of a candidate that is NotYet well nothing is decided: it may be tried
+// again without a change.
+const (
+	Passed  Outcome = "passed"
+	Refused Outcome = "refused"
+	NotYet  Outcome = "not yet"
+)
+
+// Verdict is what a trial has found. It is of one hash, and says nothing of any other.
+type Verdict struct {
+	Hash    string  `json:"hash"`
+	Outcome Outcome `json:"outcome"`
+	// KeyIDHash is [envelope.HashKeyID] of the key_id that Status named last, empty for none.
+	KeyIDHash string `json:"keyIDHash,omitempty"`
+	// Failure is why it has not passed; of several tries, the last.
+	Failure *Failure `json:"failure,omitempty"`
+	Tries   int      `json:"tries"`
+}
+
+// Trial is how a candidate is tried. The zero value of each field is its default.
+type Trial struct {
+	// Tries bounds how often a transient finding is looked at anew; default 6.
+	Tries int
+	// Pause is the time before the second try, 2 s by default. It doubles from try to try,
+	// up to MaxPause, 30 s by default.
+	Pause    time.Duration
+	MaxPause time.Duration
+	Clock    clock.Clock
+	Random   io.Reader
+}
+
+func (t Trial) withDefaults() Trial {
+	if t.Tries <= 0 {
+		t.Tries = 6
+	}
+	if t.Pause <= 0 {
+		t.Pause = 2 * time.Second
+	}
+	if t.MaxPause <= 0 {
+		t.MaxPause = 30 * time.Second
+	}
+	if t.Clock == nil {
+		t.Clock = clock.RealClock{}
+	}
+	if t.Random == nil {
+		t.Random = rand.Reader
+	}
+	return t
+}
+
+// Of tries a candidate until it passes, something final is found, the tries are used up or
+// ctx ends. Each try is the whole sequence, as what an earlier one saw may be over.
+func (t Trial) Of(ctx context.Context, c Candidate) Verdict {
+	t = t.withDefaults()
+	v := Verdict{Hash: c.Hash, Outcome: NotYet}
+	for pause := t.Pause; ; pause = min(2*pause, t.MaxPause) {
+		v.Tries++
+		v.KeyIDHash, v.Failure = c.try(ctx, t)
+		switch {
+		case v.Failure == nil:
+			v.Outcome = Passed
+			return v
+		case v.Failure.final():
+			v.Outcome = Refused
+			return v
+		case v.Tries == t.Tries:
+			return v
+		}
+		select {
+		case <-ctx.Done():
+			return v
+		case <-t.Clock.After(pause):
+		}
+	}
+}
+
+// try is one look at all of it.
+func (c Candidate) try(ctx context.Context, t Trial) (keyIDHash string, f *Failure) {
+	o := Options{Clock: t.Clock, Random: t.Random}.withDefaults()
+	p := &plugin{kind: config.KMSv2, writes: true}
+	var r Result
+	if f := p.ask(ctx, c.Plugin, o, &r); f != nil {
+		return r.KeyIDHash, f
+	}
+	for _, sample := range c.Samples {
+		got, err := c.Plugin.Decrypt(ctx, sample.Wrapped)
+		if f := decryptFailure(got, sample.DEK, err); f != nil {
+			f.Step = "open what the plugin in use has wrapped"
+			return r.KeyIDHash, f
+		}
+	}
+	for _, step := range c.Steps {
+		if err := step.Try(ctx); err != nil {
+			return r.KeyIDHash, &Failure{Step: step.Name, Problem: envelope.Failed, Err: err, Text: fmt.Sprintf("%s: %v", step.Name, err)}
+		}
+	}
+	if err := ctx.Err(); err != nil { // what passes is what was seen in time
+		return r.KeyIDHash, callFailed("end", err)
+	}
+	return r.KeyIDHash, nil
+}
+
+// final reports whether another try would find the same, without a change of what is
+// tried. A right that lacks or a key that is disabled may be given back at the KMS.
+func (f *Failure) final() bool {
+	switch f.Problem {
+	case envelope.BadVersion, envelope.BadKeyID, envelope.BadAnswer:
+		return true
+	}
+	var final finalError
+	return errors.As(f.Err, &final)
+}

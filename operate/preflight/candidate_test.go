@@ -1,0 +1,208 @@
+package preflight_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/operate/preflight"
+)
+
+// candidate is a plugin that works, but for what a test spoils in one of its answers.
+type candidate struct {
+	envelope.Plugin
+	asked  int
+	status func(try int) (envelope.Status, error)
+	wraps  func(dek []byte) (envelope.Wrapped, error)
+	opens  func(w envelope.Wrapped) ([]byte, error)
+	begun  []time.Duration
+	start  time.Time
+}
+
+func newCandidate() *candidate {
+	return &candidate{
+		status: func(int) (envelope.Status, error) { return wellStatus, nil },
+		wraps: func(dek []byte) (envelope.Wrapped, error) {
+			return envelope.Wrapped{Ciphertext: flipped(dek), KeyID: "k1"}, nil
+		},
+		opens: func(w envelope.Wrapped) ([]byte, error) { return flipped(w.Ciphertext), nil },
+		start: time.Now(),
+	}
+}
+
+var wellStatus = envelope.Status{Version: "v2", Healthz: "ok", KeyID: "k1"}
+
+func flipped(of []byte) []byte {
+	out := bytes.Clone(of)
+	for i := range out {
+		out[i] ^= 0xff
+	}
+	return out
+}
+
+func (c *candidate) Status(context.Context) (envelope.Status, error) {
+	c.asked++
+	c.begun = append(c.begun, time.Since(c.start))
+	return c.status(c.asked)
+}
+
+func (c *candidate) Encrypt(_ context.Context, dek []byte) (envelope.Wrapped, error) {
+	return c.wraps(dek)
+}
+
+func (c *candidate) Decrypt(_ context.Context, w envelope.Wrapped) ([]byte, error) { return c.opens(w) }
+
+func tried(c *candidate, more preflight.Candidate) preflight.Verdict {
+	more.Hash, more.Plugin = "sha256:of-the-bundle", c
+	return preflight.Trial{}.Of(context.Background(), more)
+}
+
+func TestACandidateThatWorksPassesForItsHash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dek := []byte("a DEK of what is stored")
+		var looked []string
+		look := func(name string) preflight.Step {
+			return preflight.Step{Name: name, Try: func(context.Context) error { looked = append(looked, name); return nil }}
+		}
+		v := tried(newCandidate(), preflight.Candidate{
+			Samples: []preflight.Sample{{Wrapped: envelope.Wrapped{Ciphertext: flipped(dek), KeyID: "k0"}, DEK: dek}},
+			Steps:   []preflight.Step{look("clashes"), look("quick checks")},
+		})
+		require.Equal(t, preflight.Verdict{
+			Hash: "sha256:of-the-bundle", Outcome: preflight.Passed, KeyIDHash: envelope.HashKeyID("k1"), Tries: 1,
+		}, v)
+		require.Equal(t, []string{"clashes", "quick checks"}, looked)
+	})
+}
+
+// A blip needs no change of what is tried.
+func TestWhatIsOverSoonIsTriedAgainWithBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCandidate()
+		c.status = func(try int) (envelope.Status, error) {
+			if try < 5 {
+				return envelope.Status{}, status.Error(codes.Unavailable, "starting")
+			}
+			return wellStatus, nil
+		}
+		v := tried(c, preflight.Candidate{})
+		require.Equal(t, preflight.Passed, v.Outcome)
+		require.Equal(t, []time.Duration{0, 2 * time.Second, 6 * time.Second, 14 * time.Second, 30 * time.Second}, c.begun)
+	})
+}
+
+func TestWhatStaysTransientIsNotYetAndNeverRefused(t *testing.T) {
+	for name, spoil := range map[string]func(c *candidate){
+		"away":     func(c *candidate) { c.status = failing(codes.Unavailable) },
+		"slow":     func(c *candidate) { c.status = failing(codes.DeadlineExceeded) },
+		"denied":   func(c *candidate) { c.status = failing(codes.PermissionDenied) },
+		"throttle": func(c *candidate) { c.status = failing(codes.ResourceExhausted) },
+		"disabled": func(c *candidate) { c.status = failing(codes.FailedPrecondition) },
+		"unknown":  func(c *candidate) { c.status = failing(codes.Internal) },
+		"not well": func(c *candidate) {
+			c.status = func(int) (envelope.Status, error) {
+				return envelope.Status{Version: "v2", Healthz: "no", KeyID: "k1"}, nil
+			}
+		},
+		"encrypt": func(c *candidate) {
+			c.wraps = func([]byte) (envelope.Wrapped, error) {
+				return envelope.Wrapped{}, status.Error(codes.Unavailable, "x")
+			}
+		},
+		"decrypt": func(c *candidate) {
+			c.opens = func(envelope.Wrapped) ([]byte, error) { return nil, status.Error(codes.Unavailable, "x") }
+		},
+		"rotating": func(c *candidate) {
+			c.wraps = func(dek []byte) (envelope.Wrapped, error) {
+				return envelope.Wrapped{Ciphertext: flipped(dek), KeyID: "k2"}, nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCandidate()
+				spoil(c)
+				v := tried(c, preflight.Candidate{})
+				require.Equal(t, preflight.NotYet, v.Outcome)
+				require.Equal(t, 6, v.Tries)
+				require.NotEmpty(t, v.Failure.Text)
+			})
+		})
+	}
+}
+
+func failing(code codes.Code) func(int) (envelope.Status, error) {
+	return func(int) (envelope.Status, error) { return envelope.Status{}, status.Error(code, "x") }
+}
+
+func TestWhatNoTryMendsIsRefusedAtOnce(t *testing.T) {
+	other := []byte("another DEK than it wrapped, of 32")
+	for name, spoil := range map[string]func(c *candidate, more *preflight.Candidate){
+		"no key_id": func(c *candidate, _ *preflight.Candidate) {
+			c.status = func(int) (envelope.Status, error) { return envelope.Status{Version: "v2", Healthz: "ok"}, nil }
+		},
+		"version": func(c *candidate, _ *preflight.Candidate) {
+			c.status = func(int) (envelope.Status, error) {
+				return envelope.Status{Version: "v9", Healthz: "ok", KeyID: "k1"}, nil
+			}
+		},
+		"in the clear": func(c *candidate, _ *preflight.Candidate) {
+			c.wraps = func(dek []byte) (envelope.Wrapped, error) { return envelope.Wrapped{Ciphertext: dek, KeyID: "k1"}, nil }
+		},
+		"another DEK": func(c *candidate, _ *preflight.Candidate) {
+			c.opens = func(envelope.Wrapped) ([]byte, error) { return other, nil }
+		},
+		"another KEK": func(_ *candidate, more *preflight.Candidate) {
+			more.Samples = []preflight.Sample{{Wrapped: envelope.Wrapped{Ciphertext: []byte("x"), KeyID: "k1"}, DEK: other}}
+		},
+		"a clash": func(_ *candidate, more *preflight.Candidate) {
+			more.Steps = []preflight.Step{{Name: "clashes", Try: func(context.Context) error { return preflight.Final(errors.New("port 8095 is taken")) }}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, more := newCandidate(), preflight.Candidate{}
+				spoil(c, &more)
+				v := tried(c, more)
+				require.Equal(t, preflight.Refused, v.Outcome, v.Failure)
+				require.Equal(t, 1, v.Tries)
+				require.Equal(t, "sha256:of-the-bundle", v.Hash)
+				require.NotEmpty(t, v.Failure.Text)
+			})
+		})
+	}
+}
+
+func TestAStepThatCouldNotBeTakenIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		v := tried(newCandidate(), preflight.Candidate{Steps: []preflight.Step{{Name: "quick checks", Try: func(context.Context) error {
+			if tries++; tries < 3 {
+				return errors.New("no connection")
+			}
+			return nil
+		}}}})
+		require.Equal(t, preflight.Passed, v.Outcome)
+		require.Equal(t, 3, v.Tries)
+	})
+}
+
+// What ends before all of it was seen has not passed, and is not refused.
+func TestATrialThatIsInterruptedDecidesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, interrupt := context.WithCancel(t.Context())
+		v := preflight.Trial{}.Of(ctx, preflight.Candidate{Plugin: newCandidate(), Steps: []preflight.Step{{
+			Name: "the last", Try: func(context.Context) error { interrupt(); return nil },
+		}}})
+		require.Equal(t, preflight.NotYet, v.Outcome)
+		require.Equal(t, 1, v.Tries)
+	})
+}
