@@ -87,7 +87,7 @@ func TestCommandLinesAreAccepted(t *testing.T) {
 	seen := 0
 	for _, text := range texts {
 		text = strings.ReplaceAll(text, "\\\n", " ")
-		for _, line := range regexp.MustCompile("(?m)(?:^|[ $|`])atrest ((?:status|check|diff|audit|decrypt|migrate|rotate|retire|lost|report|conform|bundle) [^|>#`\n(]*)").FindAllStringSubmatch(text, -1) {
+		for _, line := range regexp.MustCompile("(?m)(?:^|[ $|`])atrest ((?:status|check|diff|audit|decrypt|migrate|rotate|retire|lost|report|conform|bundle|node) [^|>#`\n(]*)").FindAllStringSubmatch(text, -1) {
 			words := strings.Fields(line[1])
 			command, ok := commands()[words[0]]
 			require.True(t, ok, line[0])

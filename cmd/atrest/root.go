@@ -27,6 +27,7 @@ const rootHelp = `See, check and change the encryption at rest of a Kubernetes c
   atrest disable             Turn encryption off, step by step, and prove it.
   atrest conform             Does a KMS plugin do what an apiserver needs of it?
   atrest bundle              All that a node needs to run its plugins, as one.
+  atrest node                Run the KMS plugins of this node, as a bundle says.
 
   atrest help COMMAND        What is it for, and what are its flags?
   atrest completion SHELL    A script by which a shell completes all that.
@@ -164,7 +165,7 @@ func newRoot(s streams) *cobra.Command {
 	}
 	root.SetHelpCommand(newHelp())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newStatus(s), newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s), newRotate(s), newRetire(s), newLost(s), newBackups(s), newEnable(s), newDisable(s), newConform(s), newBundle(s), newVersion(s), newCompletion(s), newMan(s))
+	root.AddCommand(newStatus(s), newCheck(s), newDiff(s), newAudit(s), newDecrypt(s), newMigrate(s), newRotate(s), newRetire(s), newLost(s), newBackups(s), newEnable(s), newDisable(s), newConform(s), newBundle(s), newNode(s), newVersion(s), newCompletion(s), newMan(s))
 	completeValues(root)
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {

@@ -236,7 +236,7 @@ func (n *Node) clear(one *own) error {
 	if n.linked(s) {
 		err = errors.Join(err, os.Remove(stable(s)))
 	}
-	err = errors.Join(err, n.o.Runner.Clear(s), removed(s.Socket), removed(s.Socket+".lock"), wipe(s.Folder))
+	err = errors.Join(err, n.o.Runner.Clear(s), removed(s.Socket), removed(s.Socket+".lock"), n.disk.discard(s))
 	if err == nil {
 		delete(n.own, s.Instance)
 	}

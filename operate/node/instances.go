@@ -166,6 +166,23 @@ func former(s Spec) []string {
 	return slices.DeleteFunc(all, func(folder string) bool { return filepath.Base(folder) == target })
 }
 
+// discard removes the folder of an instance that is gone. Its record goes after its files and
+// before the rest: whoever is killed in between leaves one that can be read, or one that nothing
+// runs for.
+func (i instances) discard(s Spec) error {
+	all, err := filepath.Glob(filepath.Join(s.Folder, filesOf+"*"))
+	for _, folder := range all {
+		err = errors.Join(err, wipe(folder))
+	}
+	if err != nil {
+		return err
+	}
+	if err := removed(filepath.Join(s.Folder, recordName)); err != nil {
+		return err
+	}
+	return wipe(s.Folder)
+}
+
 // wipe overwrites all files below a folder and removes it. That it is not there is no error. A
 // link is removed and not followed.
 func wipe(folder string) error {

@@ -58,6 +58,7 @@ type Node struct {
 		file      File
 		content   []byte
 		plugins   []Plugin
+		blind     bool // which instances there are could not be read
 	}
 
 	kept    kept
@@ -183,6 +184,10 @@ func (n *Node) Report() *Report { return n.told.Load() }
 // next.
 func (n *Node) round(ctx context.Context) (changed bool) {
 	o := n.observe(ctx)
+	if n.known.blind {
+		n.told.Store(n.report(o, Decision{Waits: []string{"which plugins run is not known, so nothing is done"}}))
+		return false
+	}
 	decision := Decide(o)
 	for _, action := range decision.Actions {
 		err := n.do(action)

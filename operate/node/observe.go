@@ -108,12 +108,16 @@ func readConfig(path string) ([]byte, error) {
 
 // readInstances looks at every instance that has a folder.
 func (n *Node) readInstances(ctx context.Context) {
-	n.known.plugins = nil
+	n.known.plugins, n.known.blind = nil, true
 	found, stray, err := n.disk.all()
 	for _, folder := range stray { // in which nothing was started
 		err = errors.Join(err, wipe(folder))
 	}
 	n.trouble("instances", err)
+	if err != nil { // what runs is not known, and is not to be started twice
+		return
+	}
+	n.known.blind = false
 	for _, in := range found {
 		one := n.own[in.Spec.Instance]
 		if one == nil {
@@ -128,8 +132,13 @@ func (n *Node) readInstances(ctx context.Context) {
 func (n *Node) adopt(ctx context.Context, in instance) *own {
 	a := &asked{spec: in.Spec, runner: n.o.Runner, timeout: n.o.Timeout}
 	one := &own{instance: in, lines: linesOf(in.Spec), changed: map[string]time.Time{}}
-	ask := func(ctx context.Context) Health { return a.ask(ctx, n.o.Clock.Now) }
-	one.asks = watching(ctx, n.o.Clock, n.o.AskEvery, asking[Health]{ask, a.close}, n.again)
+	ask := func(ctx context.Context) Health {
+		if a.health.Well && n.o.Clock.Since(a.health.At) < n.o.AskEvery {
+			return a.health
+		}
+		return a.ask(ctx, n.o.Clock.Now)
+	}
+	one.asks = watching(ctx, n.o.Clock, min(n.o.Every, n.o.AskEvery), asking[Health]{ask, a.close}, n.again)
 	n.own[in.Spec.Instance] = one
 	return one
 }
