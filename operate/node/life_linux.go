@@ -67,9 +67,9 @@ func bootID() (string, error) {
 }
 
 // The fields of /proc/PID/stat after the name of the program, which may hold anything and ends
-// at the last bracket: proc_pid_stat(5) counts from 1 before it.
+// at the last bracket: the third of proc_pid_stat(5) is the first of them.
 const (
-	stateField = 3 - 3
+	stateField = 0
 	startField = 22 - 3
 )
 
