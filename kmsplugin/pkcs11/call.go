@@ -103,8 +103,8 @@ func (d deed[T]) wait(ctx context.Context, answers <-chan answer[T], l *line, lo
 	return a, stands, err
 }
 
-// next is another line than those that were had. While one of these is tried, or if all others hang,
-// none is waited for.
+// next is another line than those that were had, which are waited for as long as a look waits. While one
+// of these is tried, or if all others hang, none is waited for.
 func (d deed[T]) next(ctx context.Context, had map[*line]bool, running bool) (*line, error) {
 	w := want{had: had, likes: d.likes, ahead: d.ahead}
 	if l := d.pool.now(w); l != nil {
@@ -122,6 +122,11 @@ func (d deed[T]) next(ctx context.Context, had map[*line]bool, running bool) (*l
 	hangs := fmt.Errorf("%s cannot %s: %w", d.token, d.what, errHang)
 	if first && d.hangs() {
 		return nil, hangs
+	}
+	if !first { // the others may hang, and what is known by now is an answer
+		var cancel context.CancelFunc
+		ctx, cancel = d.token.within(ctx, busy)
+		defer cancel()
 	}
 	l, err := d.pool.wait(ctx, w)
 	switch {
@@ -141,9 +146,10 @@ func isOfOneLine(err error) bool {
 	return (hasCode(err) || isAway(err) || errors.Is(err, errHasNot)) && !errors.Is(err, errNotThere) && !errors.Is(err, kmsplugin.ErrThrottled)
 }
 
-// verdict is what the failures over all lines that answered come to. The token is away if all say so.
+// verdict is what the failures over all lines that answered come to. The token is away if all say so;
+// those that are not free for who goes ahead do not answer.
 func (d deed[T]) verdict(ctx context.Context, had map[*line]bool, failed []error) error {
-	all := d.pool.others(had) <= int(d.late.Load())
+	all := d.pool.others(had) <= int(d.late.Load()) || d.ahead && ctx.Err() == nil
 	var away, hasNot, sick error
 	for _, err := range failed {
 		switch {

@@ -162,6 +162,24 @@ func TestWhenAllHSMsSayThatTheyAreAwayTheTokenIs(t *testing.T) {
 	}
 }
 
+// Those that do not come free may hang.
+func TestALookDoesNotWaitForLongForSessionsThatAreInUseWhenAllOthersAreAway(t *testing.T) {
+	token := tokenWithKeys(t, 1)
+	synctest.Test(t, func(t *testing.T) {
+		h := behind(t, token, 1)
+		s, _ := opened(t, token)
+		taken := takeThose(t, s, func(cryptoki.SessionHandle) bool { return true })
+		s.pool.put(taken[0])
+		h.set(func() { h.says[0] = cryptoki.CKR_DEVICE_REMOVED })
+		_, err := looksInTime(t, s)
+		require.ErrorIs(t, err, errAway)
+		require.True(t, s.isOver())
+		for _, l := range taken[1:] {
+			s.pool.put(l)
+		}
+	})
+}
+
 // A key is on the others a while after it was made.
 func TestAKeyThatIsNotCopiedYetWrapsOverThoseThatHaveIt(t *testing.T) {
 	token := tokenOfTwoLabels(t, 2)
