@@ -56,6 +56,7 @@ type KMS struct {
 	before  *kek // the current one, before the last rotation
 	back    int  // calls since a rotation has shown
 	opens   bool // a Decrypt is left
+	doomed  bool // the next Status ends it
 }
 
 // A kek wraps.
@@ -240,6 +241,14 @@ func (p *KMS) Restart(context.Context) error {
 	}
 	p.server = nil
 	return p.start()
+}
+
+// KillWhenAsked ends it at the next call of Status, which is not answered.
+func (p *KMS) KillWhenAsked(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.doomed = true
+	return nil
 }
 
 // Kill ends it, and leaves the socket file.
