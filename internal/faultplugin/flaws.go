@@ -46,6 +46,7 @@ const (
 	TextAfterError   Flaw = "Status tells of trouble once by an error, and then by the text of healthz"     // kubernetes#138950
 	WaitsInTrouble   Flaw = "while there is trouble each call waits for its deadline"                       //
 	EndsInTrouble    Flaw = "while there is trouble each call of Decrypt ends the process"                  //
+	AllIsAway        Flaw = "lost credentials and a disabled key are told of as a KMS that is away"
 	GoneInTrouble    Flaw = "while there is trouble Decrypt says that a ciphertext is damaged"
 	OtherInTrouble   Flaw = "while there is trouble Encrypt goes on with a key that is lost then"
 	ForgetsInTrouble Flaw = "after trouble the newest key alone is loaded"

@@ -19,8 +19,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
@@ -46,6 +48,7 @@ type KMS struct {
 	known   map[string]*kek // by key_id
 	mended  chan struct{}   // closed by Mend; nil while nothing is broken
 	tired   bool            // broken once, until the next start
+	broken  error           // what is told of it
 	starts  int
 	asked   int // calls of Status in a row
 	opened  int // calls of Decrypt that went well
@@ -146,13 +149,22 @@ func (p *KMS) Recreate(context.Context) error {
 }
 
 // Break takes the keys away.
-func (p *KMS) Break(context.Context) error {
+func (p *KMS) Break(ctx context.Context) error {
+	return p.BreakAs(codes.Unavailable, "the KMS is away")(ctx)
+}
+
+// BreakAs takes the keys away for a reason, which is told by this code.
+func (p *KMS) BreakAs(code codes.Code, why string) func(context.Context) error {
+	return func(context.Context) error { return p.breakAs(status.Error(code, why)) }
+}
+
+func (p *KMS) breakAs(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mended != nil {
 		return errors.New("it is broken already")
 	}
-	p.mended, p.tired = make(chan struct{}), p.flaws[StaysBroken]
+	p.mended, p.tired, p.broken = make(chan struct{}), p.flaws[StaysBroken], err
 	return nil
 }
 

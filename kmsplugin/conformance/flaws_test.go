@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -129,6 +130,42 @@ func TestEachCheckFailsOnThePluginWithThatFlawAndNoOther(t *testing.T) {
 			require.Equal(t, len(want.fails)+len(want.unknown) > 1, want.because != "", "say why there is more than one")
 			requireOutcomes(t, faultplugin.StartKMS(t, flaw), want.fails, want.unknown)
 		})
+	}
+}
+
+// Each loss is told of as that, by a plugin that knows what it lost.
+func TestALossIsToldOfAsThatLoss(t *testing.T) {
+	for name, test := range map[string]struct {
+		loss conformance.Loss
+		code codes.Code
+	}{
+		"the token is wrong":      {conformance.LossOfCredentials, codes.Unauthenticated},
+		"it may not do this":      {conformance.LossOfCredentials, codes.PermissionDenied},
+		"the key is disabled":     {conformance.LossOfKey, codes.FailedPrecondition},
+		"the key is gone":         {conformance.LossOfKey, codes.NotFound},
+		"the KMS does not answer": {conformance.LossOfKMS, codes.Unavailable},
+	} {
+		for flaw, want := range map[faultplugin.Flaw]conformance.Outcome{"": conformance.Passed, faultplugin.AllIsAway: conformance.Failed} {
+			if test.loss == conformance.LossOfKMS {
+				want = conformance.Passed
+			}
+			t.Run(name+string(flaw), func(t *testing.T) {
+				t.Parallel()
+				p := faultplugin.StartKMS(t, flaw)
+				target, options := everything(p), fast()
+				target.Break, target.Breaks = p.BreakAs(test.code, name), test.loss
+				options.Only = []string{"trouble-shows", "trouble-is-an-error", "trouble-class", "deadline-kept", "trouble-ends"}
+				report, err := conformance.Run(t.Context(), target, options)
+				require.NoError(t, err)
+				for _, result := range report.Results {
+					if result.ID == "trouble-class" {
+						require.Equal(t, want, result.Outcome, result)
+						continue
+					}
+					require.Equal(t, conformance.Passed, result.Outcome, result)
+				}
+			})
+		}
 	}
 }
 
