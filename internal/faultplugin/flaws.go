@@ -24,6 +24,7 @@ const (
 	LabelsFromAfter  Flaw = "Encrypt asks for the key_id in a second call"                                  // vault-kubernetes-kms
 	StatusFromBefore Flaw = "after a rotation the first calls of Status name the old"                       // a lagging standby
 	StaticKeyID      Flaw = "the key_id never changes"                                                      // aws-encryption-provider
+	KeyIDOfAllOfIt   Flaw = "the key_id changes with the key alone, and not with its versions"              // the ARN of AWS
 	ForgetsOldKeys   Flaw = "a rotation makes what was encrypted before unreadable"                         // min_decryption_version
 	ReusesKeyID      Flaw = "the key_id is the version of the key"                                          // vault-kubernetes-kms
 	NewKeyIDAtStart  Flaw = "each start makes a new key_id"                                                 //

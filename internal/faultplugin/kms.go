@@ -50,6 +50,7 @@ type KMS struct {
 	tired   bool            // broken once, until the next start
 	broken  error           // what is told of it
 	starts  int
+	anew    int // times that the key was made anew
 	asked   int // calls of Status in a row
 	opened  int // calls of Decrypt that went well
 	running int // calls of Encrypt
@@ -143,6 +144,7 @@ func (p *KMS) Recreate(context.Context) error {
 	p.mu.Lock()
 	clear(p.keks)
 	clear(p.known)
+	p.anew++
 	p.mu.Unlock()
 	p.makeKEK()
 	return nil

@@ -34,6 +34,8 @@ func (p *KMS) idOf(k *kek) string {
 		return base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "v1 https://vault.example.com:8200/transit %s", k.name))
 	case p.flaws[StaticKeyID]:
 		return "static"
+	case p.flaws[KeyIDOfAllOfIt]:
+		return fmt.Sprintf("static-%d", p.anew)
 	case p.flaws[ReusesKeyID]:
 		return fmt.Sprint(k.version)
 	case p.flaws[NewKeyIDAtStart]:

@@ -74,6 +74,8 @@ var flawed = map[faultplugin.Flaw]struct {
 	faultplugin.StatusFromBefore: {fails: []string{"labels-agree-in-rotation"}},
 	faultplugin.StaticKeyID: {fails: []string{"rotation-shows", "key-id-not-reused"}, unknown: []string{"labels-agree-in-rotation", "old-keys-open"},
 		because: "a key_id that never changes is that of the key made anew too, and there is no rotation that could be judged"},
+	faultplugin.KeyIDOfAllOfIt: {fails: []string{"rotation-shows"}, unknown: []string{"labels-agree-in-rotation", "old-keys-open"},
+		because: "there is no rotation that could be judged"},
 	faultplugin.ForgetsOldKeys:   {fails: []string{"old-keys-open"}},
 	faultplugin.ReusesKeyID:      {fails: []string{"key-id-not-reused"}},
 	faultplugin.NewKeyIDAtStart:  {fails: []string{"key-id-after-restart"}},

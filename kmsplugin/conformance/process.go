@@ -35,7 +35,7 @@ func processChecks() []Check {
 	}, {
 		ID:      "log-holds-no-key",
 		Says:    "No line that the plugin logged in the whole run holds a key that was to be encrypted.",
-		Source:  "vault-kubernetes-kms#85: a token was logged",
+		Source:  "many read a log; vault-kubernetes-kms#85, where it was a token, for which this does not look",
 		Suffers: "whoever reads the plugin's log reads what is in etcd.",
 		Needs:   []Need{NeedLog},
 		run:     logHoldsNoKey, afterwards: true,
