@@ -250,6 +250,7 @@ func TestMistakesWithVault(t *testing.T) {
 		"a key with slash":  {at("--vault-key-path", "transit/keys/a/b"), "no slash"},
 		"a missing file":    {at("--approle-secret-id-file", "/none"), "put it there"},
 		"a version of none": {at("--key-version", "latest"), "1 or higher"},
+		"a mount of none":   {[]string{"--vault-address", v.Address, "--vault-key-path", "transit/keys/kube", "--token-file", empty, "--auth-mount", "approle"}, "leave one of the two out"},
 		"half a cert":       {at("--tls-cert-file", "x"), "go together"},
 		"an argument":       {at("kube"), `unexpected argument "kube"`},
 		"an empty file":     {at("--approle-secret-id-file", empty), "write it again"},
@@ -267,6 +268,9 @@ func TestMistakesWithVault(t *testing.T) {
 	}
 	got := runCommand(t, "vault", "serve", "--listen", "unix:///x", "--concurrency", "0", right[0], right[1], right[2], right[3], right[4], right[5], right[6], right[7], right[8], right[9])
 	require.Equal(t, exitUsage, got.code)
+	got = runCommand(t, append([]string{"vault", "serve", "--listen", "unix:///x", "--pin", "7"}, right...)...)
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, "--key-version")
 	got = runCommand(t, append([]string{"vault", "check", "--timeout", "0s"}, right...)...)
 	require.Equal(t, exitUsage, got.code)
 	require.Contains(t, got.stderr, "--timeout is 0s")
