@@ -163,7 +163,7 @@ func (d deed[T]) verdict(ctx context.Context, had map[*line]bool, failed []error
 	}
 	switch {
 	case sick != nil && hasNot == nil && all:
-		if gone := d.isThere(ctx); gone != nil {
+		if gone := d.askSlot(ctx); gone != nil {
 			return fmt.Errorf("%w: %w", gone, sick)
 		}
 		return sick
