@@ -48,6 +48,10 @@ func (s *session) askSlot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.isOver() { // as who asked before has found
+		leave()
+		return errOver
+	}
 	answer := make(chan error, 1)
 	go func() {
 		defer leave()
