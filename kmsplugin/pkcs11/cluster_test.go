@@ -298,13 +298,14 @@ func TestWithOneSessionNoKeyIsSaidToBeGone(t *testing.T) {
 }
 
 // waits is a clock by which sessions that are in use are waited for as long as it says, and by which
-// nothing takes long.
+// all takes as long as it says.
 type waits struct {
 	clock.RealClock
 	busy time.Duration
+	took time.Duration
 }
 
-func (p *waits) Since(time.Time) time.Duration { return 0 }
+func (p *waits) Since(time.Time) time.Duration { return p.took }
 
 // unhurried has a token looked at to the end, however busy the machine is.
 func unhurried(token *Token) { token.config.Clock = &waits{busy: time.Hour} }
