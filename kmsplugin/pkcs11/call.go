@@ -140,10 +140,9 @@ func (d deed[T]) next(ctx context.Context, had map[*line]bool, running bool) (*l
 	return nil, fmt.Errorf("%w: %s: all of its %d sessions are in use: %w", kmsplugin.ErrThrottled, d.token, d.pool.size(), err)
 }
 
-// isOfOneLine reports whether a failure need not be one over another line. A token that has too much
-// to do is not asked again.
+// isOfOneLine reports whether a failure need not be one over another line.
 func isOfOneLine(err error) bool {
-	return (hasCode(err) || isAway(err) || errors.Is(err, errHasNot)) && !errors.Is(err, errNotThere) && !errors.Is(err, kmsplugin.ErrThrottled)
+	return (hasCode(err) || isAway(err) || errors.Is(err, errHasNot)) && !errors.Is(err, errNotThere)
 }
 
 // verdict is what the failures over all lines that answered come to. The token is away if all say so;
@@ -163,7 +162,7 @@ func (d deed[T]) verdict(ctx context.Context, had map[*line]bool, failed []error
 	}
 	switch {
 	case sick != nil && hasNot == nil && all:
-		if gone := d.isThere(ctx); gone != nil {
+		if gone := d.askSlot(ctx); gone != nil {
 			return fmt.Errorf("%w: %w", gone, sick)
 		}
 		return sick
@@ -220,6 +219,9 @@ func (s *session) failed(l *line, err error) (lost bool, is error) {
 	}
 	if isAway(err) && !errors.Is(err, errAlone) {
 		l.forget()
+		return false, err
+	}
+	if errors.Is(explain(err), kmsplugin.ErrThrottled) { // it did not begin, and to ask for more would be no help
 		return false, err
 	}
 	lost, failed := s.pool.exchange(l)

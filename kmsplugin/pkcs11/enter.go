@@ -73,8 +73,8 @@ func (t *Token) tryToEnter(m *module, pin string, flags uint, n int) (*session, 
 	var handles []cryptoki.SessionHandle
 	for len(handles) < n {
 		h, err := t.openSession(m, slot, flags, len(handles) == 0)
-		if hasNoMore(err) && len(handles) > 0 {
-			break // with as many as it has now; others are opened when they are needed
+		if err != nil && len(handles) > 0 {
+			break // with as many as it has now, or as are with HSMs that are there; others are opened when they are needed
 		}
 		if err == nil {
 			handles = append(handles, h)

@@ -188,6 +188,7 @@ func TestTheOnlyKeyThatMayNotDecryptNowIsNotSaidToBeGone(t *testing.T) {
 
 func TestThatAKeyIsGoneIsSaidOnceAFreshLookShowsIt(t *testing.T) {
 	token := tokenWithKeys(t, 2)
+	unhurried(token)
 	a := alter(t, token)
 	s, _ := opened(t, token)
 	gone := newKeyID(7, time.Now()).version()

@@ -183,6 +183,7 @@ func TestALookDoesNotWaitForLongForSessionsThatAreInUseWhenAllOthersAreAway(t *t
 // A key is on the others a while after it was made.
 func TestAKeyThatIsNotCopiedYetWrapsOverThoseThatHaveIt(t *testing.T) {
 	token := tokenOfTwoLabels(t, 2)
+	unhurried(token)
 	h := behind(t, token, 4)
 	s, v := opened(t, token)
 	known, err := s.Versions(t.Context())
@@ -270,8 +271,10 @@ func TestASlowTokenWithManyKeysIsLookedAtInTimeAndWraps(t *testing.T) {
 					before := h.count()
 					found, err := looksInTime(t, s)
 					require.NoError(t, err)
-					require.Equal(t, takes == 100*time.Millisecond, found.Partial)
-					require.LessOrEqual(t, h.count()-before, 1+2+18+8, "one reading, and a listing of each session")
+					require.Equal(t, takes > 5*time.Millisecond, found.Partial)
+					if takes == 100*time.Millisecond {
+						require.LessOrEqual(t, h.count()-before, 1+2+18+8, "one reading, and a listing of each session")
+					}
 					time.Sleep(time.Minute) // what runs still has ended
 				})
 			})
