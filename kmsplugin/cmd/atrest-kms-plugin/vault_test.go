@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -8,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	kmsapi "k8s.io/kms/apis/v2"
 
+	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
 	"github.com/kube-atrest/atrest/kmsplugin/vault/vaulttest"
 )
@@ -305,4 +308,34 @@ func TestThePageOfVaultHasItsFlags(t *testing.T) {
 			require.Contains(t, string(page), "`--"+f.Name+"`")
 		}
 	})
+}
+
+// interrupted is a back end that is looked at as the command is stopped, or its time is over.
+type interrupted struct {
+	kmsplugin.Session
+	stop   context.CancelFunc
+	closed func(error)
+}
+
+func (i interrupted) Open(context.Context) (kmsplugin.Session, error) { return i, nil }
+
+func (i interrupted) Versions(ctx context.Context) (kmsplugin.Versions, error) {
+	i.stop()
+	return kmsplugin.Versions{}, ctx.Err()
+}
+
+func (i interrupted) Close(ctx context.Context) error {
+	i.closed(ctx.Err())
+	return nil
+}
+
+func TestACheckThatIsInterruptedLeavesNoTokenBehind(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	times := 0
+	err := try(ctx, &cobra.Command{}, interrupted{stop: stop, closed: func(err error) {
+		times++
+		require.NoError(t, err)
+	}}, "")
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 1, times)
 }
