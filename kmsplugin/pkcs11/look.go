@@ -53,7 +53,7 @@ func (s *session) look(ctx context.Context) (*ring, error) {
 			s.unread = a.line
 		}
 	}
-	if !whole || s.pool.sessions() != opened {
+	if !whole || s.pool.sessions() != opened || s.pool.pending() > 0 {
 		found = found.beside(before)
 	}
 	found.partial = found.partial || all.stale
