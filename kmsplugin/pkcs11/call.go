@@ -111,16 +111,12 @@ func (d deed[T]) next(ctx context.Context, had map[*line]bool, running bool) (*l
 		return l, nil
 	}
 	first := len(had) == 0
-	if first && (!d.ahead || d.pool.size() == 0) {
-		if l := d.pool.grow(); l != nil {
-			return l, nil
-		}
-	}
+	grows := first && (!d.ahead || d.pool.size() == 0) && d.pool.grow()
 	if running || !first && d.pool.others(had) <= int(d.late.Load()) {
 		return nil, nil
 	}
 	hangs := fmt.Errorf("%s cannot %s: %w", d.token, d.what, errHang)
-	if first && d.hangs() {
+	if first && !grows && d.hangs() {
 		return nil, hangs
 	}
 	if !first { // the others may hang, and what is known by now is an answer

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	cryptoki "github.com/miekg/pkcs11"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
@@ -105,5 +106,66 @@ func TestOneHSMOfSeveralThatIsSlowStopsNobodyElse(t *testing.T) {
 				time.Sleep(time.Minute) // what runs still has ended
 			})
 		})
+	}
+}
+
+// quiet are HSMs behind a module that knows by heart that somebody is logged in.
+type quiet struct{ *hsms }
+
+func (q quiet) GetSessionInfo(s cryptoki.SessionHandle) (cryptoki.SessionInfo, error) {
+	return q.driver.GetSessionInfo(s)
+}
+
+func TestAnHSMThatShowsNoKeyDoesNotSayThatOneIsGone(t *testing.T) {
+	token := tokenWithKeys(t, 2)
+	unhurried(token)
+	h := behind(t, token, 2)
+	mine := newModule(token.config.Module, quiet{h})
+	token.load = func(string) (*module, error) { return mine, nil }
+	s, v := opened(t, token)
+	known, err := s.Versions(t.Context())
+	require.NoError(t, err)
+	ct, _, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
+	require.NoError(t, err)
+	id, _ := parseKeyID(v.Lineage)
+	before := s.keys.Load()
+	h.set(func() { h.lacks[0], h.shut[1] = id, true })
+	for range 10 {
+		found, err := s.Versions(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, known.All, found.All)
+		require.True(t, found.Partial)
+		s.keys.Store(&ring{})
+		_, err = s.Unwrap(t.Context(), v, ct, nil)
+		require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+		require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
+		s.keys.Store(before)
+	}
+}
+
+// A slow token is not asked anew for what is known. One HSM gave the number of a key to another key, and
+// the key another number.
+func TestAKeyThatHasAnotherNumberByNowIsNotThereTwice(t *testing.T) {
+	token := tokenWithKeys(t, 3)
+	h := behind(t, token, 2)
+	token.config.Clock = &waits{busy: time.Hour, took: time.Hour}
+	s, _ := opened(t, token)
+	var known kmsplugin.Versions
+	for range 9 {
+		var err error
+		known, err = s.Versions(t.Context())
+		require.NoError(t, err)
+	}
+	h.set(func() {
+		order := make([][]byte, 4)
+		order[h.number(1, known.All[0].Lineage)-1] = known.All[1].Lineage
+		order[h.number(1, known.All[2].Lineage)-1] = known.All[2].Lineage
+		order[3] = known.All[0].Lineage
+		h.order[1] = order
+	})
+	for range 10 {
+		found, err := s.Versions(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, known.All, found.All)
 	}
 }

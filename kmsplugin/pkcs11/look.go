@@ -53,7 +53,7 @@ func (s *session) look(ctx context.Context) (*ring, error) {
 			s.unread = a.line
 		}
 	}
-	if !whole || s.pool.sessions() != opened {
+	if !whole || s.pool.sessions() != opened || s.pool.pending() > 0 {
 		found = found.beside(before)
 	}
 	found.partial = found.partial || all.stale
@@ -119,12 +119,15 @@ func (s *session) othersFind(ctx context.Context, looked *line, seen finding, an
 	}
 	all = finding{keys: maps.Clone(seen.keys), wrong: maps.Clone(seen.wrong)}
 	whole = len(had) > 1 && s.pool.others(had) == 0
+	blind := len(seen.keys) == 0
 	for range len(had) - 1 {
 		a, ok := got(ctx, answers)
 		whole = whole && ok && a.err == nil && !a.value.partial
+		blind = blind || len(a.value.keys) == 0
 		all.add(a.value)
 	}
-	return all, whole
+	// Who sees none at all where others do may not be logged in, whatever the module says.
+	return all, whole && !(blind && len(all.keys) > 0)
 }
 
 // got is an answer, unless ctx ends before.

@@ -103,8 +103,12 @@ func (l *line) readNew(ctx context.Context, t *Token, others finding, all bool) 
 	partial, stale := false, false
 	for i, o := range append(unknown, known...) {
 		isNew := i < len(unknown)
-		if ctx.Err() != nil || !isNew && !all {
+		twice := !isNew && l.hasTwice(l.known[o].id)
+		if ctx.Err() != nil || !isNew && !all && !twice {
 			partial, stale = partial || isNew, true
+			if twice { // one of the two may be another key by now
+				delete(l.known, o)
+			}
 			continue
 		}
 		if err := o.read(t); err != nil {
@@ -118,6 +122,17 @@ func (l *line) readNew(ctx context.Context, t *Token, others finding, all bool) 
 		return found, l.isLoggedIn()
 	}
 	return found, nil
+}
+
+// hasTwice reports whether it is known of two objects that they are one key.
+func (l *line) hasTwice(id keyID) bool {
+	n := 0
+	for _, known := range l.known {
+		if known.id == id {
+			n++
+		}
+	}
+	return n > 1
 }
 
 // read reads one. Half of a key, which SoftHSM may tell of while another process makes it, is no

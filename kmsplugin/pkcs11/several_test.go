@@ -44,6 +44,7 @@ func TestAHandleIsOfTheHSMThatTheSessionIsWith(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			token := tokenOfTwoLabels(t, 3)
+			unhurried(token)
 			truth, _ := opened(t, newToken(t, token.config))
 			known, err := truth.Versions(t.Context())
 			require.NoError(t, err)
@@ -99,6 +100,7 @@ func TestWhatOneHSMOfSeveralAnswersStopsNobodyElse(t *testing.T) {
 		for _, moves := range []bool{false, true} {
 			t.Run(fmt.Sprint(cryptoki.Error(code), moves), func(t *testing.T) {
 				token := tokenWithKeys(t, 2)
+				unhurried(token)
 				h := behind(t, token, 2)
 				s, v := opened(t, token)
 				known, err := s.Versions(t.Context())
