@@ -152,6 +152,8 @@ func TestAnAlertEndsWhenItsProviderIsRemoved(t *testing.T) {
 
 	// It goes at its worst.
 	p.Kill()
+	stepUntil(t, clock, func() bool { return gaugesOf(t, leaves)["atrest_kms_provider_healthy"] == 0 })
+	clock.Step(2 * time.Minute) // in small steps it takes a busy machine too long
 	stepUntil(t, clock, func() bool { return len(alertsOf(t, leaves, clock.Now())) == 2 })
 	without := fileOf(rule("secrets", kms(stays, q.Endpoint()), aesgcm))
 	put(without)

@@ -67,10 +67,14 @@ func (a announcing) leftFor(announced Version) map[string]bool {
 // pinned announces the version of a label, and no other.
 func (a announcing) pinned(found Versions, pin string) (announcing, error) {
 	at := slices.IndexFunc(found.All, func(v Version) bool { return v.Label == pin })
-	if at < 0 {
+	switch {
+	case at < 0 && found.Withheld != nil:
+		return a, fmt.Errorf("version %.64q is pinned, and is none of the %d that unwrap, and there are others: %w", pin, len(found.All), found.Withheld)
+	case at < 0 && found.Partial:
+		return a, fmt.Errorf("%w: version %.64q is pinned, and was not seen, and not all that may have it could be asked", ErrUnavailable, pin)
+	case at < 0:
 		return a, fmt.Errorf("%w: version %.64q is pinned, and the back end has none of that label", ErrKeyDisabled, pin)
-	}
-	if at < found.Oldest {
+	case at < found.Oldest:
 		return a, fmt.Errorf("%w: version %.64q is pinned, and only unwraps: the oldest that wraps is %.64q", ErrKeyDisabled, pin, found.All[found.Oldest].Label)
 	}
 	return announcing{version: &found.All[at]}, nil

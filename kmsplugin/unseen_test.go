@@ -2,6 +2,7 @@ package kmsplugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -84,6 +85,25 @@ func TestAnAnnouncedVersionThatAPartOfTheBackEndDoesNotHaveIsWaitedFor(t *testin
 			s.set(func() { s.all, s.writes, s.partial = all, 1, false })
 			poll(1)
 			require.Equal(t, announced, keyIDOf(t, k))
+		})
+	}
+}
+
+func TestAPinnedVersionThatIsNotSeenIsNotSaidToBeNone(t *testing.T) {
+	for text, notAll := range map[string]Versions{"could be asked": {Partial: true}, "lower the minimum": {Withheld: fmt.Errorf("%w: lower the minimum", ErrKeyDisabled)}} {
+		s := newShelf("1", "2")
+		kept(t, s, Config{Pin: "1"}, func(t *testing.T, k *Keeper) {
+			pinned := keyIDOf(t, k)
+			all := s.all
+			s.set(func() { s.all, s.writes, s.partial, s.withheld = all[1:], 0, notAll.Partial, notAll.Withheld })
+			poll(1)
+			_, err := k.Status(t.Context())
+			require.ErrorContains(t, err, text)
+			require.NotContains(t, err.Error(), "the back end has none")
+			require.Equal(t, notAll.Withheld == nil, errors.Is(err, ErrUnavailable))
+			s.set(func() { s.all, s.writes, s.partial, s.withheld = all, 1, false, nil })
+			poll(1)
+			require.Equal(t, pinned, keyIDOf(t, k))
 		})
 	}
 }

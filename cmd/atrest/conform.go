@@ -107,6 +107,8 @@ func (c *conformCommand) run(ctx context.Context) error {
 		return usagef("flag --output is %q: table, json or junit", c.output)
 	case c.list && c.output == "junit":
 		return usagef("flag --list has no --output junit: table or json")
+	case c.list && (c.plugin.endpoint != "" || len(c.only) > 0):
+		return usagef("flag --list lists all checks, and asks no plugin: leave --endpoint and --check out")
 	case c.list:
 		return c.printList()
 	case c.options.Interval <= 0 || c.options.Timeout <= 0:

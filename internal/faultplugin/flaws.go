@@ -24,6 +24,7 @@ const (
 	LabelsFromAfter  Flaw = "Encrypt asks for the key_id in a second call"                                  // vault-kubernetes-kms
 	StatusFromBefore Flaw = "after a rotation the first calls of Status name the old"                       // a lagging standby
 	StaticKeyID      Flaw = "the key_id never changes"                                                      // aws-encryption-provider
+	KeyIDOfAllOfIt   Flaw = "the key_id changes with the key alone, and not with its versions"              // the ARN of AWS
 	ForgetsOldKeys   Flaw = "a rotation makes what was encrypted before unreadable"                         // min_decryption_version
 	ReusesKeyID      Flaw = "the key_id is the version of the key"                                          // vault-kubernetes-kms
 	NewKeyIDAtStart  Flaw = "each start makes a new key_id"                                                 //
@@ -46,6 +47,7 @@ const (
 	TextAfterError   Flaw = "Status tells of trouble once by an error, and then by the text of healthz"     // kubernetes#138950
 	WaitsInTrouble   Flaw = "while there is trouble each call waits for its deadline"                       //
 	EndsInTrouble    Flaw = "while there is trouble each call of Decrypt ends the process"                  //
+	AllIsAway        Flaw = "lost credentials and a disabled key are told of as a KMS that is away"
 	GoneInTrouble    Flaw = "while there is trouble Decrypt says that a ciphertext is damaged"
 	OtherInTrouble   Flaw = "while there is trouble Encrypt goes on with a key that is lost then"
 	ForgetsInTrouble Flaw = "after trouble the newest key alone is loaded"

@@ -19,8 +19,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
@@ -46,7 +48,9 @@ type KMS struct {
 	known   map[string]*kek // by key_id
 	mended  chan struct{}   // closed by Mend; nil while nothing is broken
 	tired   bool            // broken once, until the next start
+	broken  error           // what is told of it
 	starts  int
+	anew    int // times that the key was made anew
 	asked   int // calls of Status in a row
 	opened  int // calls of Decrypt that went well
 	running int // calls of Encrypt
@@ -56,6 +60,7 @@ type KMS struct {
 	before  *kek // the current one, before the last rotation
 	back    int  // calls since a rotation has shown
 	opens   bool // a Decrypt is left
+	doomed  bool // the next Status ends it
 }
 
 // A kek wraps.
@@ -139,19 +144,29 @@ func (p *KMS) Recreate(context.Context) error {
 	p.mu.Lock()
 	clear(p.keks)
 	clear(p.known)
+	p.anew++
 	p.mu.Unlock()
 	p.makeKEK()
 	return nil
 }
 
 // Break takes the keys away.
-func (p *KMS) Break(context.Context) error {
+func (p *KMS) Break(ctx context.Context) error {
+	return p.BreakAs(codes.Unavailable, "the KMS is away")(ctx)
+}
+
+// BreakAs takes the keys away for a reason, which is told by this code.
+func (p *KMS) BreakAs(code codes.Code, why string) func(context.Context) error {
+	return func(context.Context) error { return p.breakAs(status.Error(code, why)) }
+}
+
+func (p *KMS) breakAs(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mended != nil {
 		return errors.New("it is broken already")
 	}
-	p.mended, p.tired = make(chan struct{}), p.flaws[StaysBroken]
+	p.mended, p.tired, p.broken = make(chan struct{}), p.flaws[StaysBroken], err
 	return nil
 }
 
@@ -240,6 +255,14 @@ func (p *KMS) Restart(context.Context) error {
 	}
 	p.server = nil
 	return p.start()
+}
+
+// KillWhenAsked ends it at the next call of Status, which is not answered.
+func (p *KMS) KillWhenAsked(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.doomed = true
+	return nil
 }
 
 // Kill ends it, and leaves the socket file.

@@ -34,6 +34,8 @@ func (p *KMS) idOf(k *kek) string {
 		return base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "v1 https://vault.example.com:8200/transit %s", k.name))
 	case p.flaws[StaticKeyID]:
 		return "static"
+	case p.flaws[KeyIDOfAllOfIt]:
+		return fmt.Sprintf("static-%d", p.anew)
 	case p.flaws[ReusesKeyID]:
 		return fmt.Sprint(k.version)
 	case p.flaws[NewKeyIDAtStart]:
@@ -44,6 +46,11 @@ func (p *KMS) idOf(k *kek) string {
 
 // Status names the current key.
 func (p *KMS) Status(ctx context.Context, _ *kmsapi.StatusRequest) (*kmsapi.StatusResponse, error) {
+	if p.isDoomed() {
+		go p.Kill(context.Background()) // which waits for this call
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	if err := p.troubleOf(ctx); err != nil && !p.flaws[SilentTrouble] {
 		return p.statusInTrouble(err)
 	}
@@ -52,6 +59,15 @@ func (p *KMS) Status(ctx context.Context, _ *kmsapi.StatusRequest) (*kmsapi.Stat
 		version = "v1"
 	}
 	return &kmsapi.StatusResponse{Version: version, Healthz: "ok", KeyId: p.named()}, nil
+}
+
+// isDoomed is true once, where a call of Status ends the plugin.
+func (p *KMS) isDoomed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	doomed := p.doomed
+	p.doomed = false
+	return doomed
 }
 
 // named is the key_id for Status.

@@ -12,7 +12,7 @@ import (
 // trouble is what to answer while the keys are away.
 func (p *KMS) trouble() error {
 	p.mu.Lock()
-	mended, tired := p.mended, p.tired
+	mended, tired, broken := p.mended, p.tired, p.broken
 	p.mu.Unlock()
 	switch {
 	case mended == nil && !tired:
@@ -21,8 +21,10 @@ func (p *KMS) trouble() error {
 		return errors.New("the KMS is away")
 	case p.flaws[OtherTrouble]:
 		return status.Error(codes.NotFound, "there is no such key")
+	case p.flaws[AllIsAway]:
+		return status.Error(codes.Unavailable, "the KMS is away")
 	}
-	return status.Error(codes.Unavailable, "the KMS is away")
+	return broken
 }
 
 // hang waits, as [Hangs] has it, for the trouble to end, in one of a few places.

@@ -3,12 +3,15 @@ package conformance
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
@@ -43,22 +46,47 @@ func newClient(address string) (*client, error) {
 
 func (c *client) close() { _ = c.connection.Close() }
 
-// onceSent calls what [whenSent] put into a call's ctx, when the request is on its way.
+// onceSent calls what [whenSent] put into a call's ctx, when the request is on its way, and keeps
+// what [watching] asked for.
 type onceSent struct{}
 
-type sentKey struct{}
+type (
+	sentKey  struct{}
+	watchKey struct{}
+)
+
+// A watch is how far a call came. It is safe for concurrent use.
+type watch struct{ sent, answered atomic.Bool }
+
+// watching has what becomes of a call noted.
+func watching(ctx context.Context, w *watch) context.Context {
+	return context.WithValue(ctx, watchKey{}, w)
+}
+
+// isThePlugins reports whether an error of a call is the plugin's doing: it said so itself, or took
+// the call and let its deadline pass. Any other is the client's own word for nobody being there.
+func (w *watch) isThePlugins(err error) bool {
+	return w.answered.Load() || w.sent.Load() && status.Code(err) == codes.DeadlineExceeded
+}
 
 func whenSent(ctx context.Context, do func()) context.Context {
 	return context.WithValue(ctx, sentKey{}, do)
 }
 
-// HandleRPC looks for a request that has been sent.
+// HandleRPC looks for a request that has been sent, and for the end of an answer.
 func (onceSent) HandleRPC(ctx context.Context, event stats.RPCStats) {
-	if _, sent := event.(*stats.OutPayload); !sent {
-		return
+	w, ok := ctx.Value(watchKey{}).(*watch)
+	if !ok {
+		w = &watch{}
 	}
-	if do, ok := ctx.Value(sentKey{}).(func()); ok {
-		do()
+	switch event.(type) {
+	case *stats.InTrailer:
+		w.answered.Store(true)
+	case *stats.OutPayload:
+		w.sent.Store(true)
+		if do, ok := ctx.Value(sentKey{}).(func()); ok {
+			do()
+		}
 	}
 }
 

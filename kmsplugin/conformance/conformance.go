@@ -69,7 +69,8 @@ type Target struct {
 	// Recreate deletes the key and makes another one under the same name. What was
 	// wrapped before is lost.
 	Recreate func(context.Context) error
-	// Restart ends the plugin, if it runs, and starts it.
+	// Restart ends the plugin, if it runs, and starts it. It leaves a socket file that is there to
+	// the plugin.
 	Restart func(context.Context) error
 	// Kill ends the plugin without asking it, as SIGKILL does, and Terminate asks it to
 	// end, as SIGTERM does, and need not wait. Restart has to bring it back.
@@ -78,7 +79,8 @@ type Target struct {
 	// and ends it when ctx does. An error says how it ended, also by ctx, with what it
 	// printed, or, if it wraps [ErrNotRun], that it never began.
 	Second func(context.Context) error
-	// Log is all that the plugin has logged since the run began.
+	// Log is all that the plugin has logged since the run began. It is known for the plugin's by
+	// the uid of a call, by a key_id, or by the path of the socket.
 	Log func() ([]byte, error)
 }
 

@@ -2,10 +2,12 @@ package conformance_test
 
 import (
 	"os"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -42,6 +44,12 @@ func fast() conformance.Options {
 	return conformance.Options{Timeout: faultplugin.SlowFor - 100*time.Millisecond, Rotations: 2, Clock: newHurried()}
 }
 
+// waitedFor are the flaws that show, or are lived with, by waiting for the end of the timeout. With
+// any other a call has as long as it takes on a machine that is busy.
+var waitedFor = []faultplugin.Flaw{
+	faultplugin.SlowOnce, faultplugin.Hangs, faultplugin.WaitsInTrouble, faultplugin.LeaksSlots, faultplugin.SecondIsLate, faultplugin.TakesTheSocket,
+}
+
 // flawed is what has to become of the checks on a plugin with a flaw; those that are not
 // named are passed.
 var flawed = map[faultplugin.Flaw]struct {
@@ -66,6 +74,8 @@ var flawed = map[faultplugin.Flaw]struct {
 	faultplugin.StatusFromBefore: {fails: []string{"labels-agree-in-rotation"}},
 	faultplugin.StaticKeyID: {fails: []string{"rotation-shows", "key-id-not-reused"}, unknown: []string{"labels-agree-in-rotation", "old-keys-open"},
 		because: "a key_id that never changes is that of the key made anew too, and there is no rotation that could be judged"},
+	faultplugin.KeyIDOfAllOfIt: {fails: []string{"rotation-shows"}, unknown: []string{"labels-agree-in-rotation", "old-keys-open"},
+		because: "there is no rotation that could be judged"},
 	faultplugin.ForgetsOldKeys:   {fails: []string{"old-keys-open"}},
 	faultplugin.ReusesKeyID:      {fails: []string{"key-id-not-reused"}},
 	faultplugin.NewKeyIDAtStart:  {fails: []string{"key-id-after-restart"}},
@@ -86,7 +96,8 @@ var flawed = map[faultplugin.Flaw]struct {
 	faultplugin.TellsOnce:        {fails: []string{"trouble-shows"}},
 	faultplugin.TextAfterError:   {fails: []string{"trouble-is-an-error"}},
 	faultplugin.WaitsInTrouble:   {fails: []string{"trouble-class"}},
-	faultplugin.EndsInTrouble:    {fails: []string{"deadline-kept"}},
+	faultplugin.EndsInTrouble: {fails: []string{"deadline-kept"}, unknown: []string{"trouble-class"},
+		because: "who ends does not say of what kind the trouble is"},
 	faultplugin.UnknownTrouble:   {fails: []string{"trouble-class"}},
 	faultplugin.OtherTrouble:     {fails: []string{"trouble-class"}},
 	faultplugin.GoneInTrouble:    {fails: []string{"trouble-class"}},
@@ -126,8 +137,48 @@ func TestEachCheckFailsOnThePluginWithThatFlawAndNoOther(t *testing.T) {
 				t.Skip("only root can give a socket away")
 			}
 			require.Equal(t, len(want.fails)+len(want.unknown) > 1, want.because != "", "say why there is more than one")
-			requireOutcomes(t, faultplugin.StartKMS(t, flaw), want.fails, want.unknown)
+			options := fast()
+			if !slices.Contains(waitedFor, flaw) {
+				options.Timeout = 10 * faultplugin.SlowFor
+			}
+			requireOutcomesWith(t, options, faultplugin.StartKMS(t, flaw), want.fails, want.unknown)
 		})
+	}
+}
+
+// Each loss is told of as that, by a plugin that knows what it lost.
+func TestALossIsToldOfAsThatLoss(t *testing.T) {
+	for name, test := range map[string]struct {
+		loss conformance.Loss
+		code codes.Code
+	}{
+		"the token is wrong":      {conformance.LossOfCredentials, codes.Unauthenticated},
+		"it may not do this":      {conformance.LossOfCredentials, codes.PermissionDenied},
+		"the key is disabled":     {conformance.LossOfKey, codes.FailedPrecondition},
+		"the key is gone":         {conformance.LossOfKey, codes.NotFound},
+		"the KMS does not answer": {conformance.LossOfKMS, codes.Unavailable},
+	} {
+		for flaw, want := range map[faultplugin.Flaw]conformance.Outcome{"": conformance.Passed, faultplugin.AllIsAway: conformance.Failed} {
+			if test.loss == conformance.LossOfKMS {
+				want = conformance.Passed
+			}
+			t.Run(name+string(flaw), func(t *testing.T) {
+				t.Parallel()
+				p := faultplugin.StartKMS(t, flaw)
+				target, options := everything(p), fast()
+				target.Break, target.Breaks = p.BreakAs(test.code, name), test.loss
+				options.Only = []string{"trouble-shows", "trouble-is-an-error", "trouble-class", "deadline-kept", "trouble-ends"}
+				report, err := conformance.Run(t.Context(), target, options)
+				require.NoError(t, err)
+				for _, result := range report.Results {
+					if result.ID == "trouble-class" {
+						require.Equal(t, want, result.Outcome, result)
+						continue
+					}
+					require.Equal(t, conformance.Passed, result.Outcome, result)
+				}
+			})
+		}
 	}
 }
 
@@ -231,7 +282,12 @@ func TestAKeyIDThatIsUsedAgainShowsThoughTheKeyWasRotatedBefore(t *testing.T) {
 
 func requireOutcomes(t *testing.T, p *faultplugin.KMS, fails, unknown []string) {
 	t.Helper()
-	report, err := conformance.Run(t.Context(), everything(p), fast())
+	requireOutcomesWith(t, fast(), p, fails, unknown)
+}
+
+func requireOutcomesWith(t *testing.T, options conformance.Options, p *faultplugin.KMS, fails, unknown []string) {
+	t.Helper()
+	report, err := conformance.Run(t.Context(), everything(p), options)
 	require.NoError(t, err)
 	got, want := map[string]conformance.Outcome{}, map[string]conformance.Outcome{}
 	for _, result := range report.Results {

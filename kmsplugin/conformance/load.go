@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
@@ -145,7 +144,7 @@ func (s *session) cancelOne(ctx context.Context, after time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
 	sent := func() { time.AfterFunc(after, cancel) }
-	_, err := s.client.Encrypt(whenSent(ctx, sent), &kmsapi.EncryptRequest{Plaintext: s.told.key(), Uid: uuid.NewString()})
+	_, err := s.client.Encrypt(whenSent(ctx, sent), &kmsapi.EncryptRequest{Plaintext: s.told.key(), Uid: s.told.uid()})
 	if status.Code(err) != codes.Canceled {
 		_ = s.told.heard("Encrypt", err) // it was faster, or failed; what it said is still looked at
 	}

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -67,21 +68,25 @@ func (s *session) recreated(ctx context.Context, before string) (after string, e
 		return "", err
 	case failing != nil:
 		return "", failing
-	case changed:
-		return after, nil
 	}
-	return "", s.isTheSame(ctx, w, before)
+	if err := s.isLost(ctx, w); err != nil {
+		return "", err
+	}
+	if !changed {
+		return "", failed("the key is another one, since what it encrypted before does not open, and Status names key_id %s as before", short(before))
+	}
+	return after, nil
 }
 
-// isTheSame is what it means that the key_id did not change: w was made under it.
-func (s *session) isTheSame(ctx context.Context, w *sealed, before string) error {
+// isLost is an error unless w does not open any more: else the key is there, and was rotated at most.
+func (s *session) isLost(ctx context.Context, w *sealed) error {
 	switch _, err := s.decrypt(ctx, w.EncryptResponse); {
 	case isOfTheMoment(err):
 		return fmt.Errorf("whether the key is another one is not known: %w", err)
 	case err == nil:
-		return fmt.Errorf("what was encrypted before the key was made again still opens: recreate did not delete the key")
+		return errors.New("what was encrypted before the key was made again still opens: recreate did not delete the key")
 	}
-	return failed("the key is another one, since what it encrypted before does not open, and Status names key_id %s as before", short(before))
+	return nil
 }
 
 // formerKeyIDs are those of keys that were rotated away in this run.

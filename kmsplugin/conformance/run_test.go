@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -93,7 +94,7 @@ func TestAPluginThatRefusesAllPassesNothing(t *testing.T) {
 	require.NoError(t, err)
 	for _, result := range report.Results {
 		switch result.ID {
-		case "socket-mode", "errors-hold-no-key", "log-holds-no-key":
+		case "socket-mode", "errors-hold-no-key":
 			require.Equal(t, conformance.Passed, result.Outcome, result)
 		case "sigterm-drains": // it goes on serving
 			require.Equal(t, conformance.Failed, result.Outcome, result)
@@ -118,6 +119,44 @@ func TestWhatWasNotDoneIsNotPassed(t *testing.T) {
 	require.Len(t, report.Results, 14)
 	for _, result := range report.Results {
 		require.Contains(t, []conformance.Outcome{conformance.Failed, conformance.Unknown}, result.Outcome, result)
+	}
+}
+
+// A command that does something else than it has to makes nothing known either.
+func TestWhatWasDoneInstead(t *testing.T) {
+	for name, test := range map[string]struct {
+		instead func(*faultplugin.KMS, *conformance.Target)
+		ids     []string
+	}{
+		"the key is rotated and not made anew": {func(p *faultplugin.KMS, target *conformance.Target) {
+			target.Recreate = p.Rotate
+		}, []string{"key-id-not-reused"}},
+		"the log is another's": {func(_ *faultplugin.KMS, target *conformance.Target) {
+			target.Log = func() ([]byte, error) { return []byte("x\n"), nil }
+		}, []string{"log-holds-no-key"}},
+		"the plugin is killed and not its KMS": {func(p *faultplugin.KMS, target *conformance.Target) {
+			target.Break, target.Mend = p.Kill, p.Restart
+		}, []string{"trouble-shows", "trouble-is-an-error", "trouble-class", "trouble-ends"}},
+		"it is killed while it is asked": {func(p *faultplugin.KMS, target *conformance.Target) {
+			target.Break, target.Mend = p.KillWhenAsked, p.Restart
+		}, []string{"trouble-shows", "trouble-is-an-error", "trouble-class", "trouble-ends"}},
+		"the socket file is removed": {func(p *faultplugin.KMS, target *conformance.Target) {
+			target.Kill = func(ctx context.Context) error {
+				return errors.Join(p.Kill(ctx), os.Remove(p.Endpoint()[len("unix://"):]))
+			}
+		}, []string{"stale-socket-replaced"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := faultplugin.StartKMS(t)
+			target, options := everything(p), fast()
+			test.instead(p, &target)
+			options.Only = append(test.ids, "round-trip")
+			report, err := conformance.Run(t.Context(), target, options)
+			require.NoError(t, err)
+			require.Equal(t, 1, report.Count(conformance.Passed), report.Results)
+			require.Equal(t, len(test.ids), report.Count(conformance.Unknown), report.Results)
+		})
 	}
 }
 

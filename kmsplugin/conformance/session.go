@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	kmsapi "k8s.io/kms/apis/v2"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
@@ -60,13 +59,14 @@ func (s *session) keyID(ctx context.Context) (string, error) {
 	case answer.KeyId == "":
 		return "", errors.New("there is no key_id in the answer of Status")
 	}
+	s.told.hearsKeyID(answer.KeyId)
 	return answer.KeyId, nil
 }
 
 func (s *session) encrypt(ctx context.Context, plaintext []byte) (*sealed, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
-	answer, err := s.client.Encrypt(ctx, &kmsapi.EncryptRequest{Plaintext: plaintext, Uid: uuid.NewString()})
+	answer, err := s.client.Encrypt(ctx, &kmsapi.EncryptRequest{Plaintext: plaintext, Uid: s.told.uid()})
 	if err := s.told.heard("Encrypt", err); err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (s *session) decrypt(ctx context.Context, w *kmsapi.EncryptResponse) ([]byt
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
 	answer, err := s.client.Decrypt(ctx, &kmsapi.DecryptRequest{
-		Ciphertext: w.Ciphertext, KeyId: w.KeyId, Annotations: w.Annotations, Uid: uuid.NewString(),
+		Ciphertext: w.Ciphertext, KeyId: w.KeyId, Annotations: w.Annotations, Uid: s.told.uid(),
 	})
 	return answer.GetPlaintext(), s.told.heard("Decrypt", err)
 }

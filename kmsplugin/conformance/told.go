@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -15,12 +16,19 @@ import (
 type told struct {
 	mark  []byte
 	forms forms
+	calls [6]byte // with which the uid of each call begins
 
 	mu    sync.Mutex
 	given int    // keys
 	errs  int    // that were looked at
 	leak  string // the first call whose error held a key
+	named map[string]bool
 }
+
+const (
+	mostNamed  = 256 // key_ids that are kept
+	tellingLen = 16  // bytes of a key_id that no other text has by chance
+)
 
 // newTold makes a mark of bytes that are no UTF-8, so that they are printed in few ways.
 func newTold() *told {
@@ -28,7 +36,36 @@ func newTold() *told {
 	for i := range mark {
 		mark[i] |= 0xc0
 	}
-	return &told{mark: mark, forms: formsOf(mark)}
+	return &told{mark: mark, forms: formsOf(mark), calls: [6]byte(random(6)), named: map[string]bool{}}
+}
+
+// uid is a new one for a call.
+func (t *told) uid() string {
+	id := uuid.New()
+	copy(id[:], t.calls[:])
+	return id.String()
+}
+
+// hearsKeyID keeps a key_id that Status named.
+func (t *told) hearsKeyID(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(id) >= tellingLen && len(t.named) < mostNamed {
+		t.named[id] = true
+	}
+}
+
+// isSpokenOf reports whether a text is of this run's plugin: it has the uid of a call, or a key_id
+// that Status named.
+func (t *told) isSpokenOf(text []byte) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	begins := uuid.UUID(append(t.calls[:], make([]byte, 10)...)).String()[:13]
+	found := bytes.Contains(text, []byte(begins))
+	for id := range t.named {
+		found = found || bytes.Contains(text, []byte(id))
+	}
+	return found
 }
 
 // key is a new one of 32 bytes.

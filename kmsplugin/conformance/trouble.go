@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	kmsapi "k8s.io/kms/apis/v2"
@@ -69,7 +68,9 @@ type trouble struct {
 	shown  bool      // by Status, in any way
 	over   bool      // as Status said, after it had shown and while it lasted
 	text   string    // healthz, where it told
-	errs   []error   // of Status, Encrypt and Decrypt
+	errs   []error   // of Status, Encrypt and Decrypt, the plugin's own
+	nobody error     // how the last call ended that the plugin did not answer
+	fine   bool      // Status said ok, when it was asked last
 	hung   []string  // what did not end, or ended more than itself
 	mended error     // why it did not end
 }
@@ -116,37 +117,55 @@ func (t *trouble) happen(ctx context.Context, s *session) (err error) {
 // look sees what the plugin says while there is trouble.
 func (t *trouble) look(ctx context.Context, s *session) error {
 	_, err := s.within(ctx, func() bool {
-		t.shown = !t.saysOK(s.status(ctx))
+		t.shown = t.tells(ctx, s)
 		return t.shown
 	})
 	if err != nil {
 		return err
 	}
-	if w, err := s.wrap(ctx); err == nil {
-		t.kept = append(t.kept, w)
-	} else {
-		t.errs = append(t.errs, err)
-	}
-	if err := s.opens(ctx, t.well); err != nil {
-		t.errs = append(t.errs, err)
-	}
+	t.call(ctx, s, func(ctx context.Context) error {
+		w, err := s.wrap(ctx)
+		if err == nil {
+			t.kept = append(t.kept, w)
+		}
+		return err
+	})
+	t.call(ctx, s, func(ctx context.Context) error { return s.opens(ctx, t.well) })
 	if err := t.lookForCallsThatHang(ctx, s); err != nil || !t.shown {
 		return err
 	}
 	return t.goesOn(ctx, s)
 }
 
-// saysOK notes an answer of Status.
-func (t *trouble) saysOK(answer *kmsapi.StatusResponse, err error) bool {
-	switch {
-	case err != nil:
-		t.errs = append(t.errs, err)
-	case answer.Healthz != "ok":
-		t.text = answer.Healthz
-	default:
-		return true
+// call makes a call, reports whether it is an answer how it ended, and notes an error that is. One
+// that the client makes itself, as the plugin is not there, tells of no trouble.
+func (t *trouble) call(ctx context.Context, s *session, do func(context.Context) error) (answered bool) {
+	if err := s.dial(ctx); err != nil {
+		t.nobody = err
+		return false
 	}
-	return false
+	var seen watch
+	switch err := do(watching(ctx, &seen)); {
+	case err == nil:
+		return true
+	case seen.isThePlugins(err):
+		t.errs = append(t.errs, err)
+		return true
+	default:
+		t.nobody = err
+		return false
+	}
+}
+
+// tells reports whether Status tells of trouble.
+func (t *trouble) tells(ctx context.Context, s *session) bool {
+	var answer *kmsapi.StatusResponse
+	answered := t.call(ctx, s, func(ctx context.Context) (err error) { answer, err = s.status(ctx); return err })
+	t.fine = answer.GetHealthz() == "ok"
+	if answer != nil && !t.fine {
+		t.text = answer.Healthz
+	}
+	return answered && !t.fine
 }
 
 // goesOn asks again after all those calls, and for some seconds of the default interval: one
@@ -154,9 +173,8 @@ func (t *trouble) saysOK(answer *kmsapi.StatusResponse, err error) bool {
 func (t *trouble) goesOn(ctx context.Context, s *session) error {
 	began, start, lasts := time.Now(), s.Clock.Now(), s.Interval/12
 	for range askedAgain {
-		if t.saysOK(s.status(ctx)) {
-			t.over = true
-		}
+		t.tells(ctx, s)
+		t.over = t.over || t.fine
 		if s.Clock.Since(start) >= lasts || time.Since(began) >= s.patience() {
 			break // it is slow
 		}
@@ -173,8 +191,8 @@ func (t *trouble) lookForCallsThatHang(ctx context.Context, s *session) error {
 		request proto.Message
 	}{
 		{"Status", &kmsapi.StatusRequest{}},
-		{"Encrypt", &kmsapi.EncryptRequest{Plaintext: s.told.key(), Uid: uuid.NewString()}},
-		{"Decrypt", &kmsapi.DecryptRequest{Ciphertext: t.well.Ciphertext, KeyId: t.well.KeyId, Annotations: t.well.Annotations, Uid: uuid.NewString()}},
+		{"Encrypt", &kmsapi.EncryptRequest{Plaintext: s.told.key(), Uid: s.told.uid()}},
+		{"Decrypt", &kmsapi.DecryptRequest{Ciphertext: t.well.Ciphertext, KeyId: t.well.KeyId, Annotations: t.well.Annotations, Uid: s.told.uid()}},
 	} {
 		if err := t.callByHand(ctx, s, call.method, call.request); err != nil {
 			return fmt.Errorf("%s: %w", call.method, err)
@@ -268,6 +286,8 @@ func troubleShows(ctx context.Context, s *session) error {
 		return failed("Status told of the trouble, and then said ok while it lasted")
 	case t.shown:
 		return nil
+	case !t.fine:
+		return t.unanswered()
 	}
 	if len(t.errs) > 0 {
 		return failed("Status says ok for %s, and calls fail: %v", s.Interval, t.errs[0])
@@ -293,15 +313,23 @@ func troubleClass(ctx context.Context, s *session) error {
 	if err := cmp.Or(t.err, t.unseen()); err != nil {
 		return err
 	}
-	if len(t.errs) == 0 {
-		return errors.New("no call failed while Status told of trouble")
-	}
 	for _, err := range t.errs {
 		if wrong := s.Breaks.told(status.Code(err)); wrong != nil {
 			return failed("%v: %v", err, wrong)
 		}
 	}
+	switch {
+	case t.nobody != nil:
+		return t.unanswered()
+	case len(t.errs) == 0:
+		return errors.New("no call failed while Status told of trouble")
+	}
 	return nil
+}
+
+// unanswered is that the plugin did not answer a call, and the client alone said how it ended.
+func (t *trouble) unanswered() error {
+	return fmt.Errorf("a call was not answered by the plugin while there was trouble, so that what it says then is not known: if break ends the plugin, have it take the KMS away: %w", t.nobody)
 }
 
 func deadlineKept(ctx context.Context, s *session) error {

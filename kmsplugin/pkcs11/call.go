@@ -103,25 +103,26 @@ func (d deed[T]) wait(ctx context.Context, answers <-chan answer[T], l *line, lo
 	return a, stands, err
 }
 
-// next is another line than those that were had. While one of these is tried, or if all others hang,
-// none is waited for.
+// next is another line than those that were had, which are waited for as long as a look waits. While one
+// of these is tried, or if all others hang, none is waited for.
 func (d deed[T]) next(ctx context.Context, had map[*line]bool, running bool) (*line, error) {
 	w := want{had: had, likes: d.likes, ahead: d.ahead}
 	if l := d.pool.now(w); l != nil {
 		return l, nil
 	}
 	first := len(had) == 0
-	if first && (!d.ahead || d.pool.size() == 0) {
-		if l := d.pool.grow(); l != nil {
-			return l, nil
-		}
-	}
+	grows := first && (!d.ahead || d.pool.size() == 0) && d.pool.grow()
 	if running || !first && d.pool.others(had) <= int(d.late.Load()) {
 		return nil, nil
 	}
 	hangs := fmt.Errorf("%s cannot %s: %w", d.token, d.what, errHang)
-	if first && d.hangs() {
+	if first && !grows && d.hangs() {
 		return nil, hangs
+	}
+	if !first { // the others may hang, and what is known by now is an answer
+		var cancel context.CancelFunc
+		ctx, cancel = d.token.within(ctx, busy)
+		defer cancel()
 	}
 	l, err := d.pool.wait(ctx, w)
 	switch {
@@ -135,15 +136,15 @@ func (d deed[T]) next(ctx context.Context, had map[*line]bool, running bool) (*l
 	return nil, fmt.Errorf("%w: %s: all of its %d sessions are in use: %w", kmsplugin.ErrThrottled, d.token, d.pool.size(), err)
 }
 
-// isOfOneLine reports whether a failure need not be one over another line. A token that has too much
-// to do is not asked again.
+// isOfOneLine reports whether a failure need not be one over another line.
 func isOfOneLine(err error) bool {
-	return (hasCode(err) || isAway(err) || errors.Is(err, errHasNot)) && !errors.Is(err, errNotThere) && !errors.Is(err, kmsplugin.ErrThrottled)
+	return (hasCode(err) || isAway(err) || errors.Is(err, errHasNot)) && !errors.Is(err, errNotThere)
 }
 
-// verdict is what the failures over all lines that answered come to. The token is away if all say so.
+// verdict is what the failures over all lines that answered come to. The token is away if all say so;
+// those that are not free for who goes ahead do not answer.
 func (d deed[T]) verdict(ctx context.Context, had map[*line]bool, failed []error) error {
-	all := d.pool.others(had) <= int(d.late.Load())
+	all := d.pool.others(had) <= int(d.late.Load()) || d.ahead && ctx.Err() == nil
 	var away, hasNot, sick error
 	for _, err := range failed {
 		switch {
@@ -157,7 +158,7 @@ func (d deed[T]) verdict(ctx context.Context, had map[*line]bool, failed []error
 	}
 	switch {
 	case sick != nil && hasNot == nil && all:
-		if gone := d.isThere(ctx); gone != nil {
+		if gone := d.askSlot(ctx); gone != nil {
 			return fmt.Errorf("%w: %w", gone, sick)
 		}
 		return sick
@@ -214,6 +215,9 @@ func (s *session) failed(l *line, err error) (lost bool, is error) {
 	}
 	if isAway(err) && !errors.Is(err, errAlone) {
 		l.forget()
+		return false, err
+	}
+	if errors.Is(explain(err), kmsplugin.ErrThrottled) { // it did not begin, and to ask for more would be no help
 		return false, err
 	}
 	lost, failed := s.pool.exchange(l)

@@ -150,6 +150,7 @@ func TestAGoodCiphertextOpensWhileHSMsTakeTurnsOfWhichOneFails(t *testing.T) {
 
 func TestAKeyThatOneHSMOfSeveralHasNotIsNotGone(t *testing.T) {
 	token := tokenWithKeys(t, 2)
+	unhurried(token)
 	c := clusterOf(t, token)
 	var n atomic.Int64
 	c.goes = func(cryptoki.SessionHandle) bool { return n.Add(1)%3 != 0 } // two of three have it not
@@ -234,6 +235,7 @@ func TestAKeyThatOneSessionDoesNotSeeIsSeenByAnother(t *testing.T) {
 		t.Run(fmt.Sprint(sessions), func(t *testing.T) {
 			token, c, old, ct := inCluster(t, sessions)
 			c.hasNot(old)
+			unhurried(token)
 			s, _ := opened(t, token)
 			for range 20 {
 				found, err := s.Versions(t.Context())
@@ -257,7 +259,8 @@ func TestAnHSMThatDoesNotTellWhatItHasStopsNobodyElse(t *testing.T) {
 	for _, l := range all {
 		s.pool.put(l)
 	}
-	c.goes = func(h cryptoki.SessionHandle) bool { return h == all[3].handle }
+	dumb := all[3].handle // which is exchanged for another one meanwhile
+	c.goes = func(h cryptoki.SessionHandle) bool { return h == dumb }
 	c.dumb.Store(true)
 	s.keys.Store(&ring{})
 	_, err := s.Unwrap(t.Context(), newKeyID(7, time.Now()).version(), ct, nil)
@@ -294,11 +297,18 @@ func TestWithOneSessionNoKeyIsSaidToBeGone(t *testing.T) {
 	require.NoError(t, again.Close(t.Context()))
 }
 
-// waits is a clock by which sessions that are in use are waited for as long as it says.
+// waits is a clock by which sessions that are in use are waited for as long as it says, and by which
+// all takes as long as it says.
 type waits struct {
 	clock.RealClock
 	busy time.Duration
+	took time.Duration
 }
+
+func (p *waits) Since(time.Time) time.Duration { return p.took }
+
+// unhurried has a token looked at to the end, however busy the machine is.
+func unhurried(token *Token) { token.config.Clock = &waits{busy: time.Hour} }
 
 func (p *waits) NewTimer(d time.Duration) clock.Timer {
 	if d == busy {

@@ -31,6 +31,7 @@ func TestThePluginConforms(t *testing.T) {
 		Endpoint: endpoint,
 		Rotate:   func(context.Context) error { act(t, token.config, "rotate"); return nil },
 		Restart:  func(context.Context) error { stop(); stop = serve(); return nil },
+		Breaks:   conformance.LossOfKMS,
 		Break:    func(context.Context) error { bringBack = takeAway(t); return nil },
 		Mend:     func(context.Context) error { bringBack(); return nil },
 		Recreate: func(context.Context) error {

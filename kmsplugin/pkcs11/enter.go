@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	cryptoki "github.com/miekg/pkcs11"
 
@@ -56,7 +57,7 @@ func (t *Token) begin(m *module) (again bool, err error) {
 	if !t.trust.again(now) {
 		return false, m.start()
 	}
-	if err = m.restart(t.sessions.giveUp); t.trust.initialised(err, now) {
+	if err = m.restart(func() { t.sessions.giveUp() }); t.trust.initialised(err, now) {
 		return false, nil
 	}
 	return true, err
@@ -70,41 +71,49 @@ func (t *Token) tryToEnter(m *module, pin string, flags uint, n int) (*session, 
 	if err := t.hasGCM(m, slot); err != nil {
 		return nil, err
 	}
-	var handles []cryptoki.SessionHandle
-	for len(handles) < n {
-		h, err := t.openSession(m, slot, flags, len(handles) == 0)
-		if hasNoMore(err) && len(handles) > 0 {
-			break // with as many as it has now; others are opened when they are needed
-		}
-		if err == nil {
-			handles = append(handles, h)
-		} else {
-			err = fmt.Errorf("%s: C_OpenSession: %w", t, explain(err))
-		}
-		if err == nil && len(handles) == 1 {
-			err = t.login(m.driver, h, slot, pin)
-		}
-		if err != nil {
-			for _, h := range handles {
-				_ = m.driver.CloseSession(h)
-			}
-			return nil, err
-		}
+	h, err := t.openSession(m, slot, flags)
+	if err != nil {
+		return nil, fmt.Errorf("%s: C_OpenSession: %w", t, explain(err))
 	}
-	return newSession(t, m, slot, info.SerialNumber, flags, n, handles), nil
+	if err := t.login(m.driver, h, slot, pin); err != nil {
+		_ = m.driver.CloseSession(h)
+		return nil, err
+	}
+	s := newSession(t, m, slot, info.SerialNumber, flags, n, []cryptoki.SessionHandle{h})
+	t.fill(s.pool)
+	return s, nil
 }
 
-// openSession opens one session. A token that has no more has those back first that are over,
-// and if that does not help the first is taken from a session that is called still, and is
+// fillFor is how long other sessions than the first are waited for.
+const fillFor = 2 * time.Second
+
+// fill has the others opened, as many as the token has now, or as are with HSMs that are there. What
+// takes long there is not waited for, and others are opened when they are needed.
+func (t *Token) fill(p *pool) {
+	filled := make(chan struct{})
+	go func() {
+		defer close(filled)
+		p.fill()
+	}()
+	timer := t.config.Clock.NewTimer(fillFor)
+	defer timer.Stop()
+	select {
+	case <-filled:
+	case <-timer.C():
+	}
+}
+
+// openSession opens the first session. A token that has no more has those back first that are over,
+// and if that does not help this one is taken from a session that is called still, and is
 // closed once this one is there.
-func (t *Token) openSession(m *module, slot, flags uint, first bool) (cryptoki.SessionHandle, error) {
+func (t *Token) openSession(m *module, slot, flags uint) (cryptoki.SessionHandle, error) {
 	h, err := m.driver.OpenSession(slot, cryptoki.CKF_SERIAL_SESSION|flags)
 	if err == nil {
 		return h, nil
 	}
 	t.sessions.giveUp()
 	h, err = m.driver.OpenSession(slot, cryptoki.CKF_SERIAL_SESSION|flags)
-	if first && flags == 0 && hasNoMore(err) {
+	if flags == 0 && hasNoMore(err) {
 		if lent, ok := t.sessions.lend(m); ok {
 			return lent, nil
 		}

@@ -27,6 +27,9 @@ type hsms struct {
 	says   map[int]uint          // what one answers to whatever it is asked
 	hangs  map[int]chan struct{} // what one waits for before it answers
 	lacks  map[int]keyID         // a key that one has not
+	order  map[int][][]byte      // the keys by number, where that is another one than the others'
+	shut   map[int]bool          // one where nobody is logged in, who sees no key
+	lags   map[int]time.Duration // how long each call of one takes
 	calls  int
 	takes  time.Duration // of each call, one after another
 	turn   chan struct{}
@@ -39,6 +42,7 @@ func behind(t testing.TB, token *Token, n int) *hsms {
 	m, err := load(token.config.Module)
 	require.NoError(t, err)
 	h := &hsms{driver: m.driver, next: func(opened int) int { return opened % n }, of: map[cryptoki.SessionHandle]int{},
+		order: map[int][][]byte{}, shut: map[int]bool{}, lags: map[int]time.Duration{},
 		says: map[int]uint{}, hangs: map[int]chan struct{}{}, lacks: map[int]keyID{}, turn: make(chan struct{}, 1)}
 	s, err := token.Open(t.Context())
 	require.NoError(t, err)
@@ -83,12 +87,13 @@ func (h *hsms) set(change func()) {
 func (h *hsms) asked(s cryptoki.SessionHandle) (hsm int, err error) {
 	h.mu.Lock()
 	hsm = h.of[s]
-	hang, code, takes := h.hangs[hsm], h.says[hsm], h.takes
+	hang, code, takes, lag := h.hangs[hsm], h.says[hsm], h.takes, h.lags[hsm]
 	h.calls++
 	h.mu.Unlock()
 	if hang != nil {
 		<-hang
 	}
+	time.Sleep(lag) // by the clock of the test
 	if takes > 0 {
 		h.turn <- struct{}{}
 		time.Sleep(takes) // by the clock of the test
@@ -109,6 +114,9 @@ func (h *hsms) count() int {
 
 // number is by what an HSM knows a key.
 func (h *hsms) number(hsm int, id []byte) cryptoki.ObjectHandle {
+	if order := h.order[hsm]; order != nil {
+		return cryptoki.ObjectHandle(1 + slices.IndexFunc(order, func(one []byte) bool { return bytes.Equal(one, id) }))
+	}
 	at := slices.IndexFunc(h.ids, func(one []byte) bool { return bytes.Equal(one, id) })
 	return cryptoki.ObjectHandle(1 + (at+5*hsm)%len(h.ids))
 }
@@ -116,6 +124,11 @@ func (h *hsms) number(hsm int, id []byte) cryptoki.ObjectHandle {
 // real is the key by which SoftHSM knows what an HSM has under a number.
 func (h *hsms) real(s cryptoki.SessionHandle, hsm int, number cryptoki.ObjectHandle) cryptoki.ObjectHandle {
 	id := h.ids[(int(number)-1+4*5*len(h.ids)-5*hsm)%len(h.ids)]
+	h.mu.Lock()
+	if order := h.order[hsm]; order != nil {
+		id = order[number-1]
+	}
+	h.mu.Unlock()
 	found, _ := h.driver.find(s, []*cryptoki.Attribute{cryptoki.NewAttribute(cryptoki.CKA_ID, id)})
 	if len(found) == 0 {
 		return 0
@@ -136,7 +149,13 @@ func (h *hsms) GetSessionInfo(s cryptoki.SessionHandle) (cryptoki.SessionInfo, e
 	if _, err := h.asked(s); err != nil {
 		return cryptoki.SessionInfo{}, err
 	}
-	return h.driver.GetSessionInfo(s)
+	info, err := h.driver.GetSessionInfo(s)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.shut[h.of[s]] {
+		info.State = cryptoki.CKS_RO_PUBLIC_SESSION
+	}
+	return info, err
 }
 
 func (h *hsms) find(s cryptoki.SessionHandle, template []*cryptoki.Attribute) (found []cryptoki.ObjectHandle, err error) {
@@ -147,6 +166,9 @@ func (h *hsms) find(s cryptoki.SessionHandle, template []*cryptoki.Attribute) (f
 	all, err := h.driver.find(s, template)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.shut[hsm] {
+		return nil, err
+	}
 	for _, o := range all {
 		a, failed := object{newLine(h.driver, s), o}.attributes(cryptoki.CKA_ID)
 		if failed != nil {

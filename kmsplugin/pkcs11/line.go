@@ -25,8 +25,12 @@ type line struct {
 	handle cryptoki.SessionHandle
 	// known is what was read of the objects.
 	known map[object]reading
+	// listed is how many objects there were when all were listed last.
+	listed int
 	// last is what the last look over it found.
 	last string
+	// slow is that the last look over it had no time for all keys. Others are asked first.
+	slow bool
 	// steps counts the calls that have returned. It may be read by others.
 	steps atomic.Int64
 }
@@ -44,7 +48,7 @@ func newLine(d driver, h cryptoki.SessionHandle) *line {
 // forget is for a session that is another one, or is away.
 func (l *line) forget() {
 	clear(l.known)
-	l.last = ""
+	l.last, l.slow = "", false
 }
 
 func (l *line) find(template []*cryptoki.Attribute) ([]object, error) {

@@ -28,30 +28,35 @@ func (s *session) lookAnew(ctx, until context.Context) (*ring, error) {
 // view is what the one line told that was read whole.
 type view struct {
 	finding
-	slow error // there was no time for all of it
+	slow   error // there was no time for all of it
+	unread bool  // there are some that no look over this line has read
 }
 
 // look reads all keys over one line, the next one each time, and asks all others what they find. What
 // these answer, if they do, only adds to it: one may be with an HSM of a cluster that is away.
 func (s *session) look(ctx context.Context) (*ring, error) {
-	before, opened := s.keys.Load(), s.pool.sessions()
+	before, opened, began := s.keys.Load(), s.pool.sessions(), s.token.config.Clock.Now()
 	a := deed[view]{session: s, what: "look for its keys", ahead: true, do: s.view,
-		likes: func(l *line) bool { return l == s.unread }}.done(ctx)
+		likes: func(l *line) bool { return l == s.unread || s.unread == nil && !l.slow }}.done(ctx)
 	if a.err != nil {
 		return nil, a.err
 	}
 	s.unread = nil
 	all, whole := a.value.finding, false
 	if a.value.slow == nil {
-		all, whole = s.othersFind(ctx, a.line, all)
+		all, whole = s.othersFind(ctx, a.line, all, s.token.config.Clock.Since(began) <= busy)
 	}
 	found := s.token.ring(all)
 	if a.value.slow != nil {
-		s.unread, found.problem = a.line, a.value.slow // the next look goes on
+		found.problem = a.value.slow
+		if a.value.unread { // the next look goes on
+			s.unread = a.line
+		}
 	}
-	if !whole || s.pool.sessions() != opened {
+	if !whole || s.pool.sessions() != opened || s.pool.pending() > 0 {
 		found = found.beside(before)
 	}
+	found.partial = found.partial || all.stale
 	s.keys.Store(found)
 	return found, nil
 }
@@ -61,6 +66,7 @@ func (s *session) look(ctx context.Context) (*ring, error) {
 func (s *session) view(ctx context.Context, l *line) (found view, err error) {
 	before, last := s.keys.Load(), ""
 	l.age()
+	defer func() { l.slow, found.unread = found.slow != nil || ctx.Err() != nil, l.hasUnread() }()
 	for n := range atMost {
 		if err := l.isLoggedIn(); err != nil {
 			return found, err
@@ -90,12 +96,13 @@ func (s *session) view(ctx context.Context, l *line) (found view, err error) {
 }
 
 // othersFind adds what all other lines find, and tells whether there are others and all of them
-// answered. One that is in use for long, hangs, or is slow is not waited for.
-func (s *session) othersFind(ctx context.Context, looked *line, seen finding) (all finding, whole bool) {
+// answered. One that is in use for long, hangs, or is slow is not waited for. All keys are read anew
+// only if the first line was quick: of a slow token that would hold up everybody.
+func (s *session) othersFind(ctx context.Context, looked *line, seen finding, anew bool) (all finding, whole bool) {
 	ctx, cancel := s.token.within(ctx, busy)
 	defer cancel()
 	asks := deed[finding]{session: s, what: "find its keys", do: func(ctx context.Context, l *line) (finding, error) {
-		found, err := l.readNew(ctx, s.token, seen)
+		found, err := l.readNew(ctx, s.token, seen, anew)
 		if err != nil {
 			err = fmt.Errorf("%w: %w", errAlone, err)
 		}
@@ -112,12 +119,15 @@ func (s *session) othersFind(ctx context.Context, looked *line, seen finding) (a
 	}
 	all = finding{keys: maps.Clone(seen.keys), wrong: maps.Clone(seen.wrong)}
 	whole = len(had) > 1 && s.pool.others(had) == 0
+	blind := len(seen.keys) == 0
 	for range len(had) - 1 {
 		a, ok := got(ctx, answers)
 		whole = whole && ok && a.err == nil && !a.value.partial
+		blind = blind || len(a.value.keys) == 0
 		all.add(a.value)
 	}
-	return all, whole
+	// Who sees none at all where others do may not be logged in, whatever the module says.
+	return all, whole && !(blind && len(all.keys) > 0)
 }
 
 // got is an answer, unless ctx ends before.

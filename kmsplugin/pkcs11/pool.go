@@ -119,18 +119,48 @@ func or(l *line) (*line, error) {
 	return l, nil
 }
 
-// grow opens another line, if there may be more.
-func (p *pool) grow() *line {
+// grow has another line opened, if there may be more, for who waits for one. Nobody waits for that
+// itself: it may take long where an HSM is away, and one that is in use comes free before.
+func (p *pool) grow() bool {
+	may := p.mayOpen()
+	if may {
+		go p.opens()
+	}
+	return may
+}
+
+// fill opens lines, one after another, until there are as many as there may be or the token has no more.
+// It may be asked for more as soon as somebody needs one.
+func (p *pool) fill() {
+	for p.mayOpen() && p.opens() {
+	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.full = time.Time{}
+}
+
+// mayOpen reports whether there may be another line, which is to be opened then.
+func (p *pool) mayOpen() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	may := !p.closed && len(p.lines)+p.opening < p.most && (p.full.IsZero() || p.clock.Since(p.full) >= again)
 	if may {
 		p.opening++
 	}
-	p.mu.Unlock()
-	if !may {
-		return nil
-	}
+	return may
+}
+
+// opens opens one that there may be.
+func (p *pool) opens() bool {
 	h, err := p.open()
+	l := p.isOpened(h, err)
+	if l != nil {
+		p.put(l)
+	}
+	return l != nil
+}
+
+func (p *pool) isOpened(h cryptoki.SessionHandle, err error) *line {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opening--
@@ -214,6 +244,13 @@ func (p *pool) others(had map[*line]bool) (n int) {
 	return n
 }
 
+// pending is how many are being opened, which may be with an HSM that no other is with.
+func (p *pool) pending() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.opening
+}
+
 // lend gives away the session of a line that is free, for good, unless it is the last.
 func (p *pool) lend() (cryptoki.SessionHandle, bool) {
 	p.mu.Lock()
@@ -266,8 +303,9 @@ func (p *pool) is(l *line, h cryptoki.SessionHandle) {
 	p.opened++
 }
 
-// giveUp closes those that are free now, and others when they are. No others are opened.
-func (p *pool) giveUp() {
+// giveUp closes those that are free now, and others when they are. No others are opened. It reports
+// whether it closed any.
+func (p *pool) giveUp() bool {
 	p.mu.Lock()
 	p.closed = true
 	free, waiting := p.free, p.waiting
@@ -280,6 +318,7 @@ func (p *pool) giveUp() {
 	for _, l := range free {
 		p.drop(l)
 	}
+	return len(free) > 0
 }
 
 // isEmpty reports whether it is closed and none is left.

@@ -152,12 +152,11 @@ func TestAnEmptyTokenInThePlaceOfTheOldIsNoProofThatAKeyIsGone(t *testing.T) {
 	sealed := wrapped(t, k)
 	bringBack := takeAway(t)
 	becomes(t, k, is(kmsplugin.ErrUnavailable))
-	require.NoError(t, os.Mkdir(tokens(), 0o700))
 	t.Cleanup(func() {
 		require.NoError(t, os.RemoveAll(tokens()))
 		bringBack()
 	})
-	initToken(t, token.config.Token)
+	comesWith(t, token.config.Token)
 	becomes(t, k, is(kmsplugin.ErrKeyDisabled))
 	_, err := k.Status(t.Context())
 	require.ErrorContains(t, err, "restore it or")
@@ -189,6 +188,7 @@ func TestTheOnlyKeyThatMayNotDecryptNowIsNotSaidToBeGone(t *testing.T) {
 
 func TestThatAKeyIsGoneIsSaidOnceAFreshLookShowsIt(t *testing.T) {
 	token := tokenWithKeys(t, 2)
+	unhurried(token)
 	a := alter(t, token)
 	s, _ := opened(t, token)
 	gone := newKeyID(7, time.Now()).version()

@@ -40,6 +40,11 @@ func (l *line) age() {
 	}
 }
 
+// hasUnread reports whether there are objects of which nothing is known yet.
+func (l *line) hasUnread() bool {
+	return l.listed > len(l.known)
+}
+
 // keep forgets all objects but these.
 func (l *line) keep(objects []object) {
 	maps.DeleteFunc(l.known, func(o object, _ reading) bool { return !slices.Contains(objects, o) })
@@ -53,6 +58,7 @@ func (l *line) readAll(ctx context.Context, t *Token) (found finding, slow, err 
 		return finding{}, nil, err
 	}
 	l.keep(objects)
+	l.listed = len(objects)
 	var left []object
 	for _, o := range objects {
 		if !l.known[o].sure || !l.known[o].fresh {
@@ -78,22 +84,32 @@ func (l *line) readAll(ctx context.Context, t *Token) (found finding, slow, err 
 }
 
 // readNew reads what keys there are, and which they are as far as that is not known; also of those
-// that others do not have, which may be other keys by now. What is wrong counts once it was read twice.
-func (l *line) readNew(ctx context.Context, t *Token, others finding) (finding, error) {
+// that others do not have, which may be other keys by now. The rest may be that, too, and is read if
+// it is to read all: if not, the finding is stale. What is wrong counts once it was read twice.
+func (l *line) readNew(ctx context.Context, t *Token, others finding, all bool) (finding, error) {
 	objects, err := l.find(t.keys())
 	if err != nil {
 		return finding{}, err
 	}
 	l.keep(objects)
-	partial := false
+	var unknown, known []object
 	for _, o := range objects {
-		known := l.known[o]
-		if known.sure && known.bad == nil && others.keys[known.id] > 0 {
-			continue
+		if is := l.known[o]; is.sure && is.bad == nil && others.keys[is.id] > 0 {
+			known = append(known, o)
+		} else {
+			unknown = append(unknown, o)
 		}
-		if ctx.Err() != nil {
-			partial = true
-			break
+	}
+	partial, stale := false, false
+	for i, o := range append(unknown, known...) {
+		isNew := i < len(unknown)
+		twice := !isNew && l.hasTwice(l.known[o].id)
+		if ctx.Err() != nil || !isNew && !all && !twice {
+			partial, stale = partial || isNew, true
+			if twice { // one of the two may be another key by now
+				delete(l.known, o)
+			}
+			continue
 		}
 		if err := o.read(t); err != nil {
 			return finding{}, err
@@ -101,8 +117,22 @@ func (l *line) readNew(ctx context.Context, t *Token, others finding) (finding, 
 		partial = partial || !l.known[o].sure
 	}
 	found := l.found(false)
-	found.partial = partial
+	found.partial, found.stale = partial, stale
+	if found.lacks(others) { // as it is to who is not logged in there
+		return found, l.isLoggedIn()
+	}
 	return found, nil
+}
+
+// hasTwice reports whether it is known of two objects that they are one key.
+func (l *line) hasTwice(id keyID) bool {
+	n := 0
+	for _, known := range l.known {
+		if known.id == id {
+			n++
+		}
+	}
+	return n > 1
 }
 
 // read reads one. Half of a key, which SoftHSM may tell of while another process makes it, is no

@@ -17,6 +17,7 @@ type finding struct {
 	keys    map[keyID]int
 	wrong   map[string]bool
 	partial bool // there was no time for all, or something wrong was read once
+	stale   bool // a handle may be another key's by now, which may be a new one
 }
 
 // found is what is known of the objects that were read; once is with what was wrong the only time.
@@ -43,8 +44,19 @@ func (f finding) hasAll(r *ring) bool {
 	return len(f.keys) > 0 && !slices.ContainsFunc(r.ids, func(id keyID) bool { return f.keys[id] == 0 })
 }
 
+// lacks reports whether others have a key that is not there.
+func (f finding) lacks(others finding) bool {
+	for id := range others.keys {
+		if f.keys[id] == 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // add adds what was found over another line.
-func (f finding) add(other finding) {
+func (f *finding) add(other finding) {
+	f.stale = f.stale || other.stale
 	for id, n := range other.keys {
 		f.keys[id] = max(f.keys[id], n)
 	}

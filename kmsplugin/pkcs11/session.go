@@ -28,20 +28,24 @@ type session struct {
 	looks      atomic.Int32 // in a row that were not read whole
 	wraps      atomic.Int32 // in a row that failed, since it last unwrapped
 	looking    *gate
+	asking     *gate         // of who asks whether the token is in its slot
 	unread     *line         // that whoever looks next goes on with
 	over       chan struct{} // closed when another one is to be opened
 	ending     sync.Once
 }
 
 func newSession(t *Token, m *module, slot uint, serial string, flags uint, most int, handles []cryptoki.SessionHandle) *session {
-	s := &session{token: t, module: m, generation: m.joined(), slot: slot, serial: serial, looking: newGate(),
+	s := &session{token: t, module: m, generation: m.joined(), slot: slot, serial: serial, looking: newGate(), asking: newGate(),
 		pool: newPool(m.driver, most, handles, t.config.Clock), over: make(chan struct{})}
 	s.keys.Store(&ring{})
 	s.pool.open = func() (h cryptoki.SessionHandle, err error) {
-		err = s.within(func() error {
+		open := func() error {
 			h, err = m.driver.OpenSession(slot, cryptoki.CKF_SERIAL_SESSION|flags)
 			return err
-		})
+		}
+		if err = s.within(open); err != nil && t.sessions.giveUp() {
+			err = s.within(open)
+		}
 		return h, err
 	}
 	s.pool.close = func(h cryptoki.SessionHandle) {

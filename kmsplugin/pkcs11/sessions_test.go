@@ -8,11 +8,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	cryptoki "github.com/miekg/pkcs11"
 	"github.com/stretchr/testify/require"
-	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
@@ -186,26 +187,32 @@ func TestASessionThatIsOverGivesItsSessionsBack(t *testing.T) {
 }
 
 func TestATokenThatHasNoMoreSessionsIsAskedAgain(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(time.Now())
-	asked, has := 0, false
-	p := newPool(nil, 2, []cryptoki.SessionHandle{1}, clock)
-	p.open = func() (cryptoki.SessionHandle, error) {
-		if asked++; !has {
-			return 0, cryptoki.Error(cryptoki.CKR_SESSION_COUNT)
+	synctest.Test(t, func(t *testing.T) {
+		asked, has := 0, false
+		p := newPool(nil, 2, []cryptoki.SessionHandle{1}, clock.RealClock{})
+		p.open = func() (cryptoki.SessionHandle, error) {
+			if asked++; !has {
+				return 0, cryptoki.Error(cryptoki.CKR_SESSION_COUNT)
+			}
+			return 2, nil
 		}
-		return 2, nil
-	}
-	require.NotNil(t, p.now(want{}))
-	require.Nil(t, p.now(want{}))
-	for range 3 {
-		require.Nil(t, p.grow())
-	}
-	require.Equal(t, 1, asked, "not for each call")
-	has = true
-	clock.SetTime(clock.Now().Add(again))
-	require.NotNil(t, p.grow())
-	require.Equal(t, 2, p.size())
-	require.Nil(t, p.grow(), "there are as many as there may be")
+		grows := func() bool {
+			defer synctest.Wait()
+			return p.grow()
+		}
+		require.NotNil(t, p.now(want{}))
+		require.Nil(t, p.now(want{}))
+		require.True(t, grows())
+		require.False(t, grows())
+		require.Nil(t, p.now(want{}))
+		require.Equal(t, 1, asked, "not for each call")
+		has = true
+		time.Sleep(again)
+		require.True(t, grows())
+		require.Equal(t, 2, p.size())
+		require.NotNil(t, p.now(want{}))
+		require.False(t, grows(), "there are as many as there may be")
+	})
 }
 
 func TestWhenNoCallReturnsTheLogSaysToRestart(t *testing.T) {

@@ -44,6 +44,7 @@ func TestAHandleIsOfTheHSMThatTheSessionIsWith(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			token := tokenOfTwoLabels(t, 3)
+			unhurried(token)
 			truth, _ := opened(t, newToken(t, token.config))
 			known, err := truth.Versions(t.Context())
 			require.NoError(t, err)
@@ -99,6 +100,7 @@ func TestWhatOneHSMOfSeveralAnswersStopsNobodyElse(t *testing.T) {
 		for _, moves := range []bool{false, true} {
 			t.Run(fmt.Sprint(cryptoki.Error(code), moves), func(t *testing.T) {
 				token := tokenWithKeys(t, 2)
+				unhurried(token)
 				h := behind(t, token, 2)
 				s, v := opened(t, token)
 				known, err := s.Versions(t.Context())
@@ -162,9 +164,28 @@ func TestWhenAllHSMsSayThatTheyAreAwayTheTokenIs(t *testing.T) {
 	}
 }
 
+// Those that do not come free may hang.
+func TestALookDoesNotWaitForLongForSessionsThatAreInUseWhenAllOthersAreAway(t *testing.T) {
+	token := tokenWithKeys(t, 1)
+	synctest.Test(t, func(t *testing.T) {
+		h := behind(t, token, 1)
+		s, _ := opened(t, token)
+		taken := takeThose(t, s, func(cryptoki.SessionHandle) bool { return true })
+		s.pool.put(taken[0])
+		h.set(func() { h.says[0] = cryptoki.CKR_DEVICE_REMOVED })
+		_, err := looksInTime(t, s)
+		require.ErrorIs(t, err, errAway)
+		require.True(t, s.isOver())
+		for _, l := range taken[1:] {
+			s.pool.put(l)
+		}
+	})
+}
+
 // A key is on the others a while after it was made.
 func TestAKeyThatIsNotCopiedYetWrapsOverThoseThatHaveIt(t *testing.T) {
 	token := tokenOfTwoLabels(t, 2)
+	unhurried(token)
 	h := behind(t, token, 4)
 	s, v := opened(t, token)
 	known, err := s.Versions(t.Context())
@@ -252,8 +273,10 @@ func TestASlowTokenWithManyKeysIsLookedAtInTimeAndWraps(t *testing.T) {
 					before := h.count()
 					found, err := looksInTime(t, s)
 					require.NoError(t, err)
-					require.Equal(t, takes == 100*time.Millisecond, found.Partial)
-					require.LessOrEqual(t, h.count()-before, 1+2+18+8, "one reading, and a listing of each session")
+					require.Equal(t, takes > 5*time.Millisecond, found.Partial)
+					if takes == 100*time.Millisecond {
+						require.LessOrEqual(t, h.count()-before, 1+2+18+8, "one reading, and a listing of each session")
+					}
 					time.Sleep(time.Minute) // what runs still has ended
 				})
 			})

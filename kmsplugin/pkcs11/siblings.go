@@ -37,21 +37,25 @@ func (s *siblings) settle() {
 	s.all = slices.DeleteFunc(s.all, func(one *session) bool { return one.pool.isEmpty() })
 }
 
-// late is how many of their calls of the module nobody waits for any more.
+// late is how many of their calls of the module nobody waits for any more, nor for the lines that one
+// opens which is over.
 func (s *siblings) late() (n int) {
 	for _, one := range s.now() {
 		n += int(one.late.Load())
+		if one.isOver() {
+			n += one.pool.pending()
+		}
 	}
 	return n
 }
 
-// giveUp closes what is left of those that are over, for a token that has no more.
-func (s *siblings) giveUp() {
+// giveUp closes what is left of those that are over, for a token that has no more, and reports whether
+// that was anything.
+func (s *siblings) giveUp() (some bool) {
 	for _, one := range s.now() {
-		if one.isOver() {
-			one.pool.giveUp()
-		}
+		some = one.isOver() && one.pool.giveUp() || some
 	}
+	return some
 }
 
 // lend is a session of one that is not over, which has others, for a token that has no more.

@@ -101,6 +101,20 @@ func initToken(t testing.TB, label string) {
 	require.NoError(t, err, string(out))
 }
 
+// comesWith has all tokens be a new one at once: one without a PIN yet would refuse it.
+func comesWith(t testing.TB, label string) {
+	t.Helper()
+	folder := filepath.Join(filepath.Dir(tokens()), "new")
+	require.NoError(t, os.MkdirAll(tokensIn(folder), 0o700))
+	conf := filepath.Join(folder, "softhsm2.conf")
+	require.NoError(t, os.WriteFile(conf, []byte("directories.tokendir = "+tokensIn(folder)+"\nobjectstore.backend = file\n"), 0o600))
+	command := exec.Command("softhsm2-util", "--init-token", "--free", "--label", label, "--so-pin", soPIN, "--pin", firstPIN)
+	command.Env = append(os.Environ(), "SOFTHSM2_CONF="+conf)
+	out, err := command.CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.NoError(t, os.Rename(tokensIn(folder), tokens()))
+}
+
 func writePIN(t testing.TB, c Config, pin string) {
 	t.Helper()
 	next := c.PINFile + ".new"

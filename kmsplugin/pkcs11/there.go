@@ -8,6 +8,8 @@ import (
 	"time"
 
 	cryptoki "github.com/miekg/pkcs11"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
 // While another process logs in or makes a key SoftHSM may find half of a key, and say of a token
@@ -38,6 +40,29 @@ func (s *session) isThere(ctx context.Context) (err error) {
 		}
 	}
 	return err
+}
+
+// askSlot is isThere for who has no line. One asks at a time, and nobody waits for what hangs.
+func (s *session) askSlot(ctx context.Context) error {
+	leave, err := s.asking.enter(ctx, ctx)
+	if err != nil {
+		return err
+	}
+	if s.isOver() { // as who asked before has found
+		leave()
+		return errOver
+	}
+	answer := make(chan error, 1)
+	go func() {
+		defer leave()
+		answer <- s.within(func() error { return s.isThere(ctx) })
+	}()
+	select {
+	case err = <-answer:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: its slot has not told in time whether it is there: %w", kmsplugin.ErrUnavailable, context.Cause(ctx))
+	}
 }
 
 // rests waits, unless ctx ends.

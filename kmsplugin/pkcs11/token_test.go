@@ -146,6 +146,7 @@ func TestAPluginThatStartsWithoutItsToken(t *testing.T) {
 
 func TestAKeyThatIsDeleted(t *testing.T) {
 	token, first := tokenWithKey(t)
+	unhurried(token)
 	k := keep(t, token)
 	becomes(t, k, wraps(first.KeyID))
 	old := wrapped(t, k)

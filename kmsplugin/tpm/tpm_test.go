@@ -124,6 +124,7 @@ func TestConformance(t *testing.T) {
 		Endpoint: endpoint,
 		Rotate:   func(ctx context.Context) error { _, err := s.Rotate(ctx); return err },
 		Restart:  func(context.Context) error { stop(); stop = serve(); return nil },
+		Breaks:   conformance.LossOfKMS,
 		Break:    func(context.Context) error { chip.Off(); return nil },
 		Mend:     func(context.Context) error { chip.On(); return nil },
 		Recreate: func(ctx context.Context) error {

@@ -49,6 +49,7 @@ func TestConformance(t *testing.T) {
 	conformancetest.Run(t, conformance.Target{
 		Endpoint: s.endpoint,
 		Rotate:   func(context.Context) error { p.Rotate("k"); return nil },
+		Breaks:   conformance.LossOfKMS,
 		Break:    func(context.Context) error { p.Seal(); return nil },
 		Mend:     func(context.Context) error { p.Unseal(); return nil },
 		Recreate: func(context.Context) error {
@@ -65,32 +66,35 @@ func TestConformanceInEachTrouble(t *testing.T) {
 	policy := func(p *place, rules string) func(context.Context) error {
 		return func(context.Context) error { p.Policy("plugin", rules); return nil }
 	}
-	for name, trouble := range map[string]func(p *place) (breaks, mends func(context.Context) error){
-		"away": func(p *place) (_, _ func(context.Context) error) {
+	for name, test := range map[string]struct {
+		loss    conformance.Loss
+		trouble func(p *place) (breaks, mends func(context.Context) error)
+	}{
+		"away": {conformance.LossOfKMS, func(p *place) (_, _ func(context.Context) error) {
 			return func(context.Context) error { p.Down(); return nil }, func(context.Context) error { p.Up(); return nil }
-		},
-		"a right is taken": func(p *place) (_, _ func(context.Context) error) {
+		}},
+		"a right is taken": {conformance.LossOfCredentials, func(p *place) (_, _ func(context.Context) error) {
 			return policy(p, `path "auth/token/lookup-self" { capabilities = ["read"] }`), policy(p, `path "transit/*" { capabilities = ["read", "update"] }`)
-		},
-		"the token is revoked": func(p *place) (_, _ func(context.Context) error) {
+		}},
+		"the token is revoked": {conformance.LossOfCredentials, func(p *place) (_, _ func(context.Context) error) {
 			return func(context.Context) error { p.Revoke(read(t, p.config.Auth.TokenFile)); return nil },
 				func(context.Context) error {
 					rewrite(t, p.config.Auth.TokenFile, p.Token(time.Hour, "plugin"))
 					return nil
 				}
-		},
-		"the key is disabled": func(p *place) (_, _ func(context.Context) error) {
+		}},
+		"the key is disabled": {conformance.LossOfKey, func(p *place) (_, _ func(context.Context) error) {
 			p.Rotate("k")
 			p.config.KeyVersion = "1"
 			return func(context.Context) error { p.Config("k", "min_encryption_version", 2); return nil },
 				func(context.Context) error { p.Config("k", "min_encryption_version", 0); return nil }
-		},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t)
-			breaks, mends := trouble(p)
+			breaks, mends := test.trouble(p)
 			s := serve(t, p)
-			conformancetest.Run(t, conformance.Target{Endpoint: s.endpoint, Break: breaks, Mend: mends}, conformance.Options{
+			conformancetest.Run(t, conformance.Target{Endpoint: s.endpoint, Break: breaks, Mend: mends, Breaks: test.loss}, conformance.Options{
 				Timeout: longer, Only: []string{"trouble-shows", "trouble-is-an-error", "trouble-class", "deadline-kept", "trouble-ends"},
 			})
 		})

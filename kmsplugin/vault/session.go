@@ -27,7 +27,7 @@ type session struct {
 
 // Versions reads the key.
 func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
-	k, err := s.newest(ctx)
+	k, _, err := s.newest(ctx)
 	if err != nil {
 		return kmsplugin.Versions{}, err
 	}
@@ -44,19 +44,18 @@ func (s *session) Versions(ctx context.Context) (kmsplugin.Versions, error) {
 }
 
 // newest reads the key. A state that is older than what was seen before, as a standby that lags
-// tells it, is asked for once more, as another node may answer, and then refused.
-func (s *session) newest(ctx context.Context) (*key, error) {
-	for again := true; ; again = false {
-		k, err := s.read(ctx)
-		if err != nil {
-			return nil, err
+// tells it, is asked for once more, as another node may answer, and then refused. lags is that one did.
+func (s *session) newest(ctx context.Context) (k *key, lags bool, err error) {
+	for ; ; lags = true {
+		if k, err = s.read(ctx); err != nil {
+			return nil, lags, err
 		}
 		before, ok := s.transit.known.accept(k)
 		switch {
 		case ok:
-			return k, nil
-		case !again:
-			return nil, s.explain(fmt.Errorf("%w: an older state of the key than was seen: the latest version is %d, and it was %d: a standby lags, or Vault was set back; if it was, restart the plugin to go on with what there is", kmsplugin.ErrUnavailable, k.latest, before.latest))
+			return k, lags, nil
+		case lags:
+			return nil, lags, s.explain(fmt.Errorf("%w: an older state of the key than was seen: the latest version is %d, and it was %d: a standby lags, or Vault was set back; if it was, restart the plugin to go on with what there is", kmsplugin.ErrUnavailable, k.latest, before.latest))
 		}
 	}
 }
@@ -102,7 +101,7 @@ func (s *session) Wrap(ctx context.Context, v kmsplugin.Version, dek, aad []byte
 	if err != nil {
 		return nil, none, err
 	}
-	k, err := s.newest(ctx)
+	k, _, err := s.newest(ctx)
 	if err != nil {
 		return nil, none, err
 	}
@@ -156,14 +155,14 @@ func (s *session) Unwrap(ctx context.Context, v kmsplugin.Version, ciphertext, a
 // of the same numbers: what the former ones wrapped is not damaged. And what one node does not find
 // is not gone while another one tells of it.
 func (s *session) doubted(ctx context.Context, v kmsplugin.Version, err error) error {
-	k, unread := s.newest(ctx)
+	k, lags, unread := s.newest(ctx)
 	if unread != nil {
 		return fmt.Errorf("%v; and whether it is the key that wrapped it is not known: %w", err, unread)
 	}
 	now := s.transit.config.versions(k)
 	is := slices.ContainsFunc(now.All, same(v))
 	switch {
-	case is && errors.Is(err, kmsplugin.ErrUnknownKey):
+	case is && (lags || errors.Is(err, kmsplugin.ErrUnknownKey)):
 		return fmt.Errorf("%w: %v; and yet the key is there: a node lags, or not all at this address are of one Vault", kmsplugin.ErrUnavailable, err)
 	case is:
 		return err

@@ -52,6 +52,10 @@ func TestWhatANodeThatLagsCannotOpenIsNotSaidToBeDamaged(t *testing.T) {
 	p := newPlace(t)
 	faults := p.Faults()
 	s := open(t, p.transit(t))
+	var former []byte
+	faults.Rewrite("transit/keys/k", func(status int, body []byte) (int, []byte) { former = body; return status, body })
+	writer(t, s)
+	faults.Clear()
 	lag := faults.Behind("k")
 	p.later(t)
 	p.Delete("k")
@@ -64,6 +68,16 @@ func TestWhatANodeThatLagsCannotOpenIsNotSaidToBeDamaged(t *testing.T) {
 	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
 	require.NotErrorIs(t, err, kmsplugin.ErrInvalid)
 	require.ErrorContains(t, err, "a standby lags")
+	asked := faults.Requests("transit/keys/k")
+	faults.Rewrite("transit/keys/k", func(status int, body []byte) (int, []byte) {
+		if faults.Requests("transit/keys/k") > asked+1 {
+			return status, body // of another node
+		}
+		return status, former
+	})
+	err = unwrap(t, s, v, ciphertext)
+	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+	require.ErrorContains(t, err, "a node lags")
 	faults.Clear()
 	faults.Answer("transit/decrypt/k", 400, `{"errors":["cipher: message authentication failed"]}`)
 	require.ErrorIs(t, unwrap(t, s, v, ciphertext), kmsplugin.ErrInvalid)

@@ -24,7 +24,7 @@ import (
 //
 // A plugin that is away or refuses three times in a row is not asked for further DEKs, so
 // that one which does not answer cannot hold up a walk by its timeout for each
-// object.
+// object. That a key is disabled says nothing of others, and does not count.
 type Opener struct {
 	transformers *providers.Transformers
 	chains       map[schema.GroupResource]value.Transformer
@@ -115,7 +115,9 @@ func (o *Opener) others(r schema.GroupResource, object Object) bool {
 // learn notes whether the plugin of a provider unwrapped a DEK.
 func (o *Opener) learn(provider string, dek uint64, err error) {
 	away := errors.Is(err, envelope.ErrUnavailable)
-	if plain := status.Code(err) == codes.Unknown && !errors.Is(err, context.DeadlineExceeded); away && !plain {
+	code := status.Code(err)
+	plain := code == codes.Unknown || code == codes.FailedPrecondition // as of a version that is withheld
+	if away && (!plain || errors.Is(err, context.DeadlineExceeded)) {
 		o.failures[provider]++
 	} else { // it answers, if only with an error of its own
 		o.failures[provider] = 0

@@ -145,6 +145,26 @@ func TestAnAnswerInBetweenIsAnotherChance(t *testing.T) {
 	require.Equal(t, before+5, plugin.Calls().Decrypt, "never three in a row")
 }
 
+// A plugin of Vault answers so of each version below min_decryption_version, and unwraps with others.
+func TestAKeyThatIsDisabledIsNoReasonToGiveUpOthers(t *testing.T) {
+	plugin := faultplugin.Start(t)
+	c := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()))
+	o := opener(t, c)
+	for i, object := range under(t, c, 5) {
+		var err error
+		if i < 4 {
+			err = status.Error(codes.FailedPrecondition, "below the minimum")
+		}
+		plugin.Set(func(b *faultplugin.Behaviour) { b.DecryptErr = err })
+		switch err := o.Open(t.Context(), secrets, object); {
+		case i < 4:
+			require.ErrorContains(t, err, "below the minimum")
+		default:
+			require.NoError(t, err)
+		}
+	}
+}
+
 func TestOpenLocalAsksNoPlugin(t *testing.T) {
 	plugin := faultplugin.Start(t)
 	c := parse(t, "secrets", kmsV2("vault", plugin.Endpoint()), keyed("aesgcm", "key"))

@@ -145,6 +145,9 @@ func (o *vaultOptions) transit(command *cobra.Command) (*vault.Transit, error) {
 	if o.certLogin || o.cert != (vault.Cert{}) {
 		o.cert.Mount, c.Auth.Cert = o.authMount, &o.cert
 	}
+	if a := c.Auth; o.authMount != "" && a.TokenFile != "" && a.AppRole == nil && a.Kubernetes == nil && a.JWT == nil && a.Cert == nil {
+		return nil, usagef("flag --auth-mount: a token of --token-file is of no mount: leave one of the two out")
+	}
 	transit, err := vault.New(c)
 	if err != nil {
 		return nil, usageError{err}
@@ -180,6 +183,9 @@ answers.`,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := requireFlags(command, "listen", "vault-address", "vault-key-path"); err != nil {
 				return err
+			}
+			if command.Flags().Changed("pin") {
+				return usagef("flag --pin: the one version of a key in Vault to wrap with is named by its number: --key-version")
 			}
 			transit, err := v.transit(command)
 			if err != nil {

@@ -51,7 +51,8 @@ func try(ctx context.Context, command *cobra.Command, backend kmsplugin.Backend,
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, session.Close(ctx)) }()
+	// The token of a login is ended even if there is no time left.
+	defer func() { err = errors.Join(err, session.Close(context.WithoutCancel(ctx))) }()
 	found, err := session.Versions(ctx)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -8,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	kmsapi "k8s.io/kms/apis/v2"
 
+	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
 	"github.com/kube-atrest/atrest/kmsplugin/vault/vaulttest"
 )
@@ -250,6 +253,7 @@ func TestMistakesWithVault(t *testing.T) {
 		"a key with slash":  {at("--vault-key-path", "transit/keys/a/b"), "no slash"},
 		"a missing file":    {at("--approle-secret-id-file", "/none"), "put it there"},
 		"a version of none": {at("--key-version", "latest"), "1 or higher"},
+		"a mount of none":   {[]string{"--vault-address", v.Address, "--vault-key-path", "transit/keys/kube", "--token-file", empty, "--auth-mount", "approle"}, "leave one of the two out"},
 		"half a cert":       {at("--tls-cert-file", "x"), "go together"},
 		"an argument":       {at("kube"), `unexpected argument "kube"`},
 		"an empty file":     {at("--approle-secret-id-file", empty), "write it again"},
@@ -267,6 +271,9 @@ func TestMistakesWithVault(t *testing.T) {
 	}
 	got := runCommand(t, "vault", "serve", "--listen", "unix:///x", "--concurrency", "0", right[0], right[1], right[2], right[3], right[4], right[5], right[6], right[7], right[8], right[9])
 	require.Equal(t, exitUsage, got.code)
+	got = runCommand(t, append([]string{"vault", "serve", "--listen", "unix:///x", "--pin", "7"}, right...)...)
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, "--key-version")
 	got = runCommand(t, append([]string{"vault", "check", "--timeout", "0s"}, right...)...)
 	require.Equal(t, exitUsage, got.code)
 	require.Contains(t, got.stderr, "--timeout is 0s")
@@ -301,4 +308,34 @@ func TestThePageOfVaultHasItsFlags(t *testing.T) {
 			require.Contains(t, string(page), "`--"+f.Name+"`")
 		}
 	})
+}
+
+// interrupted is a back end that is looked at as the command is stopped, or its time is over.
+type interrupted struct {
+	kmsplugin.Session
+	stop   context.CancelFunc
+	closed func(error)
+}
+
+func (i interrupted) Open(context.Context) (kmsplugin.Session, error) { return i, nil }
+
+func (i interrupted) Versions(ctx context.Context) (kmsplugin.Versions, error) {
+	i.stop()
+	return kmsplugin.Versions{}, ctx.Err()
+}
+
+func (i interrupted) Close(ctx context.Context) error {
+	i.closed(ctx.Err())
+	return nil
+}
+
+func TestACheckThatIsInterruptedLeavesNoTokenBehind(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	times := 0
+	err := try(ctx, &cobra.Command{}, interrupted{stop: stop, closed: func(err error) {
+		times++
+		require.NoError(t, err)
+	}}, "")
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 1, times)
 }

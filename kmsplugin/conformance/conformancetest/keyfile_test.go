@@ -23,7 +23,7 @@ func TestKeyFile(t *testing.T) {
 	_, err := file.Create(t.Context())
 	require.NoError(t, err)
 	serve := func() func() {
-		keeper, err := kmsplugin.NewKeeper(file, kmsplugin.Config{Poll: 50 * time.Millisecond})
+		keeper, err := kmsplugin.NewKeeper(file, kmsplugin.Config{Poll: 50 * time.Millisecond, CallTimeout: 20 * time.Second})
 		require.NoError(t, err)
 		rest := keeper.Start(t.Context())
 		stop := plugintest.Serve(t, endpoint, keeper)
@@ -42,5 +42,5 @@ func TestKeyFile(t *testing.T) {
 			stop = serve()
 			return err
 		},
-	}, conformance.Options{})
+	}, conformance.Options{Timeout: 25 * time.Second}) // of a machine that is busy with other tests
 }
