@@ -95,13 +95,14 @@ func (n *Node) start(a Action) error {
 	if err := os.MkdirAll(sockets, 0o700); err != nil {
 		return fmt.Errorf("folder of the sockets: %w", err)
 	}
-	s := Spec{Instance: newInstance(), KeyID: a.KeyID, Settings: a.Settings, Program: p.Settings().Program, Needs: p.Needs()}
+	s := Spec{Instance: newInstance(), KeyID: a.KeyID, Settings: a.Settings, Program: p.Settings().Program}
 	s.Folder = filepath.Join(n.disk.folder, s.Instance)
 	s.Socket = filepath.Join(sockets, "kms-"+s.KeyID+"."+s.Instance+".sock")
 	if len(s.Socket) > maxSocket {
 		return fmt.Errorf("%s is longer than %d characters, which a socket's path may have: choose a shorter folder", s.Socket, maxSocket)
 	}
 	s.Arguments = p.Arguments(bundle.Place{Socket: s.Socket, Files: s.Files()})
+	s.Needs = p.Needs()
 	n.o.Log(fmt.Sprintf("start keyID %s as %s of revision %d", s.KeyID, s.Instance, b.Revision()))
 	if err := n.disk.prepare(s, all.files(p), all.filesHash(p)); err != nil {
 		return errors.Join(err, wipe(s.Folder))
