@@ -222,6 +222,7 @@ func TestWhoListensIsProvenByTheCgroupOfThatVeryPod(t *testing.T) {
 		"another pod":                   cgroupOf(uidOf(Spec{Instance: "abd"})),
 		"one whose name ends like it":   cgroupOf("1" + p.UID),
 		"one whose name begins like it": cgroupOf(p.UID + "1"),
+		"one of that name of a user":    "0::/user.slice/my.pod" + p.UID + ".slice/x\n",
 		"a line that is none":           "pod" + p.UID + "\n",
 		"a controller of that name":     "1:pod" + p.UID + ":/\n",
 	} {
