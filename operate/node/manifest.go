@@ -1,6 +1,8 @@
 package node
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -45,6 +47,13 @@ const (
 	requestedMemory = 64 << 20
 	requestedMilli  = 10
 )
+
+// uidOf is the UID of an instance's pod. It is as the kubelet makes them, and without dashes the
+// same in the names of all cgroups.
+func uidOf(s Spec) string {
+	sum := sha256.Sum256([]byte("pod of " + s.Instance))
+	return hex.EncodeToString(sum[:16])
+}
 
 // podName is the name of an instance's pod, to which the kubelet adds its own.
 func podName(s Spec) string { return "kms-" + s.KeyID + "-" + s.Instance }

@@ -2,8 +2,6 @@ package node
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,13 +43,6 @@ type manifested struct {
 }
 
 const manifestedName = "pod.json"
-
-// uidOf is the UID of an instance's pod. It is as the kubelet makes them, and without dashes the
-// same in the names of all cgroups.
-func uidOf(s Spec) string {
-	sum := sha256.Sum256([]byte("pod of " + s.Instance))
-	return hex.EncodeToString(sum[:16])
-}
 
 // Start puts the manifest in place by one rename, with its UID on record before.
 func (r *Pods) Start(s Spec) error {
