@@ -30,6 +30,9 @@ plugin that was in effect is ever ended for that.
   atrest node           Run until SIGTERM. Plugins stay, but with --drain they end.
   atrest node status    How are the node and its plugins?
 
+With --manifests plugins are static pods, which the kubelet of this node runs, of the
+image that the bundle names. Run this on the host then too.
+
 The folders hold credentials, and belong to who runs this alone. --run has to be in
 memory, as /run is, or the credentials are on a disk; atrest node status tells which.
 What somebody has from a stolen one is told in docs/threats.md.

@@ -25,6 +25,8 @@ type nodeCommand struct {
 	memory     uint64
 	files      uint64
 	pass       []string
+	manifests  string
+	kubelet    string
 }
 
 func (c *nodeCommand) addFlags(flags *pflag.FlagSet) {
@@ -44,11 +46,17 @@ func (c *nodeCommand) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&c.o.Drain, "drain", false, "end the plugins when this ends: their apiserver can then do without")
 	flags.Uint64Var(&c.memory, "plugin-memory", 512<<20, "most memory of one plugin, in bytes; 0 is no limit")
 	flags.Uint64Var(&c.files, "plugin-files", 1024, "most files and sockets that one plugin may have open; 0 is no limit")
+	flags.StringVar(&c.manifests, "manifests", "", "run plugins as static pods, by manifests in this folder: the kubelet's staticPodPath")
+	flags.StringVar(&c.kubelet, "kubelet-root", "/var/lib/kubelet", "with --manifests, the folder that the kubelet has as --root-dir")
 	flags.StringSliceVar(&c.pass, "pass-env", nil, "names of environment variables that plugins are given too, by commas: none with a credential")
 }
 
 func (c *nodeCommand) check() error {
-	for flag, path := range map[string]string{"config": c.o.ConfigFile, "state": c.o.State, "run": c.o.Run, "plugin": c.program} {
+	paths := map[string]string{"config": c.o.ConfigFile, "state": c.o.State, "run": c.o.Run, "plugin": c.program}
+	if c.manifests != "" {
+		paths["manifests"], paths["kubelet-root"] = c.manifests, c.kubelet
+	}
+	for flag, path := range paths {
 		if !filepath.IsAbs(path) {
 			return usagef("flag --%s is %q: write a path from / on", flag, path)
 		}
@@ -57,6 +65,9 @@ func (c *nodeCommand) check() error {
 		if d <= 0 {
 			return usagef("flag --%s is %s: it has to be over 0", flag, d)
 		}
+	}
+	if c.manifests != "" && len(c.pass) > 0 {
+		return usagef("flag --pass-env is for processes, and with --manifests plugins are pods: leave one away")
 	}
 	if c.o.Grace < 0 {
 		return usagef("flag --grace is %s: it is not below 0", c.o.Grace)

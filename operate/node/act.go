@@ -102,6 +102,7 @@ func (n *Node) start(a Action) error {
 		return fmt.Errorf("%s is longer than %d characters, which a socket's path may have: choose a shorter folder", s.Socket, maxSocket)
 	}
 	s.Arguments = p.Arguments(bundle.Place{Socket: s.Socket, Files: s.Files()})
+	s.Needs = p.Needs()
 	n.o.Log(fmt.Sprintf("start keyID %s as %s of revision %d", s.KeyID, s.Instance, b.Revision()))
 	if err := n.disk.prepare(s, all.files(p), all.filesHash(p)); err != nil {
 		return errors.Join(err, wipe(s.Folder))

@@ -1,5 +1,5 @@
 // Package node runs the KMS plugins of one control plane node: a folder with
-// bundles comes in, and what goes out are a plugin process for each keyID, the
+// bundles comes in, and what goes out are a plugin process or pod for each keyID, the
 // files that it reads, and the configuration file of the apiserver.
 //
 // A [Node] goes round: it observes, has [Decide] say what is next, and does that.

@@ -175,7 +175,7 @@ func recordOf(s Spec) (started, error) {
 func (r *Processes) Runs(s Spec) (bool, error) {
 	p, err := recordOf(s)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return false, startedOtherwise(s, manifestedName)
 	}
 	if err != nil {
 		return false, err

@@ -21,6 +21,8 @@ type Spec struct {
 	// Program is what is run, with Arguments.
 	Program   bundle.Program `json:"program"`
 	Arguments []string       `json:"arguments"`
+	// Needs are what it has of the node beside all that.
+	Needs bundle.Needs `json:"needs,omitzero"`
 }
 
 // Files is the path of the folder with its credentials and its CA.
