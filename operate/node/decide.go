@@ -18,6 +18,8 @@ const (
 	LinkPlugin Verb = "link"
 	// SyncFiles gives Instance the credentials and the CA that the bundle of the hash has.
 	SyncFiles Verb = "sync"
+	// RememberKey keeps the hash of the key_id that the plugin of KeyID names.
+	RememberKey Verb = "remember"
 	// AcceptBundle makes the candidate the first of the accepted.
 	AcceptBundle Verb = "accept"
 	// PlaceFile puts the configuration file of the bundle of the hash in place.
@@ -37,6 +39,8 @@ type Action struct {
 	Settings string
 	Instance string
 	Bundle   string
+	// KeyIDHash is what is remembered.
+	KeyIDHash string
 }
 
 // Decision is what is to be done now, and what the rest waits for.
@@ -82,7 +86,9 @@ func (d *decider) wait(format string, args ...any) {
 // take away keys that objects are stored under by now.
 func (d *decider) newer(c *Wanted) bool {
 	switch {
-	case d.current == nil || c.Revision > d.current.Revision:
+	case d.current == nil:
+		return d.covers(c)
+	case c.Revision > d.current.Revision:
 		return true
 	case c.Revision == d.current.Revision:
 		d.wait("the folder has another bundle of revision %d than the one in effect: give each change a higher revision", c.Revision)
@@ -90,6 +96,22 @@ func (d *decider) newer(c *Wanted) bool {
 		d.wait("the folder has revision %d, and revision %d is in effect: to go back, give the old content a higher revision", c.Revision, d.current.Revision)
 	}
 	return false
+}
+
+// covers refuses, where it is not known what was in effect, a bundle without a keyID that the file in
+// place names: it is an older one, or of another cluster.
+func (d *decider) covers(c *Wanted) bool {
+	if !d.o.File.Known {
+		d.wait("revision %d waits: no bundle is kept here, and the configuration file in place cannot be read", c.Revision)
+		return false
+	}
+	for _, keyID := range d.o.File.KeyIDs {
+		if !hasKey(c, keyID) {
+			d.wait("revision %d waits: no bundle is kept here, and the configuration file in place names keyID %s, which it does not have: put the bundle into the folder that has it, or, if nothing is stored under it, move the file away", c.Revision, keyID)
+			return false
+		}
+	}
+	return true
 }
 
 func (d *decider) keyIDs() []string {
@@ -211,6 +233,9 @@ func (d *decider) keep(keyID string, key Key, bundle string) {
 	if p.State == Serving && !p.Linked {
 		d.do(Action{Verb: LinkPlugin, KeyID: keyID, Instance: p.Instance})
 	}
+	if p.State == Serving && p.Well && p.KeyIDHash != key.KeyIDHash {
+		d.do(Action{Verb: RememberKey, KeyID: keyID, KeyIDHash: p.KeyIDHash})
+	}
 }
 
 func (d *decider) start(keyID string, key Key, bundle string) {
@@ -277,10 +302,21 @@ func (d *decider) untried(keyID string) string {
 	if why := otherKey(p, key.KeyIDHash, "the bundle was tried with"); why != "" || !runs {
 		return why
 	}
-	if old, ok := d.chosen(keyID, now.Settings); ok && old.Well {
-		return otherKey(p, old.KeyIDHash, "the one has that it takes the place of")
+	return d.otherThanFormer(p, now)
+}
+
+// otherThanFormer is why a plugin may have another key than the one in whose place it comes, empty
+// if it has the same. That the former one does not work now is no reason to ask no more: with another key
+// nothing that is stored could be read.
+func (d *decider) otherThanFormer(p Plugin, accepted Key) string {
+	former := accepted.KeyIDHash
+	if old, ok := d.chosen(p.KeyID, accepted.Settings); ok && old.Well {
+		former = old.KeyIDHash
 	}
-	return ""
+	if former == "" {
+		return "it is not known which key the one has that it takes the place of, which has to work once"
+	}
+	return otherKey(p, former, "the one had last that it takes the place of: another key needs another keyID, and if it was rotated meanwhile the former one has to work once")
 }
 
 func otherKey(p Plugin, want, who string) string {

@@ -81,6 +81,7 @@ type own struct {
 	ending  time.Time // since when it has been told to end, zero if it was not
 	hard    bool
 	counted bool                 // that it ended by itself
+	secrets secrets              // what it was given, as far as that is known
 	changed map[string]time.Time // since when a folder of files is a former one
 }
 
