@@ -98,6 +98,9 @@ func (n *Node) start(a Action) error {
 	if err := os.MkdirAll(sockets, 0o700); err != nil {
 		return fmt.Errorf("folder of the sockets: %w", err)
 	}
+	if err := guarded(sockets); err != nil {
+		return fmt.Errorf("folder of the sockets: %w", err)
+	}
 	s := Spec{Instance: newInstance(), KeyID: a.KeyID, Settings: a.Settings, Program: p.Settings().Program}
 	s.Folder = filepath.Join(n.disk.folder, s.Instance)
 	s.Socket = filepath.Join(sockets, "kms-"+s.KeyID+"."+s.Instance+".sock")

@@ -139,6 +139,18 @@ func ownFolder(path string) error {
 	return checkOwner(path, info)
 }
 
+// guarded is an error if somebody else could put another into the place of a socket.
+func guarded(folder string) error {
+	info, err := os.Stat(folder)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("others may write to %s (%s), and lead the apiserver to a plugin of theirs: chmod go-w %s", folder, info.Mode(), folder)
+	}
+	return checkOwner(folder, info)
+}
+
 // Run goes round until ctx ends, and then has the plugins stay or, with Drain, end.
 func (n *Node) Run(ctx context.Context) error {
 	for _, asker := range n.o.Apiservers {
