@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,7 +25,7 @@ func lookBlindly(pid string) int {
 		fmt.Println("cannot be tried:", err)
 		return 0
 	}
-	if err := syscall.Setuid(65534); err != nil {
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(65534), syscall.Setuid(65534)); err != nil {
 		fmt.Println(err)
 		return 1
 	}
