@@ -299,8 +299,11 @@ func (d *decider) untried(keyID string) string {
 	case !p.Well:
 		return "its plugin answers, and does not work"
 	}
-	if why := otherKey(p, key.KeyIDHash, "the bundle was tried with"); why != "" || !runs {
+	if why := otherKey(p, key.KeyIDHash, "the bundle was tried with"); why != "" {
 		return why
+	}
+	if !runs {
+		return d.otherThanNamed(p)
 	}
 	return d.otherThanFormer(p, now)
 }
@@ -317,6 +320,18 @@ func (d *decider) otherThanFormer(p Plugin, accepted Key) string {
 		return "it is not known which key the one has that it takes the place of, which has to work once"
 	}
 	return otherKey(p, former, "the one had last that it takes the place of: another key needs another keyID, and if it was rotated meanwhile the former one has to work once")
+}
+
+// otherThanNamed is otherThanFormer where no bundle tells of the former one, and it may run still.
+func (d *decider) otherThanNamed(p Plugin) string {
+	for _, old := range d.instances(p.KeyID) {
+		if old.Named && old.Instance != p.Instance && old.State != Ended {
+			if why := d.otherThanFormer(p, Key{Settings: old.Settings, KeyIDHash: old.KeyIDHash}); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
 }
 
 func otherKey(p Plugin, want, who string) string {

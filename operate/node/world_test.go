@@ -209,7 +209,10 @@ func (w *world) accept(at int) {
 			continue
 		}
 		good := slices.ContainsFunc(w.plugins, func(p Plugin) bool {
-			same := !runs || p.KeyIDHash == w.keys[keyID]
+			same := w.isOfNamed(p)
+			if runs {
+				same = p.KeyIDHash == w.keys[keyID]
+			}
 			return p.KeyID == keyID && p.Settings == key.Settings && p.State == Serving && p.Well && same && (key.KeyIDHash == "" || p.KeyIDHash == key.KeyIDHash)
 		})
 		if !good {
@@ -221,6 +224,13 @@ func (w *world) accept(at int) {
 		delete(w.forgot, keyID)
 	}
 	w.trim()
+}
+
+// isOfNamed tells whether one has the key of all that an apiserver may be connected to.
+func (w *world) isOfNamed(p Plugin) bool {
+	return !slices.ContainsFunc(w.plugins, func(q Plugin) bool {
+		return q.KeyID == p.KeyID && q.Settings != p.Settings && q.Named && q.State != Ended && q.KeyIDHash != p.KeyIDHash
+	})
 }
 
 func (w *world) place(at int) {
