@@ -230,12 +230,17 @@ func (d *decider) keep(keyID string, key Key, bundle string) {
 	if p.Files != key.Files {
 		d.do(Action{Verb: SyncFiles, KeyID: keyID, Instance: p.Instance, Bundle: bundle})
 	}
-	if p.State == Serving && !p.Linked {
+	if p.State == Serving && !p.Linked && !d.worse(p) {
 		d.do(Action{Verb: LinkPlugin, KeyID: keyID, Instance: p.Instance})
 	}
 	if p.State == Serving && p.Well && p.KeyIDHash != key.KeyIDHash {
 		d.do(Action{Verb: RememberKey, KeyID: keyID, KeyIDHash: p.KeyIDHash})
 	}
+}
+
+// worse tells that an instance does not work, and that the one does that has the stable name.
+func (d *decider) worse(p Plugin) bool {
+	return !p.Well && slices.ContainsFunc(d.instances(p.KeyID), func(q Plugin) bool { return q.Linked && q.live() && q.Well })
 }
 
 func (d *decider) start(keyID string, key Key, bundle string) {
@@ -257,7 +262,7 @@ func (d *decider) dispensable(p Plugin) bool {
 	}
 	if key, _, ok := d.accepted(p.KeyID); ok {
 		best, _ := d.chosen(p.KeyID, key.Settings)
-		return best.Instance != p.Instance && (d.serves(p.KeyID) || !p.Named)
+		return best.Instance != p.Instance && (d.serves(p.KeyID) && (best.Well || !p.Well) || !p.Named)
 	}
 	return !p.Named || d.gone(p.KeyID)
 }

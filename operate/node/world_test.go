@@ -148,6 +148,9 @@ func (w *world) do(a Action) {
 		if p.State != Serving {
 			w.breaks("the stable name of %s leads to one that does not answer", a.KeyID)
 		}
+		if former := w.linked(a.KeyID); former != nil && former.live() && former.Well && !p.Well {
+			w.breaks("the stable name of %s leads to one that does not work, and led to one that does", a.KeyID)
+		}
 		for i := range w.plugins {
 			if w.plugins[i].KeyID == a.KeyID {
 				w.plugins[i].Linked = false
@@ -179,6 +182,9 @@ func (w *world) do(a Action) {
 		if w.needs(a.KeyID) && p.Named && !w.stays(a) {
 			w.breaks("%s is stopped, no other stands in its place, and the apiserver may be connected to it", a.KeyID)
 		}
+		if next := w.linked(a.KeyID); w.needs(a.KeyID) && p.Named && p.Well && next != nil && !next.Well {
+			w.breaks("%s is stopped and works, and what stands in its place does not", a.KeyID)
+		}
 		p.State = Ending
 	case ClearPlugin:
 		if p.State != Ended {
@@ -186,6 +192,15 @@ func (w *world) do(a Action) {
 		}
 		w.plugins = slices.DeleteFunc(w.plugins, func(q Plugin) bool { return q.Instance == a.Instance })
 	}
+}
+
+// linked is the instance that has the stable name of a keyID.
+func (w *world) linked(keyID string) *Plugin {
+	i := slices.IndexFunc(w.plugins, func(p Plugin) bool { return p.KeyID == keyID && p.Linked })
+	if i < 0 {
+		return nil
+	}
+	return &w.plugins[i]
 }
 
 // stays tells whether another instance has the stable name and answers.
