@@ -1,6 +1,7 @@
 package node
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -61,4 +63,50 @@ func TestAProcessThatEndedIsGone(t *testing.T) {
 	there, err := l.lasts()
 	require.NoError(t, err)
 	require.False(t, there)
+}
+
+// hide is a plugin that keeps its memory private and listens nowhere, for a minute.
+func hide() {
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	fmt.Println("hidden")
+	time.Sleep(time.Minute)
+	os.Exit(0)
+}
+
+// endHidden ends such a one as somebody who is not told which program that runs.
+func endHidden(folder string) int {
+	if err := errors.Join(os.Chown(folder, 65534, 65534), syscall.Setgroups(nil), syscall.Setgid(65534), syscall.Setuid(65534)); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	hidden := exec.Command("/proc/self/exe", asHidden)
+	out, err := hidden.StdoutPipe()
+	if err := errors.Join(err, hidden.Start()); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	_, _ = out.Read(make([]byte, 1))
+	l, err := lifeOf(hidden.Process.Pid)
+	text, _ := json.Marshal(started{Life: l})
+	err = errors.Join(err, os.WriteFile(folder+"/"+startedName, text, 0o600))
+	_, told := l.runs()
+	err = errors.Join(err, (&Processes{}).Stop(Spec{Folder: folder, Socket: folder + "/gone.sock"}, true))
+	if err != nil {
+		_ = hidden.Process.Kill()
+	}
+	fmt.Println(told, err, hidden.Wait())
+	return 0
+}
+
+// Its socket may be gone, as when it hangs while it ends.
+func TestAPluginThatIsHiddenAndListensNoMoreIsEnded(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root becomes another")
+	}
+	folder, err := os.MkdirTemp("", "n") // that of a test leads through one that is root's alone
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	said, err := exec.Command(os.Args[0], asStranger, folder).CombinedOutput()
+	require.NoError(t, err, string(said))
+	require.Equal(t, fmt.Sprint(errHidden, " <nil> signal: killed\n"), string(said))
 }
