@@ -125,13 +125,19 @@ func (c *nodeStatusCommand) run(ctx context.Context) error {
 	if err := c.output.write(c.out, r, func(to io.Writer) error { return printNode(to, r) }); err != nil {
 		return err
 	}
-	return nodeAnswer(r)
+	return nodeAnswer(r, time.Now())
 }
 
-// nodeAnswer is the exit code of a report.
-func nodeAnswer(r *node.Report) error {
-	if r.At.IsZero() {
+// lately is how old a report may be at most: a node looks every second.
+const lately = time.Minute
+
+// nodeAnswer is the exit code of a report, by the clock of the same machine.
+func nodeAnswer(r *node.Report, now time.Time) error {
+	switch {
+	case r.At.IsZero():
 		return errors.New("how the node is is not known: it has just started")
+	case now.Sub(r.At).Abs() > lately:
+		return fmt.Errorf("how the node is is not known: it has not looked since %s: does it wait for a disk, or for who reads its log?", moment(r.At))
 	}
 	unknown := ""
 	for _, p := range r.Plugins {

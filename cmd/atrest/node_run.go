@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -85,14 +86,25 @@ func (c *nodeCommand) run(ctx context.Context) error {
 	keepPrivate()
 	c.o.Runner = runnerOf(c)
 	c.o.Clock, c.o.Every = clock.RealClock{}, time.Second
-	c.o.Log = func(line string) { fmt.Fprintf(c.err, "%s %s\n", now(), printable(line)) }
+	var mu sync.Mutex
+	c.o.Log = func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(c.err, "%s %s\n", now(), printable(line))
+	}
 	n, err := node.New(c.o)
 	if err != nil {
 		return err
 	}
 	serving, stop := context.WithCancel(ctx)
 	served := make(chan error, 1)
-	go func() { served <- node.Serve(serving, node.Socket(c.o.Run), n.Report) }()
+	go func() {
+		err := node.Serve(serving, node.Socket(c.o.Run), n.Report)
+		if err != nil { // the plugins are needed all the same
+			c.o.Log("problem: atrest node status has no answer until this is started anew: " + err.Error())
+		}
+		served <- err
+	}()
 	err = n.Run(ctx)
 	stop()
 	return errors.Join(err, <-served)

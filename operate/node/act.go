@@ -16,7 +16,8 @@ import (
 
 // do does one thing.
 func (n *Node) do(a Action) error {
-	if a.Verb != SyncFiles && a.Verb != StartPlugin { // they tell more of it
+	_, again := n.problems[string(a.Verb)+" "+a.KeyID]
+	if a.Verb != SyncFiles && a.Verb != StartPlugin && !again { // they tell more of it
 		n.o.Log(fmt.Sprintf("%s keyID %s %s%s", a.Verb, orNone(a.KeyID), a.Instance, a.Bundle))
 	}
 	switch a.Verb {
@@ -28,6 +29,8 @@ func (n *Node) do(a Action) error {
 		return n.sync(n.own[a.Instance])
 	case AcceptBundle:
 		return n.keep(n.kept.accepting(n.known.candidate))
+	case RememberKey:
+		return n.keep(n.kept.remembering(a.KeyID, a.KeyIDHash))
 	case PlaceFile:
 		return n.place(a.Bundle)
 	case ForgetKey:
@@ -95,6 +98,9 @@ func (n *Node) start(a Action) error {
 	if err := os.MkdirAll(sockets, 0o700); err != nil {
 		return fmt.Errorf("folder of the sockets: %w", err)
 	}
+	if err := guarded(sockets); err != nil {
+		return fmt.Errorf("folder of the sockets: %w", err)
+	}
 	s := Spec{Instance: newInstance(), KeyID: a.KeyID, Settings: a.Settings, Program: p.Settings().Program}
 	s.Folder = filepath.Join(n.disk.folder, s.Instance)
 	s.Socket = filepath.Join(sockets, "kms-"+s.KeyID+"."+s.Instance+".sock")
@@ -120,7 +126,11 @@ func (n *Node) sync(one *own) error {
 		return fmt.Errorf("no bundle has keyID %s any more", one.Spec.KeyID)
 	}
 	n.o.Log(fmt.Sprintf("put new files in place for keyID %s, %s", one.Spec.KeyID, one.Spec.Instance))
-	return putFiles(one.Spec, n.kept.bundles.files(p), n.kept.bundles.filesHash(p))
+	files := n.kept.bundles.files(p)
+	for name, content := range files {
+		one.secrets.add(name, content)
+	}
+	return putFiles(one.Spec, files, n.kept.bundles.filesHash(p))
 }
 
 // keep makes durable what is in effect from then on. What could not be read before is put
@@ -131,15 +141,23 @@ func (n *Node) keep(k kept) error {
 			return err
 		}
 	}
+	former, _ := os.OpenFile(n.keptPath(), os.O_WRONLY, 0) // there may be none
 	if err := k.write(n.keptPath()); err != nil {
-		return fmt.Errorf("keep the bundle in %s: %w", n.o.State, err)
+		err = fmt.Errorf("keep the bundle in %s: %w", n.o.State, err)
+		if former != nil {
+			err = errors.Join(err, former.Close())
+		}
+		return err
 	}
 	n.kept = k
 	if n.damaged {
 		n.damaged = false
 		n.trouble("bundles on disk", nil)
 	}
-	return nil
+	if former == nil {
+		return nil
+	}
+	return zero(former) // it has credentials that may be in no bundle any more
 }
 
 // place puts the configuration file in place by one rename.
@@ -228,7 +246,7 @@ func (n *Node) stop(one *own) error {
 func (n *Node) clear(one *own) error {
 	s := one.Spec
 	one.asks.end()
-	err := one.lines.passOn(n.secrets(s), n.o.Log)
+	err := one.lines.passOn(one.secrets, n.o.Log)
 	if one.ending.IsZero() && !one.counted {
 		one.counted = true
 		n.restarts[s.KeyID]++

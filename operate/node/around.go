@@ -11,7 +11,7 @@ import (
 func (n *Node) listen() {
 	now := n.o.Clock.Now()
 	for _, one := range n.own {
-		err := one.lines.passOn(n.secrets(one.Spec), n.o.Log)
+		err := one.lines.passOn(one.secrets, n.o.Log)
 		for _, folder := range former(one.Spec) {
 			since, seen := one.changed[folder]
 			switch {
@@ -28,25 +28,6 @@ func (n *Node) listen() {
 
 // stillRead is for how long a plugin may read a file of which it has just got another one.
 const stillRead = 10 * time.Second
-
-// secrets are the contents of the files that an instance may have.
-func (n *Node) secrets(s Spec) [][]byte {
-	var all [][]byte
-	sources := n.kept.bundles
-	if n.known.candidate != nil {
-		sources = append(bundles{n.known.candidate}, sources...)
-	}
-	for _, b := range sources {
-		p := pluginOf(b, s.KeyID)
-		if p == nil {
-			continue
-		}
-		for _, content := range sources.files(p) {
-			all = append(all, content)
-		}
-	}
-	return all
-}
 
 // waits reports whether something that is not tried now is tried again later.
 func (n *Node) waits(what string) bool {

@@ -42,7 +42,7 @@ type asked struct {
 	runner  Runner
 	timeout time.Duration
 	conn    *grpc.ClientConn
-	tried   bool // that it encrypts and decrypts, since it was last not well
+	tried   string // key_id with which it encrypts and decrypts, since it was last not well
 	health  Health
 }
 
@@ -84,9 +84,9 @@ func (a *asked) ask(ctx context.Context, now func() time.Time) Health {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	keyID, problem, err := a.status(ctx)
-	if err == nil && !a.tried {
+	if err == nil && a.tried != keyID {
 		problem, err = a.roundTrip(ctx, keyID)
-		a.tried = err == nil
+		a.tried = keyID
 	}
 	h := &a.health
 	h.At = now()
@@ -99,7 +99,7 @@ func (a *asked) ask(ctx context.Context, now func() time.Time) Health {
 		h.LastWell = h.At
 		return *h
 	}
-	a.tried = false
+	a.tried = ""
 	if problem == plugin.Unreachable {
 		a.close() // gRPC would wait longer and longer before it dials again
 	}

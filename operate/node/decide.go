@@ -18,6 +18,8 @@ const (
 	LinkPlugin Verb = "link"
 	// SyncFiles gives Instance the credentials and the CA that the bundle of the hash has.
 	SyncFiles Verb = "sync"
+	// RememberKey keeps the hash of the key_id that the plugin of KeyID names.
+	RememberKey Verb = "remember"
 	// AcceptBundle makes the candidate the first of the accepted.
 	AcceptBundle Verb = "accept"
 	// PlaceFile puts the configuration file of the bundle of the hash in place.
@@ -37,6 +39,8 @@ type Action struct {
 	Settings string
 	Instance string
 	Bundle   string
+	// KeyIDHash is what is remembered.
+	KeyIDHash string
 }
 
 // Decision is what is to be done now, and what the rest waits for.
@@ -76,20 +80,6 @@ func (d *decider) do(a Action) { d.out.Actions = append(d.out.Actions, a) }
 
 func (d *decider) wait(format string, args ...any) {
 	d.out.Waits = append(d.out.Waits, fmt.Sprintf(format, args...))
-}
-
-// newer refuses a bundle that is older than the one in effect: a folder that was put back would
-// take away keys that objects are stored under by now.
-func (d *decider) newer(c *Wanted) bool {
-	switch {
-	case d.current == nil || c.Revision > d.current.Revision:
-		return true
-	case c.Revision == d.current.Revision:
-		d.wait("the folder has another bundle of revision %d than the one in effect: give each change a higher revision", c.Revision)
-	default:
-		d.wait("the folder has revision %d, and revision %d is in effect: to go back, give the old content a higher revision", c.Revision, d.current.Revision)
-	}
-	return false
 }
 
 func (d *decider) keyIDs() []string {
@@ -208,9 +198,17 @@ func (d *decider) keep(keyID string, key Key, bundle string) {
 	if p.Files != key.Files {
 		d.do(Action{Verb: SyncFiles, KeyID: keyID, Instance: p.Instance, Bundle: bundle})
 	}
-	if p.State == Serving && !p.Linked {
+	if p.State == Serving && !p.Linked && !d.worse(p) {
 		d.do(Action{Verb: LinkPlugin, KeyID: keyID, Instance: p.Instance})
 	}
+	if p.State == Serving && p.Well && p.KeyIDHash != key.KeyIDHash {
+		d.do(Action{Verb: RememberKey, KeyID: keyID, KeyIDHash: p.KeyIDHash})
+	}
+}
+
+// worse tells that an instance does not work, and that the one does that has the stable name.
+func (d *decider) worse(p Plugin) bool {
+	return !p.Well && slices.ContainsFunc(d.instances(p.KeyID), func(q Plugin) bool { return q.Linked && q.live() && q.Well })
 }
 
 func (d *decider) start(keyID string, key Key, bundle string) {
@@ -232,62 +230,9 @@ func (d *decider) dispensable(p Plugin) bool {
 	}
 	if key, _, ok := d.accepted(p.KeyID); ok {
 		best, _ := d.chosen(p.KeyID, key.Settings)
-		return best.Instance != p.Instance && (d.serves(p.KeyID) || !p.Named)
+		return best.Instance != p.Instance && (d.serves(p.KeyID) && (best.Well || !p.Well) || !p.Named)
 	}
 	return !p.Named || d.gone(p.KeyID)
-}
-
-// accept makes the candidate the bundle in effect if all that it asks for anew is there.
-func (d *decider) accept() {
-	if d.candidate == nil {
-		return
-	}
-	waits := len(d.out.Waits)
-	for _, keyID := range slices.Sorted(maps.Keys(d.candidate.Keys)) {
-		if why := d.untried(keyID); why != "" {
-			d.wait("revision %d waits for keyID %s: %s", d.candidate.Revision, keyID, why)
-		}
-	}
-	if len(d.o.Accepted) >= maxAccepted {
-		d.wait("revision %d waits: %d former ones have keyIDs that an apiserver may still need", d.candidate.Revision, len(d.o.Accepted)-1)
-	}
-	if len(d.out.Waits) == waits {
-		d.do(Action{Verb: AcceptBundle, Bundle: d.candidate.Hash})
-	}
-}
-
-// maxAccepted bounds the bundles on the disk.
-const maxAccepted = 16
-
-// untried is why a keyID of the candidate is not yet good, empty if it is.
-func (d *decider) untried(keyID string) string {
-	key := d.candidate.Keys[keyID]
-	p, there := d.chosen(keyID, key.Settings)
-	now, _, runs := d.accepted(keyID)
-	switch as := runs && now.Settings == key.Settings; {
-	case as && there && p.Well:
-		return otherKey(p, key.KeyIDHash, "the bundle was tried with")
-	case as: // it runs already, and new credentials may be what it needs
-		return ""
-	case !there || p.State != Serving:
-		return "its plugin does not answer yet"
-	case !p.Well:
-		return "its plugin answers, and does not work"
-	}
-	if why := otherKey(p, key.KeyIDHash, "the bundle was tried with"); why != "" || !runs {
-		return why
-	}
-	if old, ok := d.chosen(keyID, now.Settings); ok && old.Well {
-		return otherKey(p, old.KeyIDHash, "the one has that it takes the place of")
-	}
-	return ""
-}
-
-func otherKey(p Plugin, want, who string) string {
-	if want == "" || want == p.KeyIDHash {
-		return ""
-	}
-	return fmt.Sprintf("its plugin names key_id %s, and not %s, which %s", p.KeyIDHash, want, who)
 }
 
 // place puts the file in place if every plugin that it names answers under its stable name.

@@ -1,11 +1,11 @@
 package node
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -208,14 +208,25 @@ func wipe(folder string) error {
 // overwrite puts zeros in the place of a content. A disk may keep the former one all the same;
 // memory does not.
 func overwrite(path string) error {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return err
-	}
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(bytes.Repeat([]byte{0}, int(min(info.Size(), maxLog+maxRecord+bundle.MaxSize))))
+	return zero(file)
+}
+
+// zero overwrites a file from its beginning, and closes it.
+func zero(file *os.File) error {
+	info, err := file.Stat()
+	if err == nil {
+		_, err = io.CopyN(file, zeros{}, min(info.Size(), maxFile))
+	}
 	return errors.Join(err, file.Sync(), file.Close())
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }

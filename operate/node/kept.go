@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 
@@ -16,10 +17,12 @@ import (
 )
 
 // kept is what the node needs to come up with nothing but its own disk: the accepted bundles,
-// newest first, and the keyIDs that are forgotten of all but the first.
+// newest first, the keyIDs that are forgotten of all but the first, and which key each has.
 type kept struct {
 	bundles   bundles
 	forgotten map[string]bool
+	// keys are the hashes of the key_ids that plugins named last when they were well, by keyID.
+	keys map[string]string
 }
 
 // keptFile is the form on the disk, behind a line with its hash. The bundles have theirs too.
@@ -27,6 +30,7 @@ type keptFile struct {
 	Format    int                 `json:"format"`
 	Bundles   []map[string][]byte `json:"bundles"`
 	Forgotten []string            `json:"forgotten,omitempty"`
+	Keys      map[string]string   `json:"keys,omitempty"`
 }
 
 const (
@@ -72,7 +76,7 @@ func decodeKept(data []byte) (kept, error) {
 	if f.Format != keptFormat || len(f.Bundles) > maxAccepted {
 		return kept{}, fmt.Errorf("it has format %d and %d bundles, and %d and at most %d are known here", f.Format, len(f.Bundles), keptFormat, maxAccepted)
 	}
-	k := kept{forgotten: map[string]bool{}}
+	k := kept{forgotten: map[string]bool{}, keys: f.Keys}
 	for _, encoded := range f.Bundles {
 		b, err := bundle.Decode(encoded)
 		if err != nil {
@@ -88,7 +92,7 @@ func decodeKept(data []byte) (kept, error) {
 
 // write makes it what is found after a crash.
 func (k kept) write(path string) error {
-	f := keptFile{Format: keptFormat}
+	f := keptFile{Format: keptFormat, Keys: k.keys}
 	for _, b := range k.bundles {
 		f.Bundles = append(f.Bundles, b.Encode())
 	}
@@ -105,7 +109,7 @@ func (k kept) write(path string) error {
 
 // accepting is what is kept once a bundle is the first.
 func (k kept) accepting(b *bundle.Bundle) kept {
-	next := kept{bundles: append(bundles{b}, k.bundles...), forgotten: map[string]bool{}}
+	next := kept{bundles: append(bundles{b}, k.bundles...), forgotten: map[string]bool{}, keys: k.keys}
 	for keyID := range k.forgotten {
 		if !hasPlugin(b, keyID) {
 			next.forgotten[keyID] = true
@@ -116,17 +120,25 @@ func (k kept) accepting(b *bundle.Bundle) kept {
 
 // forgetting is what is kept without a keyID that the first bundle does not have.
 func (k kept) forgetting(keyID string) kept {
-	next := kept{bundles: k.bundles, forgotten: map[string]bool{keyID: true}}
+	next := kept{bundles: k.bundles, forgotten: map[string]bool{keyID: true}, keys: k.keys}
 	for other := range k.forgotten {
 		next.forgotten[other] = true
 	}
 	return next.trimmed()
 }
 
+// remembering is what is kept once the plugin of a keyID has named a key_id.
+func (k kept) remembering(keyID, hash string) kept {
+	next := kept{bundles: k.bundles, forgotten: k.forgotten, keys: map[string]string{}}
+	maps.Copy(next.keys, k.keys)
+	next.keys[keyID] = hash
+	return next
+}
+
 // trimmed leaves out the bundles that nothing is taken from: newer ones have all their keyIDs, or
 // those are forgotten; and of those that are forgotten the ones that no bundle has.
 func (k kept) trimmed() kept {
-	next, seen := kept{forgotten: map[string]bool{}}, map[string]bool{}
+	next, seen := kept{forgotten: map[string]bool{}, keys: map[string]string{}}, map[string]bool{}
 	for i, b := range k.bundles {
 		needed := i == 0
 		for _, p := range b.Plugins() {
@@ -143,6 +155,11 @@ func (k kept) trimmed() kept {
 			next.forgotten[keyID] = true
 		}
 	}
+	for keyID, hash := range k.keys {
+		if p := next.plugin(keyID); p != nil && !next.forgotten[keyID] {
+			next.keys[keyID] = hash
+		}
+	}
 	return next
 }
 
@@ -154,7 +171,7 @@ func (k kept) wanted() []Wanted {
 		if i == 0 {
 			forgotten = nil
 		}
-		all = append(all, k.bundles.wanted(b, forgotten, nil))
+		all = append(all, k.bundles.wanted(b, forgotten, k.keys))
 	}
 	return all
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,6 +61,7 @@ func Launch(args []string) error {
 // set sets the limits of this process, which stay when it becomes another program. There is
 // never a core: it would hold credentials and keys.
 func (l Limits) set() error {
+	signal.Ignore(unix.SIGXFSZ) // who writes more has an error, and does not end
 	for _, limit := range []struct {
 		what  string
 		which int
@@ -69,6 +71,7 @@ func (l Limits) set() error {
 		{"memory", unix.RLIMIT_DATA, l.Memory, false},
 		{"open files", unix.RLIMIT_NOFILE, l.Files, false},
 		{"core", unix.RLIMIT_CORE, 0, true},
+		{"one file", unix.RLIMIT_FSIZE, maxFile, false},
 	} {
 		if limit.most == 0 && !limit.zero {
 			continue

@@ -44,17 +44,23 @@ func (l life) lasts() (bool, error) {
 	state, start, err := stat(l.PID)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
-		return false, mounted()
+		return false, l.gone()
 	case err != nil:
 		return false, err
 	}
 	return start == l.Start && state != 'Z' && state != 'X', nil
 }
 
-// mounted is an error if the processes cannot be seen.
-func mounted() error {
-	_, _, err := stat(os.Getpid())
-	return err
+// gone is an error unless no process has the number: /proc may be away, or mounted so that it
+// shows nothing of others (hidepid), and a plugin that keeps its memory private is another to all but root.
+func (l life) gone() error {
+	switch err := unix.Kill(l.PID, 0); {
+	case errors.Is(err, unix.ESRCH):
+		return nil
+	case err != nil && !errors.Is(err, unix.EPERM):
+		return err
+	}
+	return fmt.Errorf("there is a process %d, and /proc does not tell which: is it mounted with hidepid?", l.PID)
 }
 
 // bootID is a name that each boot of the machine has.

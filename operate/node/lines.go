@@ -14,8 +14,10 @@ import (
 
 // Bounds of what is passed on of a plugin's log.
 const (
-	// maxLog is from which size on the log of a plugin is begun anew, in bytes.
-	maxLog = 1 << 20
+	// maxLog is from which size on the log of a plugin is begun anew, in bytes, and maxFile what it
+	// has at most while no node runs that does so, as has any file that a plugin writes.
+	maxLog  = 1 << 20
+	maxFile = 64 << 20
 	// maxRead is what is read of it in one round, in bytes.
 	maxRead = 64 << 10
 	// maxLine and maxLines bound one line, in bytes, and those of one round.
@@ -29,6 +31,7 @@ type lines struct {
 	path, prefix string
 	at           int64
 	rest         []byte // of a line that has not ended
+	skips        bool   // that what comes is of a line of which no more is told
 	last         string // line that was passed on
 }
 
@@ -37,8 +40,8 @@ func linesOf(s Spec) *lines {
 	return &lines{path: filepath.Join(s.Folder, logName), prefix: "kms-" + s.KeyID + " " + s.Instance + ": "}
 }
 
-// passOn gives what is new to log. secrets are never passed on, whatever the plugin writes.
-func (l *lines) passOn(secrets [][]byte, log func(string)) error {
+// passOn gives what is new to log. What of its credentials the plugin writes is not passed on.
+func (l *lines) passOn(secrets secrets, log func(string)) error {
 	file, err := os.OpenFile(l.path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -54,6 +57,11 @@ func (l *lines) passOn(secrets [][]byte, log func(string)) error {
 	if info.Size() < l.at {
 		l.at = 0
 	}
+	if more := info.Size() - l.at; more > maxLog { // it writes faster than anybody reads
+		log(fmt.Sprintf("%s%d bytes are left out", l.prefix, more))
+		l.at, l.rest, l.skips = 0, nil, true
+		return file.Truncate(0)
+	}
 	text := make([]byte, maxRead)
 	n, err := file.ReadAt(text, l.at)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -61,15 +69,26 @@ func (l *lines) passOn(secrets [][]byte, log func(string)) error {
 	}
 	l.at += int64(n)
 	l.tell(text[:n], secrets, log)
-	if l.at < maxLog {
+	if l.at < maxLog || l.at < info.Size() {
 		return nil
 	}
 	l.at = 0
 	return file.Truncate(0) // who appends begins at 0 then
 }
 
-func (l *lines) tell(text []byte, secrets [][]byte, log func(string)) {
-	text = append(l.rest, text...)
+// after is what comes after a line of which no more is told: its middle may be the end of a
+// credential, by which nobody would know it.
+func (l *lines) after(text []byte) []byte {
+	if !l.skips {
+		return text
+	}
+	_, text, ended := bytes.Cut(text, []byte("\n"))
+	l.skips = !ended
+	return text
+}
+
+func (l *lines) tell(text []byte, secrets secrets, log func(string)) {
+	text = append(l.rest, l.after(text)...)
 	l.rest = nil
 	left := 0
 	for n := 0; len(text) > 0; n++ {
@@ -78,12 +97,12 @@ func (l *lines) tell(text []byte, secrets [][]byte, log func(string)) {
 			l.rest = bytes.Clone(line)
 			break
 		}
-		text = rest
+		text, l.skips = rest, !ended
 		if n >= maxLines {
 			left++
 			continue
 		}
-		l.last = shown(line, secrets)
+		l.last = secrets.shown(line)
 		log(l.prefix + l.last)
 	}
 	if left > 0 {
@@ -92,13 +111,9 @@ func (l *lines) tell(text []byte, secrets [][]byte, log func(string)) {
 }
 
 // shown is a line as it may be shown.
-func shown(line []byte, secrets [][]byte) string {
-	for _, secret := range secrets {
-		for _, s := range [][]byte{secret, bytes.TrimSpace(secret)} {
-			if len(s) >= minSecret {
-				line = bytes.ReplaceAll(line, s, []byte("(credential)"))
-			}
-		}
+func (s secrets) shown(line []byte) string {
+	for _, secret := range s {
+		line = bytes.ReplaceAll(line, secret, []byte("(credential)"))
 	}
 	text := strings.ToValidUTF8(string(line[:min(len(line), maxLine)]), "?")
 	return strings.Map(func(r rune) rune {
@@ -108,7 +123,3 @@ func shown(line []byte, secrets [][]byte) string {
 		return r
 	}, text)
 }
-
-// minSecret is from which length on a credential is looked for in a log: shorter ones are in
-// every text.
-const minSecret = 4

@@ -21,10 +21,25 @@ import (
 // asLauncher is the first argument of this test when it is run to become a plugin.
 const asLauncher = "launch-a-plugin"
 
+// asBlind is that when it is run where /proc hides what others run.
+const asBlind = "look-blindly"
+
+// asStranger is that when it runs as somebody who is not root, and asHidden as a plugin of that one.
+const asStranger, asHidden = "not-root", "hidden"
+
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == asLauncher {
 		fmt.Fprintln(os.Stderr, Launch(os.Args[2:]))
 		os.Exit(1)
+	}
+	if len(os.Args) > 2 && os.Args[1] == asBlind {
+		os.Exit(lookBlindly(os.Args[2]))
+	}
+	if len(os.Args) > 2 && os.Args[1] == asStranger {
+		os.Exit(endHidden(os.Args[2]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == asHidden {
+		hide()
 	}
 	code := m.Run()
 	if built.folder != "" {

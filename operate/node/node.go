@@ -81,6 +81,7 @@ type own struct {
 	ending  time.Time // since when it has been told to end, zero if it was not
 	hard    bool
 	counted bool                 // that it ended by itself
+	secrets secrets              // what it was given, as far as that is known
 	changed map[string]time.Time // since when a folder of files is a former one
 }
 
@@ -136,6 +137,18 @@ func ownFolder(path string) error {
 		return fmt.Errorf("others may look into folder %s (%s), where credentials are: chmod 0700 %s", path, info.Mode(), path)
 	}
 	return checkOwner(path, info)
+}
+
+// guarded is an error if somebody else could put another into the place of a socket.
+func guarded(folder string) error {
+	info, err := os.Stat(folder)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("others may write to %s (%s), and lead the apiserver to a plugin of theirs: chmod go-w %s", folder, info.Mode(), folder)
+	}
+	return checkOwner(folder, info)
 }
 
 // Run goes round until ctx ends, and then has the plugins stay or, with Drain, end.

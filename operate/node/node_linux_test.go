@@ -254,6 +254,7 @@ func TestNoCredentialIsInAnArgumentTheEnvironmentOrTheLog(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, `Max core file size +0 +0 `, string(limits))
 	require.Regexp(t, `Max open files +256 `, string(limits))
+	require.Regexp(t, `Max file size +67108864 `, string(limits))
 	require.Regexp(t, `Max data size +1073741824 `, string(limits))
 }
 

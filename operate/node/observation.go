@@ -43,8 +43,8 @@ type Key struct {
 	Settings string
 	// Files name the credentials and the CA: others are put in place while it runs.
 	Files string
-	// KeyIDHash is that of the key_id which the plugin named when the bundle was tried, empty
-	// if that is not told.
+	// KeyIDHash is that of the key_id which the plugin named when the candidate was tried or, of
+	// an accepted bundle, which it named last when it was well; empty if that is not told.
 	KeyIDHash string
 }
 
@@ -54,6 +54,8 @@ type File struct {
 	Known bool
 	// Hash is that of its content, empty if there is no file.
 	Hash string
+	// KeyIDs are those whose sockets it names.
+	KeyIDs []string
 }
 
 // State is how far an instance is.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -56,12 +57,20 @@ func (n *Node) readCandidate() {
 	}
 }
 
-// fits refuses a bundle whose sockets would be elsewhere than where plugins are started.
+// fits refuses a bundle whose sockets would be elsewhere than where plugins are started, or than
+// where they are: an apiserver asks at the one place before it takes the file into effect, and at the
+// other afterwards, and a plugin is at one.
 func (n *Node) fits(b *bundle.Bundle) error {
-	if n.o.Sockets == "" && b.SocketFolder() == "" || filepath.IsAbs(n.socketsOf(b)) {
-		return nil
+	folder := n.socketsOf(b)
+	if folder != "" && !filepath.IsAbs(folder) {
+		return fmt.Errorf("the sockets of the bundle are in %q: name their folder on this machine", folder)
 	}
-	return fmt.Errorf("the sockets of the bundle are in %q: name their folder on this machine", n.socketsOf(b))
+	for _, former := range n.kept.bundles {
+		if is := n.socketsOf(former); is != "" && folder != "" && is != folder {
+			return fmt.Errorf("the sockets of the bundle are in %s, and plugins that may be needed have theirs in %s: leave them there", folder, is)
+		}
+	}
+	return nil
 }
 
 func (n *Node) socketsOf(b *bundle.Bundle) string {
@@ -77,13 +86,26 @@ func (n *Node) readFile() {
 	content, err := readConfig(n.o.ConfigFile)
 	is := File{Known: err == nil}
 	if err == nil && content != nil {
-		is.Hash = hashed.Name(content)
+		is.Hash, is.KeyIDs = hashed.Name(content), keyIDsIn(content)
 	}
 	n.trouble("configuration file", err)
-	if is != n.known.file {
+	if is.Known != n.known.file.Known || is.Hash != n.known.file.Hash {
 		n.placed.Add(1)
 	}
 	n.known.file, n.known.content = is, content
+}
+
+// socket is the name of one of a plugin.
+var socket = regexp.MustCompile(`kms-([1-9][0-9]*)\.sock`)
+
+// keyIDsIn are those whose sockets a configuration file names. One that nobody can use is looked
+// through all the same: what it was made of may be needed.
+func keyIDsIn(content []byte) []string {
+	var all []string
+	for _, found := range socket.FindAllSubmatch(content, -1) {
+		all = append(all, string(found[1]))
+	}
+	return all
 }
 
 // readConfig is the content of a file, nil if there is none.
@@ -131,7 +153,7 @@ func (n *Node) readInstances(ctx context.Context) {
 // adopt begins to ask an instance, whoever started it.
 func (n *Node) adopt(ctx context.Context, in instance) *own {
 	a := &asked{spec: in.Spec, runner: n.o.Runner, timeout: n.o.Timeout}
-	one := &own{instance: in, lines: linesOf(in.Spec), changed: map[string]time.Time{}}
+	one := &own{instance: in, lines: linesOf(in.Spec), changed: map[string]time.Time{}, secrets: secretsOf(in.Spec)}
 	ask := func(ctx context.Context) Health {
 		if a.health.Well && n.o.Clock.Since(a.health.At) < n.o.AskEvery {
 			return a.health

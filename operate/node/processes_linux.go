@@ -19,8 +19,8 @@ import (
 )
 
 // Processes is the [Runner] of processes on this machine. A process is one of its own only if
-// its number, its birth and its program are those on record, and the record was made before the
-// program began.
+// its number, its birth and, where the kernel tells it, its program are those on record, and the
+// record was made before the program began.
 type Processes struct {
 	// Launcher is a command that calls [Launch] with the arguments that follow.
 	Launcher []string
@@ -245,7 +245,7 @@ func (r *Processes) Stop(s Spec, hard bool) error {
 	if there, err := p.Life.lasts(); err != nil || !there {
 		return err
 	}
-	if err := p.isOurs(s, r); err != nil {
+	if err := p.isOurs(); err != nil {
 		return fmt.Errorf("process %d is left alone: %w", p.Life.PID, err)
 	}
 	signal := unix.SIGTERM
@@ -258,12 +258,12 @@ func (r *Processes) Stop(s Spec, hard bool) error {
 	return nil
 }
 
-// isOurs is an error unless the process runs the program that it was started with. Where the
-// kernel does not tell, it is the one if it listens on the socket that only it was told of.
-func (p started) isOurs(s Spec, r *Processes) error {
+// isOurs is an error if the process runs another program than that which it was started with. Where the
+// kernel does not tell, its life alone is the proof, which was put on record before it had a program.
+func (p started) isOurs() error {
 	which, err := p.Life.runs()
 	if errors.Is(err, errHidden) {
-		return r.listens(s)
+		return nil
 	}
 	if err != nil {
 		return err
@@ -272,15 +272,6 @@ func (p started) isOurs(s Spec, r *Processes) error {
 		return fmt.Errorf("it runs another program than %s, with which it was started", p.Path)
 	}
 	return nil
-}
-
-func (r *Processes) listens(s Spec) error {
-	conn, err := net.Dial("unix", s.Socket)
-	if err != nil {
-		return fmt.Errorf("%w, and it does not answer: %w", errHidden, err)
-	}
-	defer conn.Close()
-	return r.Proves(s, conn.(*net.UnixConn))
 }
 
 // Clear has nothing to do: all is in the folder of the instance.

@@ -110,7 +110,7 @@ func (n *Node) inEffect() *Revision {
 func (n *Node) pluginReport(p Plugin, one *own) PluginReport {
 	r := PluginReport{KeyID: p.KeyID, Instance: p.Instance, State: p.State.String(), Linked: p.Linked,
 		Health: one.asks.now(), Restarts: n.restarts[p.KeyID]}
-	r.Message = shown([]byte(r.Message), n.secrets(one.Spec)) // a plugin may say anything
+	r.Message = one.secrets.shown([]byte(r.Message)) // a plugin may say anything
 	if info, err := os.Stat(one.Spec.Files()); err == nil {
 		r.FilesSince = info.ModTime()
 	}

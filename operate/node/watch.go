@@ -9,7 +9,7 @@ import (
 )
 
 // watch asks somebody again and again, in a goroutine of its own, and keeps what was told last.
-type watch[T any] struct {
+type watch[T comparable] struct {
 	mu     sync.Mutex
 	last   T
 	cancel context.CancelFunc
@@ -17,13 +17,14 @@ type watch[T any] struct {
 }
 
 // asking is what is asked, and what is to be done when nothing is asked any longer.
-type asking[T any] struct {
+type asking[T comparable] struct {
 	ask   func(context.Context) T
 	close func()
 }
 
-// watching begins at once, and goes on every so often. Each answer is followed by a call of told.
-func watching[T any](ctx context.Context, clk clock.WithTicker, every time.Duration, who asking[T], told func()) *watch[T] {
+// watching begins at once, and goes on every so often. Another answer than the one before
+// is followed by a call of told.
+func watching[T comparable](ctx context.Context, clk clock.WithTicker, every time.Duration, who asking[T], told func()) *watch[T] {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch[T]{cancel: cancel, ended: make(chan struct{})}
 	go func() {
@@ -37,9 +38,12 @@ func watching[T any](ctx context.Context, clk clock.WithTicker, every time.Durat
 				return
 			}
 			w.mu.Lock()
+			another := w.last != answer
 			w.last = answer
 			w.mu.Unlock()
-			told()
+			if another {
+				told()
+			}
 			select {
 			case <-ctx.Done():
 				return

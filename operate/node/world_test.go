@@ -15,7 +15,8 @@ type world struct {
 	folder   int      // the one in the folder, -1 for none
 	accepted []int    // newest first
 	forgot   map[string]bool
-	file     int // the one whose file is in place, -1 for none, unread for one that cannot be read
+	keys     map[string]string // which key each keyID had when it was well, as the node remembers it
+	file     int               // the one whose file is in place, -1 for none, unread for one that cannot be read
 	plugins  []Plugin
 	born     int
 
@@ -38,13 +39,13 @@ const grace = time.Minute
 var epoch = time.Unix(1_000_000, 0)
 
 func newWorld(bundles ...Wanted) *world {
-	return &world{bundles: bundles, folder: -1, file: -1, effect: -1, forgot: map[string]bool{}}
+	return &world{bundles: bundles, folder: -1, file: -1, effect: -1, forgot: map[string]bool{}, keys: map[string]string{}}
 }
 
 func (w *world) clone() *world {
 	c := *w
 	c.accepted, c.plugins, c.closing = slices.Clone(w.accepted), slices.Clone(w.plugins), slices.Clone(w.closing)
-	c.forgot, c.broken = maps.Clone(w.forgot), nil
+	c.forgot, c.keys, c.broken = maps.Clone(w.forgot), maps.Clone(w.keys), nil
 	return &c
 }
 
@@ -56,7 +57,7 @@ func (w *world) key() string {
 	}
 	slices.Sort(plugins)
 	slices.Sort(w.closing)
-	return fmt.Sprint(w.folder, w.accepted, slices.Sorted(maps.Keys(w.forgot)), w.file, strings.Join(plugins, ";"), w.effect, slices.Compact(w.closing), w.told)
+	return fmt.Sprint(w.folder, w.accepted, slices.Sorted(maps.Keys(w.forgot)), w.keys, w.file, strings.Join(plugins, ";"), w.effect, slices.Compact(w.closing), w.told)
 }
 
 func (w *world) observation() Observation {
@@ -66,14 +67,18 @@ func (w *world) observation() Observation {
 	}
 	for i, at := range w.accepted {
 		b := w.bundles[at]
+		b.Keys = maps.Clone(b.Keys)
+		for keyID, key := range b.Keys {
+			key.KeyIDHash = w.keys[keyID]
+			b.Keys[keyID] = key
+		}
 		if i > 0 {
-			b.Keys = maps.Clone(b.Keys)
 			maps.DeleteFunc(b.Keys, func(keyID string, _ Key) bool { return w.forgot[keyID] })
 		}
 		o.Accepted = append(o.Accepted, b)
 	}
 	if w.file >= 0 {
-		o.File.Hash = w.bundles[w.file].Config
+		o.File.Hash, o.File.KeyIDs = w.bundles[w.file].Config, slices.Sorted(maps.Keys(w.bundles[w.file].Keys))
 	}
 	a := Apiserver{Name: "a"}
 	if w.told.at { // it may all look well, and yet not count
@@ -143,6 +148,9 @@ func (w *world) do(a Action) {
 		if p.State != Serving {
 			w.breaks("the stable name of %s leads to one that does not answer", a.KeyID)
 		}
+		if former := w.linked(a.KeyID); former != nil && former.live() && former.Well && !p.Well {
+			w.breaks("the stable name of %s leads to one that does not work, and led to one that does", a.KeyID)
+		}
 		for i := range w.plugins {
 			if w.plugins[i].KeyID == a.KeyID {
 				w.plugins[i].Linked = false
@@ -155,6 +163,8 @@ func (w *world) do(a Action) {
 			w.breaks("files of %s, which nothing asks for", a.KeyID)
 		}
 		p.Files = key.Files
+	case RememberKey:
+		w.keys[a.KeyID] = a.KeyIDHash
 	case AcceptBundle:
 		w.accept(w.index(a.Bundle))
 	case PlaceFile:
@@ -172,6 +182,9 @@ func (w *world) do(a Action) {
 		if w.needs(a.KeyID) && p.Named && !w.stays(a) {
 			w.breaks("%s is stopped, no other stands in its place, and the apiserver may be connected to it", a.KeyID)
 		}
+		if next := w.linked(a.KeyID); w.needs(a.KeyID) && p.Named && p.Well && next != nil && !next.Well {
+			w.breaks("%s is stopped and works, and what stands in its place does not", a.KeyID)
+		}
 		p.State = Ending
 	case ClearPlugin:
 		if p.State != Ended {
@@ -179,6 +192,15 @@ func (w *world) do(a Action) {
 		}
 		w.plugins = slices.DeleteFunc(w.plugins, func(q Plugin) bool { return q.Instance == a.Instance })
 	}
+}
+
+// linked is the instance that has the stable name of a keyID.
+func (w *world) linked(keyID string) *Plugin {
+	i := slices.IndexFunc(w.plugins, func(p Plugin) bool { return p.KeyID == keyID && p.Linked })
+	if i < 0 {
+		return nil
+	}
+	return &w.plugins[i]
 }
 
 // stays tells whether another instance has the stable name and answers.
@@ -189,13 +211,24 @@ func (w *world) stays(a Action) bool {
 }
 
 func (w *world) accept(at int) {
+	if len(w.accepted) == 0 && w.file >= 0 {
+		for keyID := range w.bundles[w.file].Keys {
+			if _, has := w.bundles[at].Keys[keyID]; !has {
+				w.breaks("%s is accepted though nothing is known, and the file in place has keyID %s", w.bundles[at].Hash, keyID)
+			}
+		}
+	}
 	for keyID, key := range w.bundles[at].Keys {
 		now, runs := w.wants(keyID)
 		if runs && now.Settings == key.Settings {
 			continue
 		}
 		good := slices.ContainsFunc(w.plugins, func(p Plugin) bool {
-			return p.KeyID == keyID && p.Settings == key.Settings && p.State == Serving && p.Well && (key.KeyIDHash == "" || p.KeyIDHash == key.KeyIDHash)
+			same := w.isOfNamed(p)
+			if runs {
+				same = p.KeyIDHash == w.keys[keyID]
+			}
+			return p.KeyID == keyID && p.Settings == key.Settings && p.State == Serving && p.Well && same && (key.KeyIDHash == "" || p.KeyIDHash == key.KeyIDHash)
 		})
 		if !good {
 			w.breaks("%s is accepted, and keyID %s was not seen to work with the key that was expected", w.bundles[at].Hash, keyID)
@@ -206,6 +239,13 @@ func (w *world) accept(at int) {
 		delete(w.forgot, keyID)
 	}
 	w.trim()
+}
+
+// isOfNamed tells whether one has the key of all that an apiserver may be connected to.
+func (w *world) isOfNamed(p Plugin) bool {
+	return !slices.ContainsFunc(w.plugins, func(q Plugin) bool {
+		return q.KeyID == p.KeyID && q.Settings != p.Settings && q.Named && q.State != Ended && q.KeyIDHash != p.KeyIDHash
+	})
 }
 
 func (w *world) place(at int) {
@@ -232,6 +272,7 @@ func (w *world) trim() {
 		}
 	}
 	w.accepted = left
+	maps.DeleteFunc(w.keys, func(keyID string, _ string) bool { _, has := w.wants(keyID); return !has })
 	maps.DeleteFunc(w.forgot, func(keyID string, _ bool) bool {
 		return !slices.ContainsFunc(left, func(at int) bool { _, has := w.bundles[at].Keys[keyID]; return has })
 	})
@@ -258,6 +299,11 @@ func (w *world) events() []event {
 			can("answers well", func(w *world) {
 				w.plugins[i].State, w.plugins[i].Well, w.plugins[i].KeyIDHash = Serving, true, "key of "+p.KeyID
 			})
+			if p.Settings == "other" {
+				can("answers well, with another key", func(w *world) {
+					w.plugins[i].State, w.plugins[i].Well, w.plugins[i].KeyIDHash = Serving, true, "another key of "+p.KeyID
+				})
+			}
 		case Serving:
 			if p.Well {
 				can("is ill", func(w *world) { w.plugins[i].Well = false })
@@ -281,7 +327,7 @@ func (w *world) events() []event {
 		}
 	}
 	if len(w.accepted) > 0 {
-		can("what was kept is lost", func(w *world) { w.accepted, w.forgot = nil, map[string]bool{} })
+		can("what was kept is lost", func(w *world) { w.accepted, w.forgot, w.keys = nil, map[string]bool{}, map[string]string{} })
 	}
 	if w.folder >= 0 {
 		can("the folder is gone", func(w *world) { w.folder = -1 })
