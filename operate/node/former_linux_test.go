@@ -22,21 +22,17 @@ func TestAnotherKeyIsRefusedAlsoWhileTheFormerPluginIsDown(t *testing.T) {
 	r.until("it is in effect", settled(1, 1))
 	pid := r.pid("1")
 	r.end() // whoever comes next has seen nothing of it
-	keys := r.keys(1)
-	require.NoError(t, os.Rename(keys, r.folder+"/away"))
+	other, same := r.draft(2, 1), r.draft(3, 1)
+	require.NoError(t, os.Rename(r.keys(1), r.folder+"/away"))
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	r.start()
 	r.until("it is down", func(r *Report) bool { return strings.Contains(strings.Join(r.Problems, ""), "ended by itself") })
 
-	other := r.draft(2, 1)
-	require.NoError(t, os.RemoveAll(keys))
 	other.Plugins[0].Settings = r.settings(r.keys(9), "")
 	r.give(other)
 	r.until("the other is refused", func(r *Report) bool { return strings.Contains(strings.Join(r.Waits, ""), "that it takes the place of") })
 	require.Equal(t, uint64(1), r.node.Report().Accepted.Revision)
 
-	same := r.draft(3, 1)
-	require.NoError(t, os.RemoveAll(keys))
 	same.Plugins[0].Settings = r.settings(r.folder+"/away", "")
 	r.give(same)
 	r.until("the same is accepted", settled(3, 1))
