@@ -52,6 +52,10 @@ const (
 	OtherInTrouble   Flaw = "while there is trouble Encrypt goes on with a key that is lost then"
 	ForgetsInTrouble Flaw = "after trouble the newest key alone is loaded"
 	GoesBack         Flaw = "for some calls after a rotation has shown the old key is in use again" // a lagging standby
+	GoesBackForGood  Flaw = "long after a rotation has shown the old key is in use again"           // a restored backup
+	OldAfterTrouble  Flaw = "after trouble Encrypt goes on with the key before, and says so"
+	OldAtStart       Flaw = "after a start Encrypt goes on with the key before, and says so"
+	LateInTrouble    Flaw = "while there is trouble each call takes longer than an apiserver waits"
 	AnyLikeKeyID     Flaw = "Decrypt looks at the length of the key_id alone"
 	LooseAnnotation  Flaw = "an annotation that takes part in what is opened is not authenticated"
 	Limited          Flaw = "a second Decrypt without an Encrypt is one too many"
@@ -72,6 +76,8 @@ const (
 	// BindsLabel is no flaw: the key_id is authenticated, and nothing in a ciphertext
 	// says which key made it.
 	BindsLabel Flaw = "the key_id is bound"
+	// LateDecrypt is none either: after trouble Decrypt is well some calls later than Status.
+	LateDecrypt Flaw = "Decrypt is well a while later"
 	// HidesKey is none that a check fails: nothing says which key made a ciphertext, as Decrypt
 	// tries them all, whatever the key_id.
 	HidesKey Flaw = "Decrypt tries all keys"

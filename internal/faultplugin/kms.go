@@ -59,6 +59,8 @@ type KMS struct {
 	lagging int  // calls of Status since a rotation
 	before  *kek // the current one, before the last rotation
 	back    int  // calls since a rotation has shown
+	stale   *kek // that Encrypt goes on with, or nil
+	late    int  // calls of Decrypt that are refused yet
 	opens   bool // a Decrypt is left
 	doomed  bool // the next Status ends it
 }
@@ -123,7 +125,7 @@ func (p *KMS) makeKEK() {
 	if p.flaws[ForgetsOldKeys] {
 		clear(p.known)
 	}
-	p.before, p.back = p.current, 0
+	p.before, p.back, p.stale = p.current, 0, nil
 	p.keks[k.version], p.current, p.known[k.id] = k, k, k
 }
 
@@ -179,6 +181,12 @@ func (p *KMS) Mend(context.Context) error {
 	}
 	close(p.mended)
 	p.mended = nil
+	if p.flaws[OldAfterTrouble] {
+		p.stale = p.before
+	}
+	if p.flaws[LateDecrypt] {
+		p.late = 20
+	}
 	if p.flaws[ForgetsInTrouble] {
 		clear(p.known)
 		p.known[p.current.id] = p.current
@@ -233,6 +241,9 @@ func (p *KMS) access() error {
 func (p *KMS) load() {
 	if p.flaws[CountsNonces] {
 		p.sealed.Store(0)
+	}
+	if p.flaws[OldAtStart] {
+		p.stale = p.before
 	}
 	if p.flaws[ForgetsAtStart] {
 		clear(p.known)

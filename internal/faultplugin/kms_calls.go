@@ -2,6 +2,7 @@ package faultplugin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -88,15 +89,18 @@ func (p *KMS) named() string {
 	return id
 }
 
-// goneBack are the calls after a rotation in which [GoesBack] does so.
-const goneBackFrom, goneBackTo = 30, 90
+// goneBack are the calls after a rotation in which [GoesBack] does so, and goneForGood how many come before
+// [GoesBackForGood] does: more than a race mostly makes.
+const goneBackFrom, goneBackTo, goneForGood = 30, 90, 1100
 
 // inUse is the key that wraps; p.mu is held.
 func (p *KMS) inUse() *kek {
-	if p.flaws[GoesBack] && p.before != nil {
-		if p.back++; p.back >= goneBackFrom && p.back < goneBackTo {
-			return p.before
-		}
+	if p.before == nil {
+		return p.current
+	}
+	p.back++
+	if p.flaws[GoesBack] && p.back >= goneBackFrom && p.back < goneBackTo || p.flaws[GoesBackForGood] && p.back >= goneForGood {
+		return p.before
 	}
 	return p.current
 }
@@ -123,7 +127,7 @@ func (p *KMS) Encrypt(ctx context.Context, r *kmsapi.EncryptRequest) (*kmsapi.En
 	defer leave()
 	p.mu.Lock()
 	p.asked = 0
-	k, told := p.inUse(), p.told
+	k, told := cmp.Or(p.stale, p.inUse()), p.told
 	p.opens = true
 	p.mu.Unlock()
 	answer := &kmsapi.EncryptResponse{Ciphertext: p.seal(k, r.Plaintext), KeyId: k.id}
@@ -238,6 +242,9 @@ func (p *KMS) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.De
 		}
 		return nil, err
 	}
+	if p.isLate() {
+		return nil, status.Error(codes.Unavailable, "the KMS is not back yet")
+	}
 	if err := p.annotated(r); err != nil {
 		return nil, err
 	}
@@ -276,6 +283,17 @@ func (p *KMS) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.De
 		plaintext = bytes.TrimSuffix(plaintext, []byte("\n\n\n\n"))
 	}
 	return &kmsapi.DecryptResponse{Plaintext: plaintext}, nil
+}
+
+// isLate is true for some calls after trouble.
+func (p *KMS) isLate() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.late == 0 {
+		return false
+	}
+	p.late--
+	return true
 }
 
 // own is the name of an annotation that Decrypt needs.

@@ -3,6 +3,7 @@ package faultplugin
 import (
 	"context"
 	"errors"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -42,6 +43,14 @@ func (p *KMS) hang() {
 // troubleOf is what to answer a call.
 func (p *KMS) troubleOf(ctx context.Context) error {
 	err := p.trouble()
+	if err != nil && p.flaws[LateInTrouble] {
+		select {
+		case <-ctx.Done():
+		case <-time.After(SlowFor):
+			return err
+		}
+		return status.FromContextError(ctx.Err()).Err()
+	}
 	if err != nil && p.flaws[WaitsInTrouble] {
 		<-ctx.Done()
 		return status.FromContextError(ctx.Err()).Err()

@@ -47,7 +47,7 @@ func fast() conformance.Options {
 // waitedFor are the flaws that show, or are lived with, by waiting for the end of the timeout. With
 // any other a call has as long as it takes on a machine that is busy.
 var waitedFor = []faultplugin.Flaw{
-	faultplugin.SlowOnce, faultplugin.Hangs, faultplugin.WaitsInTrouble, faultplugin.LeaksSlots, faultplugin.SecondIsLate, faultplugin.TakesTheSocket,
+	faultplugin.SlowOnce, faultplugin.LateInTrouble, faultplugin.Hangs, faultplugin.WaitsInTrouble, faultplugin.LeaksSlots, faultplugin.SecondIsLate, faultplugin.TakesTheSocket,
 }
 
 // flawed is what has to become of the checks on a plugin with a flaw; those that are not
@@ -76,10 +76,12 @@ var flawed = map[faultplugin.Flaw]struct {
 		because: "a key_id that never changes is that of the key made anew too, and there is no rotation that could be judged"},
 	faultplugin.KeyIDOfAllOfIt: {fails: []string{"rotation-shows"}, unknown: []string{"labels-agree-in-rotation", "old-keys-open"},
 		because: "there is no rotation that could be judged"},
-	faultplugin.ForgetsOldKeys:   {fails: []string{"old-keys-open"}},
-	faultplugin.ReusesKeyID:      {fails: []string{"key-id-not-reused"}},
-	faultplugin.NewKeyIDAtStart:  {fails: []string{"key-id-after-restart"}},
-	faultplugin.ForgetsAtStart:   {fails: []string{"key-id-after-restart"}},
+	faultplugin.ForgetsOldKeys:  {fails: []string{"old-keys-open"}},
+	faultplugin.ReusesKeyID:     {fails: []string{"key-id-not-reused"}},
+	faultplugin.NewKeyIDAtStart: {fails: []string{"key-id-after-restart"}},
+	faultplugin.ForgetsAtStart:  {fails: []string{"key-id-after-restart"}},
+	faultplugin.OldAtStart: {fails: []string{"key-id-after-restart", "trouble-ends"},
+		because: "what is wrong after a restart is wrong after trouble too"},
 	faultplugin.AnyKeyID:         {fails: []string{"refuses-unknown-key-id"}},
 	faultplugin.AnyLikeKeyID:     {fails: []string{"refuses-unknown-key-id"}},
 	faultplugin.TakesPlaintext:   {fails: []string{"refuses-foreign"}},
@@ -98,10 +100,12 @@ var flawed = map[faultplugin.Flaw]struct {
 	faultplugin.WaitsInTrouble:   {fails: []string{"trouble-class"}},
 	faultplugin.EndsInTrouble: {fails: []string{"deadline-kept"}, unknown: []string{"trouble-class"},
 		because: "who ends does not say of what kind the trouble is"},
+	faultplugin.LateInTrouble:    {fails: []string{"trouble-class"}},
 	faultplugin.UnknownTrouble:   {fails: []string{"trouble-class"}},
 	faultplugin.OtherTrouble:     {fails: []string{"trouble-class"}},
 	faultplugin.GoneInTrouble:    {fails: []string{"trouble-class"}},
 	faultplugin.OtherInTrouble:   {fails: []string{"trouble-ends"}},
+	faultplugin.OldAfterTrouble:  {fails: []string{"trouble-ends"}},
 	faultplugin.ForgetsInTrouble: {fails: []string{"trouble-ends"}},
 	faultplugin.OpenFolder:       {fails: []string{"socket-mode"}},
 	faultplugin.OthersSocket:     {fails: []string{"socket-mode"}},
@@ -192,6 +196,29 @@ func TestAKeyIDThatIsGoneBackToShows(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, conformance.Failed, report.Results[0].Outcome)
 	require.Contains(t, report.Results[0].Why, "and then that again")
+}
+
+// It may lag for longer than a race takes.
+func TestAKeyIDThatIsGoneBackToLaterShows(t *testing.T) {
+	t.Parallel()
+	for _, rotations := range []int{1, 2} {
+		p := faultplugin.StartKMS(t, faultplugin.GoesBackForGood)
+		options := fast()
+		options.Only, options.Rotations = []string{"rotation-shows"}, rotations
+		report, err := conformance.Run(t.Context(), everything(p), options)
+		require.NoError(t, err)
+		require.Equal(t, conformance.Failed, report.Results[0].Outcome, report.Results[0])
+	}
+}
+
+// Within the interval Decrypt may be well later than Status.
+func TestTroubleMayEndForOneCallAfterTheOther(t *testing.T) {
+	t.Parallel()
+	options := fast()
+	options.Only = []string{"trouble-shows", "trouble-class", "trouble-ends"}
+	report, err := conformance.Run(t.Context(), everything(faultplugin.StartKMS(t, faultplugin.LateDecrypt)), options)
+	require.NoError(t, err)
+	require.Equal(t, 3, report.Count(conformance.Passed), report.Results)
 }
 
 // A KMS that has enough of calls refuses them all, which says nothing of any of them.

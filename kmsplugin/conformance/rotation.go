@@ -52,8 +52,9 @@ type rotation struct {
 // rotations are made once, for all checks.
 type rotations struct {
 	made []*rotation
-	err  error // why there are not more
-	tell bool  // the heads of ciphertexts tell the keys apart, in each rotation
+	err  error  // why there are not more
+	last string // the key_id a while after all of them
+	tell bool   // the heads of ciphertexts tell the keys apart, in each rotation
 }
 
 func (s *session) rotations(ctx context.Context) *rotations {
@@ -83,7 +84,18 @@ func (rs *rotations) collect(ctx context.Context, s *session) error {
 	for _, r := range rs.made {
 		rs.tell = rs.tell && tell(head(r.old), head(r.fresh), steady)
 	}
+	if err == nil {
+		rs.last, err = s.keyID(ctx)
+	}
 	return err
+}
+
+// later is the key_id that Status named a while after a rotation, or "" if it was not asked.
+func (rs *rotations) later(n int) string {
+	if n+1 < len(rs.made) {
+		return rs.made[n+1].before
+	}
+	return rs.last
 }
 
 // rotateOnce rotates while racers call, each time at another moment of a call, and waits
@@ -161,6 +173,8 @@ func rotationShows(ctx context.Context, s *session) error {
 			return failed("rotation %d: Status names key_id %s, which named an older key", n+1, short(r.after))
 		case r.race.back:
 			return failed("rotation %d: Status named another key_id than %s, and then that again", n+1, short(r.before))
+		case seen[rs.later(n)] && r.after != r.before:
+			return failed("rotation %d: Status named key_id %s, and a while later %s again", n+1, short(r.after), short(rs.later(n)))
 		}
 	}
 	return rs.err
@@ -298,7 +312,7 @@ func keyIDAfterRestart(ctx context.Context, s *session) error {
 			return failed("after a restart: %v", err)
 		}
 	}
-	return nil
+	return s.agrees(ctx)
 }
 
 // former are values under key_ids that were rotated away, of those that open. The key is

@@ -37,7 +37,7 @@ func troubleChecks() []Check {
 		run:     troubleIsAnError,
 	}, {
 		ID:      "trouble-class",
-		Says:    "The errors of Status, Encrypt and Decrypt have a gRPC code that says of what kind the trouble is: not OK, Unknown, Internal or DeadlineExceeded; and that of what was taken away, where the run was told what.",
+		Says:    "The errors of Status, Encrypt and Decrypt come while an apiserver waits, and have a gRPC code that says of what kind the trouble is: not OK, Unknown, Internal or DeadlineExceeded; and that of what was taken away, where the run was told what.",
 		Source:  "gRPC's status codes; kubernetes#66844: useless errors",
 		Suffers: "whoever looks after it cannot tell a KMS that is away from a right that is lost, or from data that is damaged, nor it what is worth trying again.",
 		Needs:   needs,
@@ -144,6 +144,9 @@ func (t *trouble) call(ctx context.Context, s *session, do func(context.Context)
 		t.nobody = err
 		return false
 	}
+	// As an apiserver does, which hears nothing of what is said later.
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
 	var seen watch
 	switch err := do(watching(ctx, &seen)); {
 	case err == nil:
@@ -269,12 +272,25 @@ func (t *trouble) ends(ctx context.Context, s *session) error {
 	if err := s.stillNames(ctx, t.keyID, "the trouble"); err != nil {
 		return err
 	}
+	var last error
+	_, err := s.within(ctx, func() bool {
+		last = t.isOver(ctx, s)
+		return !isOfTheMoment(last)
+	})
+	return cmp.Or(err, last)
+}
+
+// isOver is an error of what the trouble has left behind.
+func (t *trouble) isOver(ctx context.Context, s *session) error {
 	for _, w := range t.kept {
 		if err := s.opens(ctx, w); err != nil {
 			return err
 		}
 	}
-	return s.roundTrips(ctx, 1)
+	if err := s.roundTrips(ctx, 1); err != nil {
+		return err
+	}
+	return s.agrees(ctx)
 }
 
 func troubleShows(ctx context.Context, s *session) error {
