@@ -68,7 +68,7 @@ var flawed = map[faultplugin.Flaw]struct {
 	faultplugin.CountsNonces:     {fails: []string{"ciphertext-fresh-after-restart"}},
 	faultplugin.BadAnnotation:    {fails: []string{"annotations"}},
 	faultplugin.LongAnnotations:  {fails: []string{"annotations"}},
-	faultplugin.OtherLabel:       {fails: []string{"labels-agree", "labels-agree-in-rotation"}, because: "what never agrees does not agree in a rotation"},
+	faultplugin.OtherLabel:       {fails: []string{"key-id-after-restart", "labels-agree", "labels-agree-in-rotation", "trouble-ends"}, because: "what never agrees does not agree in a rotation, after a restart or after trouble"},
 	faultplugin.LabelsFromBefore: {fails: []string{"labels-agree-in-rotation"}},
 	faultplugin.LabelsFromAfter:  {fails: []string{"labels-agree-in-rotation"}},
 	faultplugin.StatusFromBefore: {fails: []string{"labels-agree-in-rotation"}},
