@@ -54,14 +54,16 @@ var built struct {
 	err    error
 }
 
-// realPlugin is the path of atrest-kms-plugin, built once.
+// realPlugin is the path of atrest-kms-plugin, built once. That is of another module of the
+// workspace, also where this one is tested without it.
 func realPlugin(t *testing.T) string {
 	t.Helper()
 	built.once.Do(func() {
 		if built.folder, built.err = os.MkdirTemp("", "node"); built.err != nil {
 			return
 		}
-		build := exec.Command("go", "build", "-o", built.folder+"/plugin", "github.com/kube-atrest/atrest/kmsplugin/cmd/atrest-kms-plugin")
+		build := exec.Command("go", "build", "-o", built.folder+"/plugin", ".")
+		build.Dir, build.Env = "../../kmsplugin/cmd/atrest-kms-plugin", append(os.Environ(), "GOWORK=")
 		said, err := build.CombinedOutput()
 		if err != nil {
 			built.err = fmt.Errorf("%w: %s", err, said)
