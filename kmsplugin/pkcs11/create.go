@@ -139,13 +139,13 @@ const patience = time.Minute
 // administer has f use a session of its own. Who calls it has an answer when ctx ends, and after a
 // minute; what the module does then goes on.
 func administer[T any](ctx context.Context, t *Token, what string, flags uint, f func(*line) (T, error)) (T, error) {
+	timer := t.config.Clock.NewTimer(patience) // before what it is for begins
+	defer timer.Stop()
 	done := make(chan answer[T], 1)
 	go func() {
 		value, err := inSession(ctx, t, what, flags, f)
 		done <- answer[T]{value: value, err: err}
 	}()
-	timer := t.config.Clock.NewTimer(patience)
-	defer timer.Stop()
 	why := fmt.Errorf("it has not answered for %s", patience)
 	select {
 	case a := <-done:
