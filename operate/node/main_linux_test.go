@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/operate/bundle"
@@ -48,6 +49,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// builtPlugin in the environment is the path of atrest-kms-plugin, where another process built it.
+const builtPlugin = "ATREST_NODE_BUILT_PLUGIN"
+
 var built struct {
 	once   sync.Once
 	folder string
@@ -58,6 +62,9 @@ var built struct {
 // workspace, also where this one is tested without it.
 func realPlugin(t *testing.T) string {
 	t.Helper()
+	if path := os.Getenv(builtPlugin); path != "" {
+		return path
+	}
 	built.once.Do(func() {
 		if built.folder, built.err = os.MkdirTemp("", "node"); built.err != nil {
 			return
@@ -82,6 +89,8 @@ type rig struct {
 	stop   context.CancelFunc
 	ended  chan error
 	node   *Node
+	// mounted are the folders that were mounted for this test.
+	mounted []string
 
 	mu  sync.Mutex
 	log []string
@@ -132,10 +141,15 @@ func newRig(t *testing.T) *rig {
 		},
 	}
 	t.Cleanup(func() {
+		defer func() {
+			if t.Failed() {
+				t.Log(r.logged())
+			}
+		}()
 		r.end()
 		r.killAll()
-		if t.Failed() {
-			t.Log(r.logged())
+		for _, folder := range r.mounted {
+			require.NoError(t, unix.Unmount(folder, unix.MNT_DETACH))
 		}
 		require.NoError(t, os.RemoveAll(folder))
 	})
