@@ -44,6 +44,7 @@ func (c *nodeCommand) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&c.o.Patience, "patience", 30*time.Second, "how long a plugin may take to end before it is killed")
 	flags.DurationVar(&c.o.Timeout, "timeout", 10*time.Second, "within which a plugin has to answer")
 	flags.DurationVar(&c.o.AskEvery, "interval", 10*time.Second, "time between two questions to a plugin or an apiserver")
+	flags.DurationVar(&c.o.Silence, "silence", 5*time.Minute, "how long a plugin that served may answer nothing while it runs, before another one takes its place; 0 is for ever")
 	flags.BoolVar(&c.o.Drain, "drain", false, "end the plugins when this ends: their apiserver can then do without")
 	flags.Uint64Var(&c.memory, "plugin-memory", 512<<20, "most memory of one plugin, in bytes; 0 is no limit")
 	flags.Uint64Var(&c.files, "plugin-files", 1024, "most files and sockets that one plugin may have open; 0 is no limit")
@@ -70,8 +71,10 @@ func (c *nodeCommand) check() error {
 	if c.manifests != "" && len(c.pass) > 0 {
 		return usagef("flag --pass-env is for processes, and with --manifests plugins are pods: leave one away")
 	}
-	if c.o.Grace < 0 {
-		return usagef("flag --grace is %s: it is not below 0", c.o.Grace)
+	for flag, d := range map[string]time.Duration{"grace": c.o.Grace, "silence": c.o.Silence} {
+		if d < 0 {
+			return usagef("flag --%s is %s: it is not below 0", flag, d)
+		}
 	}
 	return nil
 }

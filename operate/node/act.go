@@ -235,6 +235,10 @@ func (n *Node) ours(socket string) bool {
 }
 
 func (n *Node) stop(one *own) error {
+	if one.silent && !one.counted {
+		one.counted = true
+		n.restarts[one.Spec.KeyID]++
+	}
 	if err := n.o.Runner.Stop(one.Spec, false); err != nil {
 		return err
 	}

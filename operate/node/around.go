@@ -22,18 +22,27 @@ func (n *Node) listen() {
 				delete(one.changed, folder)
 			}
 		}
-		n.trouble("instance "+one.Spec.Instance, err)
+		n.trouble(logOf+one.Spec.Instance, err)
 	}
 }
 
 // stillRead is for how long a plugin may read a file of which it has just got another one.
 const stillRead = 10 * time.Second
 
+// What may be wrong with an instance: that it is not known whether it runs, that it answers nothing, and that
+// its log or its former files stay.
+const instanceOf, silenceOf, logOf = "instance ", "silence of ", "log of "
+
 // waits reports whether something that is not tried now is tried again later.
 func (n *Node) waits(what string) bool {
 	keyID, start := strings.CutPrefix(what, string(StartPlugin)+" ")
 	if !start {
-		return strings.HasPrefix(what, "instance ") && n.own[strings.TrimPrefix(what, "instance ")] != nil
+		for _, of := range []string{instanceOf, silenceOf, logOf} {
+			if instance, is := strings.CutPrefix(what, of); is {
+				return n.own[instance] != nil
+			}
+		}
+		return false
 	}
 	now := n.o.Clock.Now()
 	for s, a := range n.attempts {

@@ -28,12 +28,22 @@ type Health struct {
 	Well    bool `json:"well"`
 	// KeyIDHash is "sha256:" and the hash of the key_id that it named last.
 	KeyIDHash string `json:"keyIDHash,omitempty"`
+	// SilentSince is since when it has answered nothing, zero if it did when it was asked last.
+	SilentSince time.Time `json:"silentSince,omitzero"`
 	// LastWell is when it was last well. LastFailure is when it last was not, and Class and
 	// Message are what was wrong then.
 	LastWell    time.Time      `json:"lastWell,omitzero"`
 	LastFailure time.Time      `json:"lastFailure,omitzero"`
 	Class       plugin.Problem `json:"class,omitempty"`
 	Message     string         `json:"message,omitempty"`
+}
+
+// silent tells for how long it has answered nothing, as far as it was asked.
+func (h Health) silent() time.Duration {
+	if h.SilentSince.IsZero() {
+		return 0
+	}
+	return h.At.Sub(h.SilentSince)
 }
 
 // asked asks one instance, on its own socket. It is for one goroutine.
@@ -92,6 +102,12 @@ func (a *asked) ask(ctx context.Context, now func() time.Time) Health {
 	h.At = now()
 	h.Well = err == nil
 	h.Serving = problem != plugin.Unreachable && problem != plugin.TimedOut
+	switch {
+	case h.Serving:
+		h.SilentSince = time.Time{}
+	case h.SilentSince.IsZero():
+		h.SilentSince = h.At
+	}
 	if keyID != "" {
 		h.KeyIDHash = hashed.ID(keyID)
 	}

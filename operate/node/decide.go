@@ -181,7 +181,7 @@ func (d *decider) run(keyID string) {
 		switch {
 		case p.State == Ended:
 			d.do(Action{Verb: ClearPlugin, KeyID: keyID, Instance: p.Instance})
-		case p.live() && d.dispensable(p):
+		case (p.live() || p.State == Silent) && d.dispensable(p):
 			d.do(Action{Verb: StopPlugin, KeyID: keyID, Instance: p.Instance})
 		}
 	}

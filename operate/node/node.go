@@ -38,6 +38,9 @@ type Options struct {
 	// Every is the time between two rounds, and AskEvery between two questions to a plugin or an
 	// apiserver; Timeout bounds one to a plugin.
 	Every, AskEvery, Timeout time.Duration
+	// Silence is for how long a plugin that had the stable name may answer nothing while it runs, before
+	// another one is started to take its place; 0 is for ever.
+	Silence time.Duration
 	// Grace is for how long an apiserver may go on with a former file, and Patience how long a
 	// plugin that was told to end may take.
 	Grace, Patience time.Duration
@@ -80,7 +83,8 @@ type own struct {
 	lines   *lines
 	ending  time.Time // since when it has been told to end, zero if it was not
 	hard    bool
-	counted bool                 // that it ended by itself
+	silent  bool                 // it is [Silent]
+	counted bool                 // that it ended by itself, or was given up
 	secrets secrets              // what it was given, as far as that is known
 	changed map[string]time.Time // since when a folder of files is a former one
 }

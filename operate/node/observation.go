@@ -67,6 +67,9 @@ const (
 	Starting State = iota
 	// Serving is one that answered on its own socket.
 	Serving
+	// Silent is one that once had the stable name, runs, and has answered nothing for so long that it is not
+	// waited for. Another one is started beside it, and has its place once that answers.
+	Silent
 	// Ending is one that was told to end and runs still.
 	Ending
 	// Ended is one that is gone.

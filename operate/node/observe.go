@@ -171,7 +171,13 @@ func (n *Node) look(one *own) Plugin {
 	p := Plugin{Instance: s.Instance, KeyID: s.KeyID, Settings: s.Settings, Files: filesNow(s), Named: one.Named, Linked: n.linked(s),
 		Well: health.Well, KeyIDHash: health.KeyIDHash}
 	runs, err := n.o.Runner.Runs(s)
-	n.trouble("instance "+s.Instance, err)
+	one.silent = err == nil && runs && one.Named && n.o.Silence > 0 && health.silent() >= n.o.Silence
+	n.trouble(instanceOf+s.Instance, err)
+	var silence error
+	if one.silent && one.ending.IsZero() {
+		silence = fmt.Errorf("the plugin of keyID %s runs, and has answered nothing since %s: another one takes its place when that answers", s.KeyID, health.SilentSince.UTC().Format(time.RFC3339))
+	}
+	n.trouble(silenceOf+s.Instance, silence)
 	if health.Well {
 		delete(n.words, Start{s.KeyID, s.Settings})
 	}
@@ -181,6 +187,8 @@ func (n *Node) look(one *own) Plugin {
 	case !one.ending.IsZero():
 		p.State = Ending
 		n.insist(one)
+	case one.silent:
+		p.State = Silent
 	case health.Serving:
 		p.State = Serving
 	}

@@ -41,7 +41,7 @@ type Revision struct {
 type PluginReport struct {
 	KeyID    string `json:"keyID"`
 	Instance string `json:"instance"`
-	// State is starting, serving, ending or ended, and Linked whether an apiserver that
+	// State is starting, serving, silent, ending or ended, and Linked whether an apiserver that
 	// connects now comes to it.
 	State  string `json:"state"`
 	Linked bool   `json:"linked"`
@@ -62,7 +62,7 @@ type ApiserverReport struct {
 
 // String is the word for a state.
 func (s State) String() string {
-	return map[State]string{Starting: "starting", Serving: "serving", Ending: "ending", Ended: "ended"}[s]
+	return map[State]string{Starting: "starting", Serving: "serving", Silent: "silent", Ending: "ending", Ended: "ended"}[s]
 }
 
 func revisionOf(b *bundle.Bundle) *Revision { return &Revision{b.Revision(), b.Hash()} }

@@ -308,6 +308,11 @@ func (w *world) events() []event {
 			if p.Well {
 				can("is ill", func(w *world) { w.plugins[i].Well = false })
 			}
+		case Silent:
+			can("answers again", func(w *world) { w.plugins[i].State = Serving })
+		}
+		if p.live() && p.Named {
+			can("is silent", func(w *world) { w.plugins[i].State, w.plugins[i].Well = Silent, false })
 		}
 		if p.State != Ended {
 			can("ends", func(w *world) { w.plugins[i].State, w.plugins[i].Well = Ended, false })
