@@ -12,6 +12,8 @@ import (
 
 	cryptoki "github.com/miekg/pkcs11"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
 // far is HSMs of which one is away, which a module sees only after a time: it opens some sessions, with
@@ -22,6 +24,8 @@ type far struct {
 	has    int32
 	away   time.Duration
 	works  time.Duration // how long a wrap takes
+	// refuses is what it says to a wrap, if not zero.
+	refuses atomic.Uint64
 }
 
 func (f *far) OpenSession(slot, flags uint) (cryptoki.SessionHandle, error) {
@@ -34,6 +38,9 @@ func (f *far) OpenSession(slot, flags uint) (cryptoki.SessionHandle, error) {
 
 func (f *far) seal(h cryptoki.SessionHandle, key cryptoki.ObjectHandle, iv, aad, dek []byte) ([]byte, []byte, error) {
 	time.Sleep(f.works)
+	if code := f.refuses.Load(); code != 0 {
+		return nil, nil, cryptoki.Error(code)
+	}
 	return f.driver.seal(h, key, iv, aad, dek)
 }
 
@@ -88,4 +95,48 @@ func TestWhoWaitsForASessionHasOneThatComesFreeBeforeAnotherIsOpened(t *testing.
 			time.Sleep(time.Minute)
 		}
 	})
+}
+
+// Another session takes long to open, and what did not fail needs none.
+func TestWhatTheTokenDidOrRefusesCostsNoSession(t *testing.T) {
+	token := tokenWithKeys(t, 1)
+	gaveUp := func(t *testing.T) context.Context {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		return ctx
+	}
+	for what, does := range map[string]func(*testing.T, *far, *session, kmsplugin.Version, []byte){
+		"a ciphertext is damaged": func(t *testing.T, _ *far, s *session, v kmsplugin.Version, ct []byte) {
+			_, err := s.Unwrap(t.Context(), v, damagedOf(ct), nil)
+			require.ErrorIs(t, err, kmsplugin.ErrInvalid)
+		},
+		"who called gave up": func(t *testing.T, _ *far, s *session, v kmsplugin.Version, ct []byte) {
+			_, err := s.Unwrap(gaveUp(t), v, ct, nil)
+			require.Error(t, err)
+		},
+		"the key may not encrypt": func(t *testing.T, f *far, s *session, v kmsplugin.Version, _ []byte) {
+			f.refuses.Store(cryptoki.CKR_KEY_FUNCTION_NOT_PERMITTED)
+			_, _, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
+			require.ErrorIs(t, err, kmsplugin.ErrKeyDisabled)
+			f.refuses.Store(0)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := farFrom(t, token)
+				s, v := opened(t, token)
+				time.Sleep(time.Minute)
+				ct, _, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
+				require.NoError(t, err)
+				before := f.opened.Load()
+				for range silences - 1 {
+					does(t, f, s, v, ct)
+					synctest.Wait() // for what nobody waits for
+				}
+				require.Equal(t, before, f.opened.Load())
+				requireWorks(t, s, v)
+				time.Sleep(time.Minute) // what runs still has ended
+			})
+		})
+	}
 }

@@ -63,7 +63,7 @@ func TestAHandleIsOfTheHSMThatTheSessionIsWith(t *testing.T) {
 					require.Equal(t, "dek", string(dek))
 					_, err = s.Unwrap(t.Context(), v, ct, nil)
 					require.NoError(t, err)
-					_, err = s.Unwrap(t.Context(), v, damagedOf(ct), nil) // whose session is exchanged
+					_, err = s.Unwrap(t.Context(), v, damagedOf(ct), nil)
 					require.ErrorIs(t, err, kmsplugin.ErrInvalid)
 				}
 			}
