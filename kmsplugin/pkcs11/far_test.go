@@ -21,7 +21,7 @@ import (
 type far struct {
 	driver
 	opened atomic.Int32
-	has    int32
+	has    atomic.Int32
 	away   time.Duration
 	works  time.Duration // how long a wrap takes
 	// refuses is what it says to a wrap, if not zero.
@@ -29,7 +29,7 @@ type far struct {
 }
 
 func (f *far) OpenSession(slot, flags uint) (cryptoki.SessionHandle, error) {
-	if f.opened.Add(1) > f.has {
+	if f.opened.Add(1) > f.has.Load() {
 		time.Sleep(f.away) // by the clock of the test
 		return 0, cryptoki.Error(cryptoki.CKR_DEVICE_ERROR)
 	}
@@ -47,7 +47,8 @@ func (f *far) seal(h cryptoki.SessionHandle, key cryptoki.ObjectHandle, iv, aad,
 func farFrom(t *testing.T, token *Token) *far {
 	m, err := load(token.config.Module)
 	require.NoError(t, err)
-	f := &far{driver: m.driver, has: 2, away: 20 * time.Second, works: 10 * time.Millisecond}
+	f := &far{driver: m.driver, away: 20 * time.Second, works: 10 * time.Millisecond}
+	f.has.Store(2)
 	mine := newModule(m.path, f)
 	token.load = func(string) (*module, error) { return mine, nil }
 	return f
@@ -56,7 +57,7 @@ func farFrom(t *testing.T, token *Token) *far {
 func TestAPluginDoesNotWaitAtItsStartForSessionsThatTakeLong(t *testing.T) {
 	token, _ := tokenWithKey(t)
 	synctest.Test(t, func(t *testing.T) {
-		farFrom(t, token)
+		f := farFrom(t, token)
 		began := time.Now()
 		s, v := opened(t, token)
 		require.LessOrEqual(t, time.Since(began), 3*time.Second)
@@ -64,10 +65,52 @@ func TestAPluginDoesNotWaitAtItsStartForSessionsThatTakeLong(t *testing.T) {
 		found, err := looksInTime(t, s)
 		require.NoError(t, err)
 		require.True(t, found.Partial, "another session is opened, which may be with another HSM")
+		for range 3 {
+			time.Sleep(time.Minute)
+			found, err = looksInTime(t, s)
+			require.NoError(t, err)
+			require.True(t, found.Partial, "it could not be opened")
+		}
 		time.Sleep(time.Minute)
+		f.has.Store(1000)
+		_, err = looksInTime(t, s) // has them opened, though nobody waits for one
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, 8, s.pool.size())
 		found, err = looksInTime(t, s)
 		require.NoError(t, err)
 		require.False(t, found.Partial)
+	})
+}
+
+// A plugin that was started while one HSM was away has all its sessions with the other, and the key is
+// not copied there yet.
+func TestAKeyOfAnHSMWithWhichNoSessionCouldBeOpenedIsNotSaidToBeGone(t *testing.T) {
+	token := tokenWithKeys(t, 2)
+	synctest.Test(t, func(t *testing.T) {
+		truth, v := opened(t, newToken(t, token.config))
+		ct, _, err := truth.Wrap(t.Context(), v, []byte("dek"), nil)
+		require.NoError(t, err)
+		h := behind(t, token, 2)
+		h.lacks[0], _ = parseKeyID(v.Lineage)
+		h.next = func(opened int) int { return min(opened/2, 1) }
+		f := &far{driver: h, away: 20 * time.Second}
+		f.has.Store(2)
+		mine := newModule(token.config.Module, f)
+		token.load = func(string) (*module, error) { return mine, nil }
+		s, _ := opened(t, token)
+		time.Sleep(time.Minute)
+		_, err = s.Unwrap(t.Context(), v, ct, nil)
+		require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+		require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
+		time.Sleep(time.Minute)
+		f.has.Store(1000)
+		_, err = looksInTime(t, s)
+		require.NoError(t, err)
+		synctest.Wait()
+		dek, err := s.Unwrap(t.Context(), v, ct, nil)
+		require.NoError(t, err)
+		require.Equal(t, "dek", string(dek))
 	})
 }
 
