@@ -12,6 +12,7 @@ import (
 
 	cryptoki "github.com/miekg/pkcs11"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
@@ -49,6 +50,7 @@ func farFrom(t *testing.T, token *Token) *far {
 	require.NoError(t, err)
 	f := &far{driver: m.driver, away: 20 * time.Second, works: 10 * time.Millisecond}
 	f.has.Store(2)
+	token.config.Clock = clock.RealClock{}
 	mine := newModule(m.path, f)
 	token.load = func(string) (*module, error) { return mine, nil }
 	return f
@@ -96,6 +98,7 @@ func TestAKeyOfAnHSMWithWhichNoSessionCouldBeOpenedIsNotSaidToBeGone(t *testing.
 		h.next = func(opened int) int { return min(opened/2, 1) }
 		f := &far{driver: h, away: 20 * time.Second}
 		f.has.Store(2)
+		token.config.Clock = clock.RealClock{}
 		mine := newModule(token.config.Module, f)
 		token.load = func(string) (*module, error) { return mine, nil }
 		s, _ := opened(t, token)

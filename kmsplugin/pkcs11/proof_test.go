@@ -238,7 +238,7 @@ func TestANewKeyInThePlaceOfADestroyedOneIsNotSaidToBeGone(t *testing.T) {
 	k := plugintest.Keep(t, token, token.Keeping()) // polls every 10 s, as the command does
 	becomes(t, k, isWell)
 	elsewhere := newToken(t, token.config)
-	elsewhere.config.Clock = nil
+	elsewhere.config.Clock = patient{}
 	elsewhere, err := New(elsewhere.config)
 	require.NoError(t, err)
 	infos, err := elsewhere.List(t.Context())

@@ -222,7 +222,7 @@ func TestWhenNoCallReturnsTheLogSaysToRestart(t *testing.T) {
 	token, info := tokenWithKey(t)
 	a := alter(t, token)
 	config := quick(token)
-	config.CallTimeout = 100 * time.Millisecond
+	config.CallTimeout = 300 * time.Millisecond
 	k := plugintest.Keep(t, token, config)
 	becomes(t, k, wraps(info.KeyID))
 	hang := make(chan struct{})
