@@ -5,6 +5,7 @@ package pkcs11
 import (
 	"context"
 	"encoding/hex"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,56 @@ func TestAKeyThatWasMadeAsNobodyAskedForIsNotSaidToWrap(t *testing.T) {
 			require.ErrorContains(t, err, "made a key that cannot be used")
 			require.ErrorContains(t, err, says)
 		})
+	}
+}
+
+// failing is a token that makes a key, and says of that or of what the key is that something failed.
+type failing struct {
+	driver
+	makes, tells uint // what it says, if not zero
+	made         bool
+}
+
+func (f *failing) GenerateKey(h cryptoki.SessionHandle, m []*cryptoki.Mechanism, template []*cryptoki.Attribute) (cryptoki.ObjectHandle, error) {
+	made, err := f.driver.GenerateKey(h, m, template)
+	f.made = true
+	if f.makes != 0 {
+		return 0, cryptoki.Error(f.makes)
+	}
+	return made, err
+}
+
+func (f *failing) GetAttributeValue(h cryptoki.SessionHandle, o cryptoki.ObjectHandle, a []*cryptoki.Attribute) ([]*cryptoki.Attribute, error) {
+	if f.made && f.tells != 0 {
+		return nil, cryptoki.Error(f.tells)
+	}
+	return f.driver.GetAttributeValue(h, o, a)
+}
+
+// Plugins wrap under it, and no backup has it.
+func TestAKeyThatMayBeThereIsNotSaidNotToBeMade(t *testing.T) {
+	for says, f := range map[string]*failing{
+		" made version 2-":             {tells: cryptoki.CKR_DEVICE_ERROR},
+		" made version 2":              {tells: cryptoki.CKR_OBJECT_HANDLE_INVALID},
+		" made version":                {tells: cryptoki.CKR_DEVICE_MEMORY},
+		"may have made version 2-":     {makes: cryptoki.CKR_DEVICE_ERROR},
+		"may have made version 2":      {makes: cryptoki.CKR_DEVICE_REMOVED},
+		"cannot make a key: throttled": {makes: cryptoki.CKR_DEVICE_MEMORY},
+		"cannot make a key: denied":    {makes: cryptoki.CKR_FUNCTION_REJECTED},
+	} {
+		token, _ := tokenWithKey(t)
+		m, err := load(token.config.Module)
+		require.NoError(t, err)
+		f.driver = m.driver
+		mine := newModule(m.path, f)
+		token.load = func(string) (*module, error) { return mine, nil }
+		_, err = token.Rotate(t.Context())
+		require.ErrorContains(t, err, says)
+		if strings.Contains(says, "version") {
+			require.NotContains(t, err.Error(), "cannot make")
+			require.NotErrorIs(t, err, ErrMistake)
+			require.ErrorContains(t, err, `look with "list": if it is there it wraps from now on, and the token is to be backed up`)
+		}
 	}
 }
 

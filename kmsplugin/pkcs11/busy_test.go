@@ -5,6 +5,7 @@ package pkcs11
 import (
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	cryptoki "github.com/miekg/pkcs11"
 	"github.com/stretchr/testify/require"
@@ -16,14 +17,16 @@ func TestAnHSMOfSeveralThatHasTooMuchToDoStopsNobodyElse(t *testing.T) {
 	for _, code := range []uint{cryptoki.CKR_DEVICE_MEMORY, cryptoki.CKR_HOST_MEMORY, cryptoki.CKR_SESSION_COUNT} {
 		t.Run(cryptoki.Error(code).Error(), func(t *testing.T) {
 			token := tokenWithKeys(t, 2)
-			h := behind(t, token, 2)
-			s, v := opened(t, token)
-			h.set(func() { h.says[1] = code; h.next = func(int) int { return 1 } })
-			for range 10 {
-				requireWorks(t, s, v)
-				_, err := looksInTime(t, s)
-				require.NoError(t, err)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				h := behind(t, token, 2)
+				s, v := opened(t, token)
+				h.set(func() { h.says[1] = code; h.next = func(int) int { return 1 } })
+				for range 10 {
+					requireWorks(t, s, v)
+					_, err := looksInTime(t, s)
+					require.NoError(t, err)
+				}
+			})
 		})
 	}
 }
@@ -57,17 +60,19 @@ func TestAnHSMOfSeveralThatOpensNoSessionKeepsThePluginFromNothing(t *testing.T)
 			}}
 			mine := newModule(m.path, r)
 			token.load = func(string) (*module, error) { return mine, nil }
-			var s kmsplugin.Session
-			for range 3 {
-				if s, err = token.Open(t.Context()); err == nil {
-					break
+			synctest.Test(t, func(t *testing.T) {
+				var s kmsplugin.Session
+				for range 3 {
+					if s, err = token.Open(t.Context()); err == nil {
+						break
+					}
 				}
-			}
-			require.NoError(t, err)
-			found, err := s.Versions(t.Context())
-			require.NoError(t, err)
-			requireWorks(t, s.(*session), found.All[0])
-			require.NoError(t, s.Close(t.Context()))
+				require.NoError(t, err)
+				found, err := s.Versions(t.Context())
+				require.NoError(t, err)
+				requireWorks(t, s.(*session), found.All[0])
+				require.NoError(t, s.Close(t.Context()))
+			})
 		}
 	}
 }

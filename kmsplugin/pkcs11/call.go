@@ -205,8 +205,9 @@ func (d deed[T]) on(ctx context.Context, l *line) answer[T] {
 // errAlone is of a line that is away while another is not.
 var errAlone = errors.New("while other sessions are well")
 
-// failed gives a line over which something failed another session, unless all may be away, and finds
-// out whether it is away.
+// failed gives a line over which something failed another session, unless this one is well or all may
+// be away, and finds out whether it is away. Another one may take long to open, and is not asked for
+// because somebody gave up, or a ciphertext is damaged.
 func (s *session) failed(l *line, err error) (lost bool, is error) {
 	if !isAway(err) && saysNothing(err) {
 		if out := l.isLoggedIn(); out != nil {
@@ -217,7 +218,7 @@ func (s *session) failed(l *line, err error) (lost bool, is error) {
 		l.forget()
 		return false, err
 	}
-	if errors.Is(explain(err), kmsplugin.ErrThrottled) { // it did not begin, and to ask for more would be no help
+	if !isAway(err) && !saysNothing(err) { // nothing is half done: it was done, or not begun
 		return false, err
 	}
 	lost, failed := s.pool.exchange(l)

@@ -300,7 +300,7 @@ func TestWithOneSessionNoKeyIsSaidToBeGone(t *testing.T) {
 // waits is a clock by which sessions that are in use are waited for as long as it says, and by which
 // all takes as long as it says.
 type waits struct {
-	clock.RealClock
+	patient
 	busy time.Duration
 	took time.Duration
 }
@@ -314,7 +314,7 @@ func (p *waits) NewTimer(d time.Duration) clock.Timer {
 	if d == busy {
 		d = p.busy
 	}
-	return p.RealClock.NewTimer(d)
+	return p.patient.NewTimer(d)
 }
 
 // takeThose takes the sessions of an HSM, as callers do.

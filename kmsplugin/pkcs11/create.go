@@ -86,20 +86,30 @@ func (t *Token) generate(ctx context.Context, may func(*ring) error) (KeyInfo, e
 			return KeyInfo{}, fmt.Errorf("%w: %s: version %s has the highest number there is, so that none comes after it: make a key of another label, serve that beside this one, and go over to it as to another plugin", ErrMistake, t, found.ids[len(found.ids)-1].label())
 		}
 		id := newKeyID(last+1, t.config.Clock.Now())
-		mechanism := []*cryptoki.Mechanism{cryptoki.NewMechanism(cryptoki.CKM_AES_KEY_GEN, nil)}
-		fixed := cryptoki.NewAttribute(cryptoki.CKA_MODIFIABLE, false) // a CKA_ID that is changed is a key_id that is lost
-		made, err := l.driver.GenerateKey(l.handle, mechanism, append(t.template(id), fixed))
-		if isCode(err, cryptoki.CKR_TEMPLATE_INCONSISTENT, cryptoki.CKR_ATTRIBUTE_TYPE_INVALID, cryptoki.CKR_ATTRIBUTE_VALUE_INVALID) {
-			made, err = l.driver.GenerateKey(l.handle, mechanism, t.template(id)) // not every token has that
-		}
-		if err == nil {
-			err = object{l, made}.isAsItShould(t, id)
-		}
-		if err != nil {
+		if err := l.make(t, id); err != nil {
 			return KeyInfo{}, err
 		}
 		return infoOf(id, true), nil
 	})
+}
+
+// make has the token make a key.
+func (l *line) make(t *Token, id keyID) error {
+	mechanism := []*cryptoki.Mechanism{cryptoki.NewMechanism(cryptoki.CKM_AES_KEY_GEN, nil)}
+	fixed := cryptoki.NewAttribute(cryptoki.CKA_MODIFIABLE, false) // a CKA_ID that is changed is a key_id that is lost
+	made, err := l.driver.GenerateKey(l.handle, mechanism, append(t.template(id), fixed))
+	if isCode(err, cryptoki.CKR_TEMPLATE_INCONSISTENT, cryptoki.CKR_ATTRIBUTE_TYPE_INVALID, cryptoki.CKR_ATTRIBUTE_VALUE_INVALID) {
+		made, err = l.driver.GenerateKey(l.handle, mechanism, t.template(id)) // not every token has that
+	}
+	what, mayBe := "may have made", isAway(err) || saysNothing(err)
+	if err == nil {
+		err = object{l, made}.isAsItShould(t, id)
+		what, mayBe = "made", hasCode(err)
+	}
+	if mayBe { // the plugins wrap under a key that is there, whatever is said here
+		return fmt.Errorf("%s %s version %s, and then failed: look with \"list\": if it is there it wraps from now on, and the token is to be backed up: %w", t, what, id.label(), explain(err))
+	}
+	return err
 }
 
 // isAsItShould is an error if a key that was made is another one than was asked for.
@@ -165,7 +175,7 @@ func inSession[T any](ctx context.Context, t *Token, what string, flags uint, f 
 	}
 	l := s.pool.now(want{})
 	value, err = f(l)
-	if code := cryptoki.Error(0); errors.As(err, &code) {
+	if hasCode(err) && !hasClass(err) {
 		err = fmt.Errorf("%s cannot %s: %w", t, what, explain(err))
 	}
 	s.pool.put(l)

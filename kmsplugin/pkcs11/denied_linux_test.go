@@ -28,6 +28,14 @@ func TestAPINFileThatMayNotBeReadIsAMistakeWithARemedy(t *testing.T) {
 	require.Empty(t, pin)
 }
 
+func TestAPipeInThePlaceOfThePINFileIsAMistake(t *testing.T) {
+	path := filepath.Join(plugintest.Folder(t), "pin")
+	require.NoError(t, unix.Mkfifo(path, 0o600))
+	_, err := readPIN(path)
+	require.ErrorIs(t, err, ErrMistake)
+	require.ErrorContains(t, err, "no regular file")
+}
+
 // asNobody does something on a thread that the file system takes for another user's, who is not
 // root in any case.
 func asNobody(do func() (string, error)) (text string, err error) {

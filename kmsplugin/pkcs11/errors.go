@@ -109,6 +109,12 @@ func isOfCiphertext(err error) bool {
 	return isCode(err, cryptoki.CKR_ENCRYPTED_DATA_INVALID, cryptoki.CKR_ENCRYPTED_DATA_LEN_RANGE, codeDoesNotOpen, cryptoki.CKR_GENERAL_ERROR, cryptoki.CKR_FUNCTION_FAILED)
 }
 
+// isOfKey reports whether the token does not do something with what a handle is: it may be anything by
+// now.
+func isOfKey(err error) bool {
+	return isCode(err, cryptoki.CKR_KEY_FUNCTION_NOT_PERMITTED, cryptoki.CKR_KEY_TYPE_INCONSISTENT, cryptoki.CKR_KEY_SIZE_RANGE)
+}
+
 // hasCode reports whether the module answered.
 func hasCode(err error) bool {
 	var code cryptoki.Error

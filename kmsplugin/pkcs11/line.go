@@ -169,5 +169,5 @@ func (l *line) isLoggedIn() error {
 
 // mayBeOld reports whether what failed may be so as a handle is another key's by now.
 func mayBeOld(err error) bool {
-	return !isAway(err) && (saysNothing(err) || errors.Is(err, errHasNot))
+	return !isAway(err) && (saysNothing(err) || isOfKey(err) || errors.Is(err, errHasNot))
 }

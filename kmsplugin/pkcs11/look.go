@@ -53,9 +53,10 @@ func (s *session) look(ctx context.Context) (*ring, error) {
 			s.unread = a.line
 		}
 	}
-	if !whole || s.pool.sessions() != opened || s.pool.pending() > 0 {
+	if !whole || s.pool.sessions() != opened || s.pool.lacks() {
 		found = found.beside(before)
 	}
+	s.pool.retry()
 	found.partial = found.partial || all.stale
 	s.keys.Store(found)
 	return found, nil

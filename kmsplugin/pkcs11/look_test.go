@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/clock"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
@@ -18,7 +17,7 @@ import (
 
 // stepping is a clock that goes on when it is told to, and whose timers run.
 type stepping struct {
-	clock.RealClock
+	patient
 	passed atomic.Int64
 }
 

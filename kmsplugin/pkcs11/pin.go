@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
@@ -22,7 +23,8 @@ const maxPIN = 1024
 
 // readPIN reads the PIN. It is in no error.
 func readPIN(path string) (string, error) {
-	file, err := os.Open(path)
+	// Without O_NONBLOCK a pipe in the file's place would block for ever.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", pinMistake(path, "it does not exist: write the PIN of the token's user there, with mode 0600")
 	}

@@ -29,6 +29,7 @@ type pool struct {
 	opening int           // that are not yet
 	opened  int           // sessions, so far
 	full    time.Time     // when the token last had no more, zero if it had
+	refused bool          // one could not be opened, for another reason, and not all there may be are
 	closed  bool          // no others are opened, and none is taken
 	empty   chan struct{} // closed when it is closed and none is left
 
@@ -166,12 +167,13 @@ func (p *pool) isOpened(h cryptoki.SessionHandle, err error) *line {
 	p.opening--
 	defer p.left()
 	if err != nil {
-		p.full = p.clock.Now()
+		p.full, p.refused = p.clock.Now(), !hasNoMore(err)
 		return nil
 	}
 	l := newLine(p.driver, h)
 	p.lines[l] = true
 	p.opened++
+	p.refused = p.refused && len(p.lines) < p.most
 	return l
 }
 
@@ -244,11 +246,29 @@ func (p *pool) others(had map[*line]bool) (n int) {
 	return n
 }
 
-// pending is how many are being opened, which may be with an HSM that no other is with.
+// pending is how many are being opened.
 func (p *pool) pending() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.opening
+}
+
+// lacks reports whether one is being opened, or could not be, which may be with an HSM that no other is
+// with.
+func (p *pool) lacks() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.opening > 0 || p.refused
+}
+
+// retry has those opened that could not be, for whom nobody may wait. Who calls it waits for nothing.
+func (p *pool) retry() {
+	p.mu.Lock()
+	again := p.refused && p.opening == 0
+	p.mu.Unlock()
+	if again {
+		go p.fill()
+	}
 }
 
 // lend gives away the session of a line that is free, for good, unless it is the last.

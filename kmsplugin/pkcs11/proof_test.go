@@ -25,6 +25,8 @@ type numbered struct {
 	takes time.Duration
 	// damaged is what it answers to a ciphertext that does not open, if not zero.
 	damaged uint
+	// other is what it answers to who encrypts with what is no AES key.
+	other uint
 
 	mu     sync.Mutex
 	places []cryptoki.ObjectHandle // real handles, zero if free
@@ -123,11 +125,18 @@ func (n *numbered) GetAttributeValue(h cryptoki.SessionHandle, o cryptoki.Object
 }
 
 func (n *numbered) seal(h cryptoki.SessionHandle, key cryptoki.ObjectHandle, iv, aad, p []byte) ([]byte, []byte, error) {
-	return n.driver.seal(h, n.at(key), iv, aad, p)
+	ct, used, err := n.driver.seal(h, n.at(key), iv, aad, p)
+	if n.other != 0 && err != nil {
+		err = cryptoki.Error(n.other)
+	}
+	return ct, used, err
 }
 
 func (n *numbered) open(h cryptoki.SessionHandle, key cryptoki.ObjectHandle, iv, aad, c []byte) ([]byte, error) {
 	dek, err := n.driver.open(h, n.at(key), iv, aad, c)
+	if n.other != 0 && err != nil {
+		return nil, cryptoki.Error(n.other)
+	}
 	if n.damaged != 0 && isCode(err, cryptoki.CKR_GENERAL_ERROR) {
 		err = cryptoki.Error(n.damaged)
 	}
@@ -229,7 +238,7 @@ func TestANewKeyInThePlaceOfADestroyedOneIsNotSaidToBeGone(t *testing.T) {
 	k := plugintest.Keep(t, token, token.Keeping()) // polls every 10 s, as the command does
 	becomes(t, k, isWell)
 	elsewhere := newToken(t, token.config)
-	elsewhere.config.Clock = nil
+	elsewhere.config.Clock = patient{}
 	elsewhere, err := New(elsewhere.config)
 	require.NoError(t, err)
 	infos, err := elsewhere.List(t.Context())
@@ -282,6 +291,34 @@ func TestAHandleThatIsAnotherKeysByNowIsNoDamagedCiphertext(t *testing.T) {
 		require.Equal(t, "dek", string(dek))
 		_, err = s.Unwrap(t.Context(), v, damagedOf(ct), nil)
 		require.ErrorIs(t, err, kmsplugin.ErrInvalid)
+	}
+}
+
+// The number of a key that was moved is that of something else, which does not encrypt at all.
+func TestAHandleThatIsOfSomethingElseByNowIsNoKeyThatIsDisabled(t *testing.T) {
+	token := tokenWithKeys(t, 1)
+	other := token.config
+	other.Key = "other"
+	act(t, other, "make", "generic")
+	for _, code := range []uint{cryptoki.CKR_KEY_TYPE_INCONSISTENT, cryptoki.CKR_KEY_FUNCTION_NOT_PERMITTED, cryptoki.CKR_KEY_SIZE_RANGE} {
+		n := numberTheKeys(t, token, 0)
+		n.other = code
+		s, v := opened(t, token)
+		ct, _, err := s.Wrap(t.Context(), v, []byte("dek"), nil)
+		require.NoError(t, err)
+		l := s.pool.now(want{})
+		_, err = l.find(newToken(t, other).keys())
+		require.NoError(t, err)
+		s.pool.put(l)
+		for range 8 {
+			n.swap(0, 1)
+			_, _, err = s.Wrap(t.Context(), v, []byte("dek"), nil)
+			require.NoError(t, err)
+			n.swap(0, 1)
+			dek, err := s.Unwrap(t.Context(), v, ct, nil)
+			require.NoError(t, err)
+			require.Equal(t, "dek", string(dek))
+		}
 	}
 }
 

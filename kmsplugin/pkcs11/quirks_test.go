@@ -234,7 +234,7 @@ func TestACallThatDoesNotReturnHoldsNobodyUp(t *testing.T) {
 	token, info := tokenWithKey(t)
 	a := alter(t, token)
 	config := quick(token)
-	config.CallTimeout = 50 * time.Millisecond
+	config.CallTimeout = 500 * time.Millisecond
 	k := plugintest.Keep(t, token, config)
 	becomes(t, k, wraps(info.KeyID))
 	hang := make(chan struct{})

@@ -118,7 +118,7 @@ func TestADamagedCiphertextDoesNotLogThePluginOut(t *testing.T) {
 	}
 }
 
-func TestDamagedCiphertextsOfManyCallersHarmNobodyElse(t *testing.T) {
+func TestSessionsThatAreExchangedAllAtOnceDoNotLogThePluginOut(t *testing.T) {
 	token, _ := tokenWithKey(t)
 	a := alter(t, token)
 	s, v := opened(t, token)
@@ -128,6 +128,7 @@ func TestDamagedCiphertextsOfManyCallersHarmNobodyElse(t *testing.T) {
 	opening := atomic.Int32{}
 	all := make(chan struct{})
 	a.set(func(a *altered) {
+		a.decrypts = func() error { return cryptoki.Error(cryptoki.CKR_VENDOR_DEFINED + 3) }
 		a.opens = func() error {
 			if opening.Add(1) == 8 {
 				close(all)
@@ -139,16 +140,18 @@ func TestDamagedCiphertextsOfManyCallersHarmNobodyElse(t *testing.T) {
 	var callers sync.WaitGroup
 	for range 8 {
 		callers.Go(func() {
-			if _, err := s.Unwrap(t.Context(), v, damagedOf(ct), nil); !is(kmsplugin.ErrInvalid)("", err) {
-				t.Errorf("damaged: %v", err)
+			if _, err := s.Unwrap(t.Context(), v, ct, nil); !is(kmsplugin.ErrUnavailable)("", err) {
+				t.Errorf("%v", err)
 			}
 		})
 	}
 	callers.Wait()
+	a.set(func(a *altered) { a.decrypts = nil })
 	for range 8 {
 		_, err = s.Unwrap(t.Context(), v, ct, nil)
 		require.NoError(t, err)
 	}
+	require.False(t, s.isOver())
 	require.Equal(t, 8, s.pool.size())
 }
 
@@ -219,7 +222,7 @@ func TestWhenNoCallReturnsTheLogSaysToRestart(t *testing.T) {
 	token, info := tokenWithKey(t)
 	a := alter(t, token)
 	config := quick(token)
-	config.CallTimeout = 100 * time.Millisecond
+	config.CallTimeout = 300 * time.Millisecond
 	k := plugintest.Keep(t, token, config)
 	becomes(t, k, wraps(info.KeyID))
 	hang := make(chan struct{})
@@ -241,8 +244,8 @@ func TestWhenNoCallReturnsTheLogSaysToRestart(t *testing.T) {
 	becomes(t, k, wraps(info.KeyID))
 }
 
-// While a caller asks the token for another one, which is none yet, somebody's ciphertext does not
-// open in the only one that there is.
+// While a caller asks the token for another one, which is none yet, something fails in the only one
+// that there is.
 func TestASessionThatIsAskedForIsNoneYet(t *testing.T) {
 	c := newConfig(t)
 	c.Sessions = 2
@@ -268,7 +271,7 @@ func TestASessionThatIsAskedForIsNoneYet(t *testing.T) {
 				close(opens)
 				<-asks
 			}
-			return nil
+			return cryptoki.Error(cryptoki.CKR_VENDOR_DEFINED + 3)
 		}
 		a.opens = func() error {
 			if tries.Add(1) == 1 { // of who finds no session free
@@ -279,16 +282,16 @@ func TestASessionThatIsAskedForIsNoneYet(t *testing.T) {
 		}
 	})
 	var all sync.WaitGroup
-	var damaged error
+	var failed error
 	all.Go(func() {
-		_, damaged = s.Unwrap(t.Context(), v, damagedOf(ct), nil)
+		_, failed = s.Unwrap(t.Context(), v, ct, nil)
 		close(answer)
 	})
 	<-opens
 	all.Go(func() { _, _, _ = s.Wrap(t.Context(), v, []byte("dek"), nil) })
 	all.Wait()
 	require.False(t, s.isOver(), "logged out")
-	require.ErrorIs(t, damaged, kmsplugin.ErrInvalid)
+	require.ErrorIs(t, failed, kmsplugin.ErrUnavailable)
 }
 
 // Some tokens say of no more sessions that they have no more memory.

@@ -63,7 +63,7 @@ func TestAHandleIsOfTheHSMThatTheSessionIsWith(t *testing.T) {
 					require.Equal(t, "dek", string(dek))
 					_, err = s.Unwrap(t.Context(), v, ct, nil)
 					require.NoError(t, err)
-					_, err = s.Unwrap(t.Context(), v, damagedOf(ct), nil) // whose session is exchanged
+					_, err = s.Unwrap(t.Context(), v, damagedOf(ct), nil)
 					require.ErrorIs(t, err, kmsplugin.ErrInvalid)
 				}
 			}
@@ -101,40 +101,42 @@ func TestWhatOneHSMOfSeveralAnswersStopsNobodyElse(t *testing.T) {
 			t.Run(fmt.Sprint(cryptoki.Error(code), moves), func(t *testing.T) {
 				token := tokenWithKeys(t, 2)
 				unhurried(token)
-				h := behind(t, token, 2)
-				s, v := opened(t, token)
-				known, err := s.Versions(t.Context())
-				require.NoError(t, err)
-				h.set(func() {
-					h.says[1] = code
-					h.next = func(int) int { return 1 }
-					if moves {
-						h.next = func(int) int { return 0 }
+				synctest.Test(t, func(t *testing.T) {
+					h := behind(t, token, 2)
+					s, v := opened(t, token)
+					known, err := s.Versions(t.Context())
+					require.NoError(t, err)
+					h.set(func() {
+						h.says[1] = code
+						h.next = func(int) int { return 1 }
+						if moves {
+							h.next = func(int) int { return 0 }
+						}
+					})
+					for n := range 10 {
+						requireWorks(t, s, v)
+						found, err := looksInTime(t, s)
+						require.NoError(t, err)
+						require.Equal(t, known.All, found.All)
+						if n > 0 {
+							require.Equal(t, !moves, found.Partial, "until all are with the one that is well")
+						}
+						_, err = s.Unwrap(t.Context(), newKeyID(7, time.Now()).version(), append([]byte{form}, make([]byte, 60)...), nil)
+						require.Error(t, err)
+						if !moves {
+							require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
+						}
+					}
+					require.False(t, s.isOver())
+					require.False(t, isDoubted(token))
+					require.Equal(t, 8, s.pool.size())
+					h.set(func() { clear(h.says) })
+					for range 2 {
+						found, err := looksInTime(t, s)
+						require.NoError(t, err)
+						require.Equal(t, known.All, found.All)
 					}
 				})
-				for n := range 10 {
-					requireWorks(t, s, v)
-					found, err := looksInTime(t, s)
-					require.NoError(t, err)
-					require.Equal(t, known.All, found.All)
-					if n > 0 {
-						require.Equal(t, !moves, found.Partial, "until all are with the one that is well")
-					}
-					_, err = s.Unwrap(t.Context(), newKeyID(7, time.Now()).version(), append([]byte{form}, make([]byte, 60)...), nil)
-					require.Error(t, err)
-					if !moves {
-						require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
-					}
-				}
-				require.False(t, s.isOver())
-				require.False(t, isDoubted(token))
-				require.Equal(t, 8, s.pool.size())
-				h.set(func() { clear(h.says) })
-				for range 2 {
-					found, err := looksInTime(t, s)
-					require.NoError(t, err)
-					require.Equal(t, known.All, found.All)
-				}
 			})
 		}
 	}
@@ -186,36 +188,38 @@ func TestALookDoesNotWaitForLongForSessionsThatAreInUseWhenAllOthersAreAway(t *t
 func TestAKeyThatIsNotCopiedYetWrapsOverThoseThatHaveIt(t *testing.T) {
 	token := tokenOfTwoLabels(t, 2)
 	unhurried(token)
-	h := behind(t, token, 4)
-	s, v := opened(t, token)
-	known, err := s.Versions(t.Context())
-	require.NoError(t, err)
-	id, _ := parseKeyID(v.Lineage)
-	h.set(func() { h.lacks[0], h.lacks[1], h.lacks[2] = id, id, id })
-	for range 10 {
+	synctest.Test(t, func(t *testing.T) {
+		h := behind(t, token, 4)
+		s, v := opened(t, token)
+		known, err := s.Versions(t.Context())
+		require.NoError(t, err)
+		id, _ := parseKeyID(v.Lineage)
+		h.set(func() { h.lacks[0], h.lacks[1], h.lacks[2] = id, id, id })
+		for range 10 {
+			found, err := s.Versions(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, known, found)
+			var all sync.WaitGroup
+			for range 8 {
+				all.Go(func() {
+					if _, used, err := s.Wrap(t.Context(), v, []byte("dek"), nil); err != nil || used.KeyID() != v.KeyID() {
+						t.Errorf("%v, %v", used, err)
+					}
+				})
+			}
+			all.Wait()
+			requireWorks(t, s, v)
+		}
+		h.set(func() { h.lacks[3] = id })
+		_, err = s.Unwrap(t.Context(), v, append([]byte{form}, make([]byte, 60)...), nil)
+		require.ErrorIs(t, err, kmsplugin.ErrUnavailable, "no look has shown that it is gone")
 		found, err := s.Versions(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, known, found)
-		var all sync.WaitGroup
-		for range 8 {
-			all.Go(func() {
-				if _, used, err := s.Wrap(t.Context(), v, []byte("dek"), nil); err != nil || used.KeyID() != v.KeyID() {
-					t.Errorf("%v, %v", used, err)
-				}
-			})
-		}
-		all.Wait()
-		requireWorks(t, s, v)
-	}
-	h.set(func() { h.lacks[3] = id })
-	_, err = s.Unwrap(t.Context(), v, append([]byte{form}, make([]byte, 60)...), nil)
-	require.ErrorIs(t, err, kmsplugin.ErrUnavailable, "no look has shown that it is gone")
-	found, err := s.Versions(t.Context())
-	require.NoError(t, err)
-	require.NotContains(t, found.All, v)
-	require.False(t, found.Partial)
-	_, err = s.Unwrap(t.Context(), v, append([]byte{form}, make([]byte, 60)...), nil)
-	require.ErrorIs(t, err, kmsplugin.ErrUnknownKey)
+		require.NotContains(t, found.All, v)
+		require.False(t, found.Partial)
+		_, err = s.Unwrap(t.Context(), v, append([]byte{form}, make([]byte, 60)...), nil)
+		require.ErrorIs(t, err, kmsplugin.ErrUnknownKey)
+	})
 }
 
 func TestOneHSMOfSeveralThatHangsStopsNobodyElse(t *testing.T) {
@@ -262,7 +266,13 @@ func TestASlowTokenWithManyKeysIsLookedAtInTimeAndWraps(t *testing.T) {
 					for range 12 {
 						var wraps sync.WaitGroup
 						if takes < 100*time.Millisecond { // with which a look has no time for anything else
-							wraps.Go(func() { requireWorks(t, s, v) })
+							wraps.Go(func() {
+								ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+								defer cancel()
+								if _, _, err := s.Wrap(ctx, v, []byte("dek"), nil); err != nil {
+									t.Error(err)
+								}
+							})
 						}
 						found, err := looksInTime(t, s)
 						require.NoError(t, err)

@@ -85,11 +85,22 @@ func softHSM(t testing.TB) string {
 	return found[0]
 }
 
+// patient is a clock by which all sessions of a token that is there are opened at the start, however
+// busy the machine is.
+type patient struct{ clock.RealClock }
+
+func (p patient) NewTimer(d time.Duration) clock.Timer {
+	if d == fillFor {
+		d = time.Hour
+	}
+	return p.RealClock.NewTimer(d)
+}
+
 // newConfig is a Config of a new token, that has no key yet.
 func newConfig(t testing.TB) Config {
 	t.Helper()
 	module := softHSM(t)
-	c := Config{Module: module, Token: fmt.Sprintf("of %d", time.Now().UnixNano()), PINFile: filepath.Join(t.TempDir(), "pin"), Key: "kek"}
+	c := Config{Module: module, Token: fmt.Sprintf("of %d", time.Now().UnixNano()), PINFile: filepath.Join(t.TempDir(), "pin"), Key: "kek", Clock: patient{}}
 	writePIN(t, c, firstPIN)
 	initToken(t, c.Token)
 	return c

@@ -171,13 +171,17 @@ func firstLook(ctx context.Context, token *pkcs11.Token) error {
 	return nil
 }
 
-func look(ctx context.Context, token *pkcs11.Token) error {
+// look does not wait for the end of its session, as of a part of it that takes long to open.
+func look(ctx context.Context, token kmsplugin.Backend) error {
 	session, err := token.Open(ctx)
 	if err != nil {
 		return err
 	}
 	_, err = session.Versions(ctx)
-	return errors.Join(err, session.Close(ctx))
+	ended, end := context.WithCancel(ctx)
+	end()
+	_ = session.Close(ended) // which closes the rest when it is there
+	return err
 }
 
 // newTokenChange is a command that has the token make a key.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -19,6 +20,7 @@ import (
 	kmsapi "k8s.io/kms/apis/v2"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
 )
 
@@ -181,6 +183,24 @@ func TestAKeyThatCanBeReadIsRefusedAtTheStart(t *testing.T) {
 	require.Contains(t, list.stdout, "1-01020304")
 }
 
+// partial is a back end of which a part takes long to open, which it waits for when it is closed.
+type partial struct{ kmsplugin.Session }
+
+func (p partial) Open(context.Context) (kmsplugin.Session, error) { return p, nil }
+
+func (p partial) Versions(context.Context) (kmsplugin.Versions, error) {
+	return kmsplugin.Versions{}, nil
+}
+
+func (p partial) Close(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func TestTheFirstLookAtATokenDoesNotWaitForSessionsThatTakeLong(t *testing.T) {
+	require.NoError(t, look(t.Context(), partial{}))
+}
+
 // A PIN that is refused ends nothing: what is started again tries it again, until the token locks.
 func TestAPluginWithAWrongPINServesAndWaitsForTheRightOne(t *testing.T) {
 	h := newSoftHSM(t)
@@ -266,7 +286,9 @@ func TestThePageOfTokensDestroysAVersion(t *testing.T) {
 	require.Len(t, list(), 1)
 	p.requireLogged(t, "a version is gone")
 	statusIs(t, client, second.stdout)
-	_, err = client.Decrypt(t.Context(), &kmsapi.DecryptRequest{Ciphertext: sealed.Ciphertext, KeyId: sealed.KeyId})
-	require.ErrorContains(t, err, "NotFound")
+	require.Eventually(t, func() bool { // once a look had time for all sessions
+		_, err = client.Decrypt(t.Context(), &kmsapi.DecryptRequest{Ciphertext: sealed.Ciphertext, KeyId: sealed.KeyId})
+		return err != nil && strings.Contains(err.Error(), "NotFound")
+	}, time.Minute, time.Millisecond)
 	require.NoError(t, p.end(syscall.SIGTERM))
 }
