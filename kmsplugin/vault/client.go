@@ -69,7 +69,7 @@ func newClient(c Config) (*client, error) {
 		Transport: &http.Transport{
 			TLSClientConfig:     config,
 			TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
-			DialContext:         (&net.Dialer{Timeout: time.Second}).DialContext,
+			DialContext:         dialer{net.DefaultResolver.LookupHost, new(net.Dialer).DialContext, time.Second, 200 * time.Millisecond}.dial,
 			TLSHandshakeTimeout: 2 * time.Second,
 			MaxIdleConnsPerHost: 64,
 			IdleConnTimeout:     90 * time.Second,
