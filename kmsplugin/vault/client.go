@@ -49,7 +49,7 @@ type request struct {
 func newClient(c Config) (*client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.TLS.ServerName}
 	if c.TLS.CAFile != "" {
-		content, err := readFile("CA", c.TLS.CAFile)
+		content, err := readFile("CA", c.TLS.CAFile, maxBundle)
 		if err != nil {
 			return nil, err
 		}
@@ -80,11 +80,11 @@ func newClient(c Config) (*client, error) {
 }
 
 func certificate(t TLS) (tls.Certificate, error) {
-	cert, err := readFile("certificate", t.CertFile)
+	cert, err := readFile("certificate", t.CertFile, maxBundle)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	key, err := readFile("key", t.KeyFile)
+	key, err := readFile("key", t.KeyFile, maxSecret)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
