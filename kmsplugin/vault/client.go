@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"sync"
@@ -69,7 +68,7 @@ func newClient(c Config) (*client, error) {
 		Transport: &http.Transport{
 			TLSClientConfig:     config,
 			TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
-			DialContext:         dialer{net.DefaultResolver.LookupHost, new(net.Dialer).DialContext, time.Second, 200 * time.Millisecond}.dial,
+			DialContext:         dialing.dial,
 			TLSHandshakeTimeout: 2 * time.Second,
 			MaxIdleConnsPerHost: 64,
 			IdleConnTimeout:     90 * time.Second,
