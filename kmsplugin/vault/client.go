@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"sync"
@@ -49,7 +48,7 @@ type request struct {
 func newClient(c Config) (*client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.TLS.ServerName}
 	if c.TLS.CAFile != "" {
-		content, err := readFile("CA", c.TLS.CAFile)
+		content, err := readFile("CA", c.TLS.CAFile, maxBundle)
 		if err != nil {
 			return nil, err
 		}
@@ -69,7 +68,7 @@ func newClient(c Config) (*client, error) {
 		Transport: &http.Transport{
 			TLSClientConfig:     config,
 			TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
-			DialContext:         (&net.Dialer{Timeout: time.Second}).DialContext,
+			DialContext:         dialing.dial,
 			TLSHandshakeTimeout: 2 * time.Second,
 			MaxIdleConnsPerHost: 64,
 			IdleConnTimeout:     90 * time.Second,
@@ -80,11 +79,11 @@ func newClient(c Config) (*client, error) {
 }
 
 func certificate(t TLS) (tls.Certificate, error) {
-	cert, err := readFile("certificate", t.CertFile)
+	cert, err := readFile("certificate", t.CertFile, maxBundle)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	key, err := readFile("key", t.KeyFile)
+	key, err := readFile("key", t.KeyFile, maxSecret)
 	if err != nil {
 		return tls.Certificate{}, err
 	}

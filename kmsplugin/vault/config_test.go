@@ -13,8 +13,8 @@ import (
 
 func TestAWrongConfigIsAnErrorWithARemedy(t *testing.T) {
 	folder := t.TempDir()
-	empty, two, large := filepath.Join(folder, "empty"), filepath.Join(folder, "two"), filepath.Join(folder, "large")
-	for path, content := range map[string]string{empty: " \n", two: "hvs.one hvs.two", large: strings.Repeat("x", 65<<10)} {
+	empty, two, large, huge := filepath.Join(folder, "empty"), filepath.Join(folder, "two"), filepath.Join(folder, "large"), filepath.Join(folder, "huge")
+	for path, content := range map[string]string{empty: " \n", two: "hvs.one hvs.two", large: strings.Repeat("x", 65<<10), huge: strings.Repeat("x", 5<<20)} {
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	token := write(t, "hvs.token")
@@ -55,6 +55,7 @@ func TestAWrongConfigIsAnErrorWithARemedy(t *testing.T) {
 		"half a certificate": {func(c *vault.Config) { c.TLS.CertFile = token }, "go together"},
 		"no PEM":             {func(c *vault.Config) { c.TLS.CertFile, c.TLS.KeyFile = token, token }, token},
 		"no CA":              {func(c *vault.Config) { c.TLS.CAFile = token }, "no certificate in PEM"},
+		"a huge CA":          {func(c *vault.Config) { c.TLS.CAFile = huge }, "another file"},
 		"a missing CA":       {func(c *vault.Config) { c.TLS.CAFile = folder + "/none" }, "put it there"},
 		"a missing file":     {func(c *vault.Config) { c.Auth.TokenFile = folder + "/none" }, "put it there, and let the user of this process read it"},
 		"a folder":           {func(c *vault.Config) { c.Auth.TokenFile = folder }, "is no file"},
@@ -74,6 +75,13 @@ func TestAWrongConfigIsAnErrorWithARemedy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Some have all CAs of the system in one file, and add that of Vault.
+func TestAFileOfManyCAsIsTaken(t *testing.T) {
+	p := newPlace(t)
+	p.config.TLS.CAFile = write(t, strings.Repeat(read(t, p.CA)+"\n", (300<<10)/len(read(t, p.CA))))
+	requireWorks(t, open(t, p.transit(t)))
 }
 
 func TestEachFileOfALoginIsWatched(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
@@ -169,13 +170,17 @@ func TestADEKThatIsRepeatedIsInNoError(t *testing.T) {
 		},
 		"in what is not HTTP": func(w http.ResponseWriter, body []byte) {
 			connection, _, err := w.(http.Hijacker).Hijack()
-			require.NoError(t, err)
+			if !assert.NoError(t, err) {
+				return
+			}
 			connection.Write(append(body, "\r\n\r\n"...))
 			connection.Close()
 		},
 		"in a header": func(w http.ResponseWriter, body []byte) {
 			connection, _, err := w.(http.Hijacker).Hijack()
-			require.NoError(t, err)
+			if !assert.NoError(t, err) {
+				return
+			}
 			fmt.Fprintf(connection, "HTTP/1.1 200 OK\r\n%s\r\n\r\n", encoded)
 			connection.Close()
 		},
@@ -224,10 +229,16 @@ func TestACallThatHangsEndsWithItsContext(t *testing.T) {
 	v := writer(t, s)
 	ciphertext := wrap(t, s, v)
 	faults.Hang("transit/decrypt")
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
 	before := faults.Requests("transit/decrypt")
-	_, err := s.Unwrap(ctx, v, ciphertext, []byte(v.KeyID()))
+	ctx, late := context.WithCancelCause(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := s.Unwrap(ctx, v, ciphertext, []byte(v.KeyID()))
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { return faults.Requests("transit/decrypt") > before }, time.Minute, time.Millisecond)
+	late(context.DeadlineExceeded)
+	err := <-ended
 	require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Equal(t, before+1, faults.Requests("transit/decrypt"), "nothing is tried after the deadline")

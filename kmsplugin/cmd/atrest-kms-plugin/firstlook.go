@@ -49,12 +49,25 @@ func (l *lookedAt) first(ctx context.Context, mistake error) error {
 
 // Open is that of the back end, or what the look has opened.
 func (l *lookedAt) Open(ctx context.Context) (kmsplugin.Session, error) {
-	l.mu.Lock()
-	session := l.session
-	l.session = nil
-	l.mu.Unlock()
-	if session != nil {
+	if session := l.take(); session != nil {
 		return session, nil
 	}
 	return l.Backend.Open(ctx)
+}
+
+// close closes what the look has opened, if nobody took it: the command was stopped meanwhile.
+func (l *lookedAt) close(ctx context.Context) error {
+	if session := l.take(); session != nil {
+		return session.Close(ctx)
+	}
+	return nil
+}
+
+// take is what the look has opened, once.
+func (l *lookedAt) take() kmsplugin.Session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	session := l.session
+	l.session = nil
+	return session
 }

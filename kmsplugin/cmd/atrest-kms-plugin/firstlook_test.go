@@ -16,7 +16,10 @@ type slow struct {
 	kmsplugin.Session
 	opens  bool
 	opened int
+	closed int
 }
+
+func (s *slow) Close(context.Context) error { s.closed++; return nil }
 
 func (s *slow) Open(ctx context.Context) (kmsplugin.Session, error) {
 	if s.opened++; s.opens {
@@ -45,5 +48,20 @@ func TestTheFirstLookWaitsForNobodyForLong(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 2, backend.opened, "once")
 		}
+	}
+}
+
+func TestWhatTheFirstLookHasOpenedIsClosedIfNobodyTookIt(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		backend := &slow{opens: true}
+		looked := &lookedAt{Backend: backend, within: time.Millisecond}
+		require.NoError(t, looked.first(t.Context(), errors.New("a mistake")))
+		if taken {
+			_, err := looked.Open(t.Context())
+			require.NoError(t, err)
+		}
+		require.NoError(t, looked.close(t.Context()))
+		require.NoError(t, looked.close(t.Context()))
+		require.Equal(t, !taken, backend.closed == 1)
 	}
 }

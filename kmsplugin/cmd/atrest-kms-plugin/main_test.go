@@ -47,13 +47,25 @@ type process struct {
 	eof   chan struct{}
 }
 
-// startServing returns once the process has logged that it serves.
+// announced is what a plugin logs that has found its keys. On a busy machine it may serve before that.
+const announced = "DEKs are wrapped under another key_id"
+
+// startServing returns once the process has logged that it serves, and has found its keys.
 func startServing(t *testing.T, args ...string) *process {
 	t.Helper()
-	return startProcess(t, append([]string{"keyfile", "serve"}, args...)...)
+	return startProcess(t, append([]string{"keyfile", "serve"}, args...)...).requireWell(t)
 }
 
-// startProcess does so of any command that serves.
+// requireWell waits until it has found its keys.
+func (p *process) requireWell(t *testing.T) *process {
+	t.Helper()
+	if !strings.Contains(p.start, announced) {
+		p.requireLogged(t, announced)
+	}
+	return p
+}
+
+// startProcess starts any command that serves, and returns once it has logged that it does.
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
 	return startCommand(t, command(t, args...))
@@ -177,5 +189,5 @@ func TestASecondProcessRotatesWhileTheFirstServes(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, exitSocketInUse, second.ProcessState.ExitCode(), string(text))
 	require.NoError(t, p.end(syscall.SIGTERM))
-	require.Contains(t, p.log.String(), "DEKs are wrapped under another key_id")
+	require.Contains(t, p.log.String(), announced)
 }

@@ -33,6 +33,7 @@ type port struct {
 	*telemetry.Port
 	metrics *telemetry.Metrics
 	file    string
+	written os.FileInfo   // of the file
 	ended   chan struct{} // closed when it serves no more; nil before
 	stop    context.CancelFunc
 }
@@ -66,14 +67,15 @@ func (o portOptions) write(p *port) error {
 		return usagef("flag --metrics-address-file: %w: name a file in a folder that this user may write to", err)
 	}
 	_, err = fmt.Fprintln(file, p.Address())
-	err = errors.Join(err, file.Chmod(0o644), file.Close())
+	written, statErr := file.Stat()
+	err = errors.Join(err, statErr, file.Chmod(0o644), file.Close())
 	if err == nil {
 		err = os.Rename(file.Name(), o.file)
 	}
 	if err != nil {
 		return usagef("flag --metrics-address-file: %w: name a file that is none yet, or an address", errors.Join(err, os.Remove(file.Name())))
 	}
-	p.file = o.file
+	p.file, p.written = o.file, written
 	return nil
 }
 
@@ -108,7 +110,8 @@ func (p *port) serve(ctx context.Context, health telemetry.Health) {
 	}()
 }
 
-// close takes the port down, and the file that tells of it.
+// close takes the port down, and the file that tells of it, unless that is another plugin's by now,
+// which takes this one's place.
 func (p *port) close() error {
 	if p.Port == nil {
 		return nil
@@ -120,7 +123,7 @@ func (p *port) close() error {
 		p.stop()
 		<-p.ended
 	}
-	if p.file != "" {
+	if now, lost := os.Lstat(p.file); lost == nil && os.SameFile(now, p.written) {
 		_ = os.Remove(p.file) // or somebody has
 	}
 	return err

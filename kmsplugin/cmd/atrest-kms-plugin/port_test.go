@@ -55,6 +55,22 @@ func TestMetricsAndHealthAreServedOnRequest(t *testing.T) {
 	require.Error(t, err)
 }
 
+// While one process takes the place of another both write the file.
+func TestTheAddressOfTheNextPluginStays(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "address")
+	o := portOptions{address: "127.0.0.1:0", file: file}
+	first, err := o.open(t.Context(), "")
+	require.NoError(t, err)
+	second, err := o.open(t.Context(), "")
+	require.NoError(t, err)
+	require.NoError(t, first.close())
+	written, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, second.Address(), strings.TrimSpace(string(written)))
+	require.NoError(t, second.close())
+	require.NoFileExists(t, file)
+}
+
 func TestNothingIsServedOverHTTPUnasked(t *testing.T) {
 	path, _ := newKeyFile(t)
 	code, log := serveUntil(t, []string{"--key-file", path, "--listen", plugintest.Endpoint(t)}, func() {})

@@ -174,7 +174,7 @@ func (p *entered) end() {
 	_ = p.signal(syscall.SIGTERM)(context.Background())
 	select {
 	case <-p.ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		p.t.Error("it does not end")
 		_ = p.signal(syscall.SIGKILL)(context.Background())
 		<-p.ended

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,34 +22,45 @@ import (
 	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
 )
 
-// watched keeps a log and tells when the command serves.
+// watched keeps a log and tells when it has had all lines that are waited for.
 type watched struct {
+	mu sync.Mutex
 	bytes.Buffer
+	awaits  []string
 	serving chan struct{}
 }
 
 func (w *watched) Write(line []byte) (int, error) {
-	if bytes.Contains(line, []byte("serving KMS v2")) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := len(w.awaits)
+	w.awaits = slices.DeleteFunc(w.awaits, func(text string) bool { return bytes.Contains(line, []byte(text)) })
+	if before > 0 && len(w.awaits) == 0 {
 		close(w.serving)
 	}
 	return w.Buffer.Write(line)
 }
 
-// serveUntil runs the command in this process, calls meanwhile once it serves,
-// and returns its exit code and its log.
+// serveUntil runs the command in this process, calls meanwhile once it serves and has found its
+// keys, and returns its exit code and its log.
 func serveUntil(t *testing.T, args []string, meanwhile func()) (int, string) {
 	t.Helper()
-	return serveGroup(t, "keyfile", args, meanwhile)
+	return serveAwaiting(t, append([]string{"keyfile", "serve"}, args...), meanwhile, announced)
 }
 
-// serveGroup is serveUntil for a back end.
+// serveGroup does so of a back end, which may not have found its keys yet.
 func serveGroup(t *testing.T, backend string, args []string, meanwhile func()) (int, string) {
 	t.Helper()
-	log := &watched{serving: make(chan struct{})}
+	return serveAwaiting(t, append([]string{backend, "serve"}, args...), meanwhile)
+}
+
+func serveAwaiting(t *testing.T, args []string, meanwhile func(), lines ...string) (int, string) {
+	t.Helper()
+	log := &watched{serving: make(chan struct{}), awaits: append(lines, "serving KMS v2")}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	code := make(chan int, 1)
-	go func() { code <- run(ctx, append([]string{backend, "serve"}, args...), io.Discard, log) }()
+	go func() { code <- run(ctx, args, io.Discard, log) }()
 	select {
 	case <-log.serving:
 		meanwhile()

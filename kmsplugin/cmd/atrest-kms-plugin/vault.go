@@ -196,9 +196,10 @@ answers.`,
 				return usagef("flag --concurrency is %d: it has to be at least 1", o.config.Concurrency)
 			}
 			looked := &lookedAt{Backend: transit, within: firstLookFor}
-			return o.serve(command, looked, func(ctx context.Context) ([]any, error) {
+			err = o.serve(command, looked, func(ctx context.Context) ([]any, error) {
 				return []any{"vault", v.config.Address, "key", v.keyPath}, ofVault(looked.first(ctx, vault.ErrMistake))
 			})
+			return errors.Join(err, looked.close(context.WithoutCancel(command.Context())))
 		},
 	}
 	v.addFlags(command)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
 )
 
 func TestAFirstFileNeverReplacesOneThatHeedsNoLock(t *testing.T) {
@@ -29,6 +30,17 @@ func TestAnOversizedFileIsNotReadWhole(t *testing.T) {
 	_, _, err := readFile(system{}, path)
 	require.ErrorIs(t, err, ErrDamaged)
 	require.ErrorContains(t, err, "larger than 4194304 bytes")
+}
+
+func TestWhatCouldNotBeReadIsNotWritten(t *testing.T) {
+	file := At(filepath.Join(t.TempDir(), "kek.json"), clock.RealClock{})
+	largest := make([]byte, MaxSize, MaxSize+1)
+	require.NoError(t, file.Make(t.Context(), func() ([]byte, error) { return largest, nil }))
+	err := file.Change(t.Context(), func() ([]byte, error) { return largest[:MaxSize+1], nil })
+	require.ErrorContains(t, err, "larger than 4194304 bytes")
+	data, _, err := file.Read()
+	require.NoError(t, err)
+	require.Len(t, data, MaxSize)
 }
 
 func TestTheWholeDiskCanBeMadeDurable(t *testing.T) {

@@ -91,6 +91,9 @@ func (f *File) write(content func() ([]byte, error), publish func(FileSystem, st
 		return err
 	}
 	defer clear(data)
+	if len(data) > MaxSize {
+		return fmt.Errorf("it would be larger than %d bytes, and not be read any more: it is left as it is", MaxSize)
+	}
 	if err := writeTemporary(f.Files, f.path, data); err != nil {
 		return err
 	}
