@@ -1,0 +1,179 @@
+package nodes
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-atrest/atrest/apiserver/internal/traffic"
+	"github.com/kube-atrest/atrest/internal/plugin"
+	"github.com/kube-atrest/atrest/operate/bundle"
+)
+
+// change is a step in which another bundle comes into effect.
+func (f *fleet) change(what string, w wish) {
+	f.t.Helper()
+	f.give(w)
+	f.underFire(what, f.settled)
+}
+
+// refuse is a step in which another bundle does not come into effect, for a reason.
+func (f *fleet) refuse(what string, w wish, why string) {
+	f.t.Helper()
+	former, files := f.wish, f.files()
+	f.give(w)
+	f.wish = former
+	f.inPlace(what, func() { f.until("the reason is told: "+why, func(m *machine) bool { return f.isRefused(m, why) }) })
+	require.Equal(f.t, files, f.files(), "the configuration files")
+}
+
+// isRefused reports whether the former bundle is in effect and well, and the reason is told.
+func (f *fleet) isRefused(m *machine, why string) bool {
+	r := m.report()
+	if r == nil || r.Wanted == nil || r.Wanted.Revision != f.revision || len(r.Waits) == 0 {
+		return false
+	}
+	require.NotNil(f.t, r.InEffect, m.name)
+	require.Less(f.t, r.InEffect.Revision, f.revision, m.name)
+	return strings.Contains(strings.Join(append(r.Waits, r.Problems...), "\n"), why) && f.areWell(m, r) && f.follows(m)
+}
+
+func (f *fleet) files() map[string]string {
+	f.t.Helper()
+	all := map[string]string{}
+	for _, m := range f.machines {
+		content, err := os.ReadFile(m.config())
+		require.NoError(f.t, err)
+		all[m.name] = string(content)
+	}
+	return all
+}
+
+// newCredential has the plugins of a Vault log in with another secret-id.
+func (f *fleet) newCredential(v *vault, plugins func() wish) {
+	f.t.Helper()
+	revoke := v.newCredential()
+	f.give(plugins())
+	f.inPlace("a new credential", func() {
+		f.settled()
+		f.until("the plugin has it", func(m *machine) bool { return bytes.Equal(m.file(f.t, f.writer, secretIDPart), []byte(v.secretID)) })
+		logins := v.door.logins.Load()
+		revoke()
+		f.until("it has logged in anew", func(*machine) bool { return v.door.logins.Load() >= logins+int64(len(f.machines)) })
+		f.settled()
+	})
+}
+
+// newCA has the plugins of a Vault trust another CA, before Vault shows a certificate of that one and
+// after it has shown one of the former for the last time.
+func (f *fleet) newCA(v *vault, plugins func() wish) {
+	f.t.Helper()
+	former := v.ca
+	next, ca := v.door.issue()
+	v.ca = append(bytes.Clone(former), ca...)
+	f.give(plugins())
+	f.inPlace("a new CA beside the former", func() {
+		f.settled()
+		v.door.show(next)
+		answered := v.door.answered.Load()
+		f.until("Vault is asked again", func(*machine) bool { return v.door.answered.Load() >= answered+int64(20*len(f.machines)) })
+		f.settled()
+	})
+	v.ca = ca
+	f.give(plugins())
+	f.inPlace("the new CA alone", f.settled)
+}
+
+// file is what a plugin has as a part.
+func (m *machine) file(t *testing.T, keyID bundle.KeyID, part bundle.Part) []byte {
+	t.Helper()
+	i, ok := m.plugin(keyID)
+	if !ok {
+		return nil
+	}
+	content, err := os.ReadFile(filepath.Join(i.Files(), part.FileName(keyID)))
+	if err != nil {
+		return nil // it is just being replaced
+	}
+	return content
+}
+
+// rewrite has everything be stored again that is encrypted, so that it is under the key that writes.
+func (f *fleet) rewrite() {
+	f.t.Helper()
+	secrets := f.machines[0].api.Kube.CoreV1()
+	all, err := secrets.Secrets("").List(f.t.Context(), metav1.ListOptions{})
+	require.NoError(f.t, err)
+	for i := range all.Items {
+		s := &all.Items[i]
+		_, err := secrets.Secrets(s.Namespace).Update(f.t.Context(), s, metav1.UpdateOptions{})
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // somebody else wrote it again, or it is gone
+			require.NoError(f.t, err)
+		}
+	}
+}
+
+// stored counts Secrets by the provider that each is stored with, as the bytes in etcd say.
+func (f *fleet) stored() map[string]int {
+	f.t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{f.member.Endpoint()}})
+	require.NoError(f.t, err)
+	defer client.Close()
+	found, err := client.Get(f.t.Context(), "/registry/secrets/", clientv3.WithPrefix())
+	require.NoError(f.t, err)
+	counts := map[string]int{}
+	for _, kv := range found.Kvs {
+		rest, sealed := strings.CutPrefix(string(kv.Value), "k8s:enc:kms:v2:")
+		require.True(f.t, sealed, "%s is not sealed", kv.Key)
+		require.NotContains(f.t, string(kv.Value), traffic.Password)
+		provider, _, _ := strings.Cut(rest, ":")
+		counts[provider]++
+	}
+	return counts
+}
+
+// misbehave tries a plugin that does wrong beside those that are in use: it comes into effect once it is well,
+// and what it does wrong afterwards harms nobody.
+func (f *fleet) misbehave(bad *faulty, keyID bundle.KeyID) {
+	f.t.Helper()
+	before, w := f.wish, append(append(wish{}, f.wish...), bad.plugin(keyID))
+	bad.become(fails)
+	f.refuse("a plugin that fails", w, "its plugin answers, and does not work")
+	bad.become(hangs)
+	f.inPlace("it hangs", func() {
+		f.until("that is told", func(m *machine) bool { return f.isRefused(m, "its plugin does not answer yet") })
+	})
+	bad.become(lies)
+	f.inPlace("it lies", func() {
+		f.until("that is told", func(m *machine) bool { return m.says("it gave back something else") })
+	})
+	f.wish = w
+	bad.become(well)
+	f.underFire("it is well", f.settled)
+	bad.become(hangs)
+	f.inPlace("it hangs while it is in use", func() {
+		f.until("that is told", func(m *machine) bool { return m.says(string(plugin.TimedOut)) })
+	})
+	f.change("it is taken away", before)
+}
+
+// says reports whether something is told of a plugin.
+func (m *machine) says(what string) bool {
+	r := m.report()
+	if r == nil {
+		return false
+	}
+	for _, p := range r.Plugins {
+		if !p.Well && strings.Contains(string(p.Class)+" "+p.Message, what) {
+			return true
+		}
+	}
+	return false
+}
