@@ -2,13 +2,16 @@ package nodes
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -120,23 +123,23 @@ func (f *fleet) rewrite() {
 	}
 }
 
-// stored counts Secrets by the provider that each is stored with, as the bytes in etcd say.
-func (f *fleet) stored() map[string]int {
+// providers are those that Secrets are stored with, as the bytes in etcd say.
+func (f *fleet) providers() []string {
 	f.t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{f.member.Endpoint()}})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{f.member.Endpoint()}, Logger: zap.NewNop()})
 	require.NoError(f.t, err)
 	defer client.Close()
 	found, err := client.Get(f.t.Context(), "/registry/secrets/", clientv3.WithPrefix())
 	require.NoError(f.t, err)
-	counts := map[string]int{}
+	all := map[string]bool{}
 	for _, kv := range found.Kvs {
 		rest, sealed := strings.CutPrefix(string(kv.Value), "k8s:enc:kms:v2:")
 		require.True(f.t, sealed, "%s is not sealed", kv.Key)
 		require.NotContains(f.t, string(kv.Value), traffic.Password)
 		provider, _, _ := strings.Cut(rest, ":")
-		counts[provider]++
+		all[provider] = true
 	}
-	return counts
+	return slices.Sorted(maps.Keys(all))
 }
 
 // misbehave tries a plugin that does wrong beside those that are in use: it comes into effect once it is well,

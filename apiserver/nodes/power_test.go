@@ -1,0 +1,49 @@
+package nodes
+
+import (
+	"os"
+
+	"github.com/stretchr/testify/require"
+)
+
+// powerCut ends everything at one moment, and starts it again: on the first machine in the right order,
+// on the others the apiserver before the node. All leave their sockets behind. The last one has lost what
+// was in memory, and the folder of its bundles, as when it booted anew.
+func (f *fleet) powerCut() {
+	f.t.Helper()
+	f.t.Log("a power cut of all")
+	over := f.load.Outage("")
+	for _, m := range f.machines {
+		m.node.Kill()
+		m.api.Kill()
+	}
+	f.etcd.Kill()
+	former := map[*machine][]instance{}
+	for _, m := range f.machines {
+		former[m] = m.instances()
+		require.NotEmpty(f.t, former[m], m.name)
+		for _, i := range former[m] {
+			m.kill(i)
+			m.until("the plugin is gone", func() bool { return !m.lives(i) })
+			require.FileExists(f.t, i.Socket, "a socket that nobody listens at")
+		}
+	}
+	last := f.machines[len(f.machines)-1]
+	require.NoError(f.t, os.RemoveAll(last.run()))
+	require.NoError(f.t, os.RemoveAll(last.bundles()))
+
+	f.etcd.Restart()
+	f.machines[0].node.Restart()
+	for _, m := range f.machines {
+		m.api.Restart()
+	}
+	for _, m := range f.machines[1:] {
+		m.until("the apiserver answers without its plugin", func() bool { code, _, err := m.api.Try("/livez"); return err == nil && code == 200 })
+		require.False(f.t, m.ready(), "%s is ready without a plugin", m.name)
+		m.node.Restart()
+	}
+	f.settled()
+	f.until("the apiserver has what was written", f.current)
+	over()
+	f.load.More(f.t, 20)
+}

@@ -1,0 +1,94 @@
+package nodes
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/operate/bundle"
+)
+
+// remove takes a keyID out of the bundle that writes no longer. Its plugin stays for an apiserver that is
+// away, and is ended once that one told that it does without. What it had is overwritten.
+func (f *fleet) remove(keyID bundle.KeyID) {
+	f.t.Helper()
+	away := f.machines[len(f.machines)-1]
+	former := map[*machine]instance{}
+	spies := map[string]string{}
+	for _, m := range f.machines {
+		i, ok := m.plugin(keyID)
+		require.True(f.t, ok, m.name)
+		former[m] = i
+		m.spyOn(i, spies)
+	}
+	over := f.load.Outage(away.name)
+	away.api.Kill()
+	f.give(slices.DeleteFunc(slices.Clone(f.wish), func(p bundle.DraftPlugin) bool { return p.KeyID == keyID }))
+	away.until("the plugin stays for an apiserver that is away", func() bool {
+		r := away.report()
+		return r != nil && r.InEffect != nil && r.InEffect.Revision == f.revision && strings.Contains(strings.Join(r.Waits, "\n"), "keyID "+keyID.String()+" stays")
+	})
+	for _, m := range f.machines {
+		if m != away {
+			m.until("the plugin is gone", func() bool { return f.endsInOrder(m, former[m], keyID) && f.isSettled(m) })
+		}
+	}
+	require.True(f.t, away.lives(former[away]), "the plugin of an apiserver that did not tell")
+	away.api.Restart()
+	away.until("the plugin is gone", func() bool { return f.endsInOrder(away, former[away], keyID) && f.isSettled(away) })
+	away.until("the apiserver has what was written", func() bool { return f.current(away) })
+	over()
+	for _, m := range f.machines {
+		m.requireNothingOf(former[m])
+	}
+	for spy, what := range spies {
+		content, err := os.ReadFile(spy)
+		require.NoError(f.t, err)
+		require.Empty(f.t, bytes.Trim(content, "\x00"), "%s is not overwritten", what)
+	}
+	f.load.More(f.t, 10)
+}
+
+// endsInOrder reports whether an instance is gone, and fails if its apiserver has the provider still.
+func (f *fleet) endsInOrder(m *machine, i instance, keyID bundle.KeyID) bool {
+	f.t.Helper()
+	if m.lives(i) {
+		return false
+	}
+	if s := m.status(); s != nil { // which was told afterwards
+		for _, p := range s.Providers {
+			require.NotContains(f.t, p.Names, providerOf(keyID), "%s has it, and its plugin has ended", m.name)
+		}
+	}
+	return true
+}
+
+// spyOn notes other names for the files of an instance, by which their content is seen when they are
+// removed.
+func (m *machine) spyOn(i instance, spies map[string]string) {
+	m.t.Helper()
+	files, err := filepath.EvalSymlinks(i.Files())
+	require.NoError(m.t, err)
+	entries, err := os.ReadDir(files)
+	require.NoError(m.t, err)
+	for _, e := range entries {
+		spy := m.in("spy-" + i.Instance + "-" + e.Name())
+		require.NoError(m.t, os.Link(filepath.Join(files, e.Name()), spy))
+		spies[spy] = m.name + ": " + e.Name()
+	}
+}
+
+// requireNothingOf requires that nothing is left of an instance.
+func (m *machine) requireNothingOf(i instance) {
+	m.t.Helper()
+	require.NoDirExists(m.t, i.Folder)
+	for _, left := range []string{"kms-" + i.KeyID + ".sock", "kms-" + i.KeyID + ".*"} {
+		found, err := filepath.Glob(filepath.Join(m.sockets(), left))
+		require.NoError(m.t, err)
+		require.Empty(m.t, found, m.name)
+	}
+}
