@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/operate/bundle"
+	"github.com/kube-atrest/atrest/operate/node"
 )
 
 // kind is what is killed.
@@ -24,7 +25,7 @@ var kinds = []kind{aNode, aPlugin, anAPIServer}
 
 // victim is what is killed at the step that is next.
 func (f *fleet) victim() (kind, *machine) {
-	return kinds[(f.step+f.turn)%len(kinds)], f.machines[f.step%len(f.machines)]
+	return kinds[(f.step+f.turn)%len(kinds)], f.machines[(f.step+f.step/len(kinds))%len(f.machines)]
 }
 
 // underFire is a step: something is done while somebody is killed as by kill -9, in the middle of
@@ -55,9 +56,7 @@ func (f *fleet) strike(what kind, m *machine) (over func()) {
 		m.node.Kill()
 		m.node.Restart()
 	case aPlugin:
-		if i, ok := m.plugin(f.writer); ok {
-			m.kill(i)
-		}
+		return f.killPlugin(m, f.writer)
 	case anAPIServer:
 		over := f.load.Outage(m.name)
 		m.api.Kill()
@@ -69,6 +68,29 @@ func (f *fleet) strike(what kind, m *machine) (over func()) {
 		}
 	}
 	return func() {}
+}
+
+// killPlugin ends the plugin of a keyID, which the node starts anew. What is returned waits for that.
+func (f *fleet) killPlugin(m *machine, keyID bundle.KeyID) (over func()) {
+	f.t.Helper()
+	i, ok := m.plugin(keyID)
+	require.True(f.t, ok, "%s has no plugin of keyID %s", m.name, keyID)
+	m.kill(i)
+	killed := time.Now()
+	return func() {
+		f.t.Helper()
+		m.until("another plugin has its place", func() bool {
+			next, ok := m.plugin(keyID)
+			return ok && next.Instance != i.Instance && m.isWell(next)
+		})
+		f.t.Logf("it is back within %s", time.Since(killed).Round(pause))
+	}
+}
+
+// isWell reports whether the node has found an instance to be well.
+func (m *machine) isWell(i instance) bool {
+	r := m.report()
+	return r != nil && slices.ContainsFunc(r.Plugins, func(p node.PluginReport) bool { return p.Instance == i.Instance && p.Well })
 }
 
 // current reports whether an apiserver has all that was written, and knows the data keys.

@@ -38,10 +38,15 @@ func (f *fleet) powerCut() {
 		m.api.Restart()
 	}
 	for _, m := range f.machines[1:] {
-		m.until("the apiserver answers without its plugin", func() bool { code, _, err := m.api.Try("/livez"); return err == nil && code == 200 })
+		m.until("the apiserver answers without its plugin", func() bool { return m.status() != nil })
 		require.False(f.t, m.ready(), "%s is ready without a plugin", m.name)
 		m.node.Restart()
 	}
+	last.until("the last good bundle is in effect", func() bool {
+		r := last.report()
+		return r != nil && r.InEffect != nil && r.InEffect.Revision == f.revision && f.areWell(last, r) && f.follows(last)
+	})
+	f.give(f.wish) // the folder is there again
 	f.settled()
 	f.until("the apiserver has what was written", f.current)
 	over()

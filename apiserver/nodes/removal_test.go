@@ -32,6 +32,7 @@ func (f *fleet) remove(keyID bundle.KeyID) {
 		r := away.report()
 		return r != nil && r.InEffect != nil && r.InEffect.Revision == f.revision && strings.Contains(strings.Join(r.Waits, "\n"), "keyID "+keyID.String()+" stays")
 	})
+	former[away] = f.killedWhileItStays(away, keyID)
 	for _, m := range f.machines {
 		if m != away {
 			m.until("the plugin is gone", func() bool { return f.endsInOrder(m, former[m], keyID) && f.isSettled(m) })
@@ -51,6 +52,21 @@ func (f *fleet) remove(keyID bundle.KeyID) {
 		require.Empty(f.t, bytes.Trim(content, "\x00"), "%s is not overwritten", what)
 	}
 	f.load.More(f.t, 10)
+}
+
+// killedWhileItStays ends the plugin of a keyID that only a former bundle has, and then the node. The plugin
+// is started again, and taken over.
+func (f *fleet) killedWhileItStays(m *machine, keyID bundle.KeyID) instance {
+	f.t.Helper()
+	back := f.killPlugin(m, keyID)
+	back()
+	next, ok := m.plugin(keyID)
+	require.True(f.t, ok)
+	m.node.Kill()
+	require.True(f.t, m.lives(next), "the plugin of a node that is gone")
+	m.node.Restart()
+	m.until("the node has taken it over", func() bool { return m.isWell(next) })
+	return next
 }
 
 // endsInOrder reports whether an instance is gone, and fails if its apiserver has the provider still.

@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -72,6 +73,21 @@ func (f *fleet) newCredential(v *vault, plugins func() wish) {
 		f.until("it has logged in anew", func(*machine) bool { return v.door.logins.Load() >= logins+int64(len(f.machines)) })
 		f.settled()
 	})
+	for _, m := range f.machines {
+		m.requireUnexposed(v.secretID)
+	}
+}
+
+// requireUnexposed requires that no argument and no log has a credential.
+func (m *machine) requireUnexposed(secret string) {
+	m.t.Helper()
+	require.NotContains(m.t, m.node.Log(), secret)
+	for _, i := range m.instances() {
+		arguments, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", i.pid))
+		require.NoError(m.t, err)
+		require.Contains(m.t, string(arguments), i.Socket)
+		require.NotContains(m.t, string(arguments), secret)
+	}
 }
 
 // newCA has the plugins of a Vault trust another CA, before Vault shows a certificate of that one and
