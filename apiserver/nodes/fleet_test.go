@@ -28,6 +28,7 @@ type fleet struct {
 	// revision is that of the bundle that was given last, and wish what is to be in effect.
 	revision uint64
 	wish     wish
+	asks     asks
 	writer   bundle.KeyID // that is killed where a plugin is
 	// step is how many steps there were, and turn with which kind of process their kills begin.
 	step, turn int
@@ -37,8 +38,21 @@ type fleet struct {
 // writes.
 type wish []bundle.DraftPlugin
 
-// startFleet runs nodes that write with the first plugin of a wish.
-func startFleet(t *testing.T, count int, w wish) *fleet {
+// asks makes a wish of what back ends have for a plugin at the moment.
+type asks func() wish
+
+// of are these plugins, in this order.
+func of(plugins ...func() bundle.DraftPlugin) asks {
+	return func() (w wish) {
+		for _, plugin := range plugins {
+			w = append(w, plugin())
+		}
+		return w
+	}
+}
+
+// startFleet runs nodes on which the first plugin writes.
+func startFleet(t *testing.T, count int, a asks) *fleet {
 	t.Helper()
 	harness.Atrest(t) // built before there is any load
 	harness.KMSPlugin(t)
@@ -54,7 +68,7 @@ func startFleet(t *testing.T, count int, w wish) *fleet {
 			}
 		}
 	})
-	f.give(w)
+	f.give(a)
 	for _, m := range f.machines {
 		m.startNode()
 	}
@@ -72,10 +86,11 @@ func startFleet(t *testing.T, count int, w wish) *fleet {
 }
 
 // give puts a bundle into the folder of each node.
-func (f *fleet) give(w wish) {
+func (f *fleet) give(a asks) {
 	f.t.Helper()
 	f.revision++
-	f.wish, f.writer = w, w[0].KeyID
+	w := a()
+	f.asks, f.wish, f.writer = a, w, w[0].KeyID
 	for _, m := range f.machines {
 		b, err := bundle.New(bundle.Draft{Revision: f.revision, EncryptionConfig: []byte(w.config(m.sockets())), Plugins: w})
 		require.NoError(f.t, err)

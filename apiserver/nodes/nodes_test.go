@@ -1,48 +1,85 @@
 package nodes
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 	"github.com/kube-atrest/atrest/operate/bundle"
-
-	"github.com/stretchr/testify/require"
 )
 
-// course is a way of a cluster from the plugin of one back end to that of another.
+// course is the way of a cluster from the plugin of one back end to that of another, with all that
+// changes on it.
 type course struct {
-	first, second func(bundle.KeyID, bundle.Program) bundle.DraftPlugin
-	vault         *vault // of the first, if it is one
-	turn          int
+	first, second backend
+	// vault is that of the two which is one, or of both.
+	vault *vault
+	// turn is of the kinds of processes the one that is killed first.
+	turn int
 }
 
-func TestNodesRunTheirPlugins(t *testing.T) {
-	v, k := newVault(t), newKeyFiles(t)
-	course{first: v.plugin, second: k.plugin, vault: v}.run(t)
+func fromVaultToKeyFiles(t *testing.T) course {
+	v := newVault(t)
+	return course{first: v, second: newKeyFiles(t), vault: v}
+}
+
+func fromKeyFilesToVault(t *testing.T) course {
+	v := newVault(t)
+	return course{first: newKeyFiles(t), second: v, vault: v}
+}
+
+func fromVaultToVault(t *testing.T) course {
+	v := newVault(t)
+	return course{first: v, second: v, vault: v}
+}
+
+func TestNodesRunTheirPlugins(t *testing.T) { fromVaultToKeyFiles(t).run(t) }
+
+// One turn after the other, a node, a plugin and an apiserver are killed at every step.
+func TestNodesOutliveKill9OfEveryKindAtEveryStep(t *testing.T) {
+	if !*long {
+		t.Skip("it takes minutes, and one kind at each step is killed in the other test: run it with -long")
+	}
+	for name, begin := range map[string]func(*testing.T) course{
+		"from Vault to key files": fromVaultToKeyFiles, "from key files to Vault": fromKeyFilesToVault, "from one key of Vault to another": fromVaultToVault,
+	} {
+		for turn := range kinds {
+			t.Run(fmt.Sprintf("%s, %s first", name, kinds[turn]), func(t *testing.T) {
+				c := begin(t)
+				c.turn = turn
+				c.run(t)
+			})
+		}
+	}
 }
 
 func (c course) run(t *testing.T) {
-	began := time.Now()
 	program := another(t, harness.KMSPlugin(t), "first")
-	first := func() wish { return wish{c.first(1, program)} }
-	f := startFleet(t, 3, first())
+	former := func() bundle.DraftPlugin { return c.first.plugin(1, program) }
+	next := func() bundle.DraftPlugin { return c.second.plugin(2, bundle.Program{}) }
+	f := startFleet(t, 3, of(former))
 	f.turn = c.turn
 	f.load.More(t, 20)
+	began := time.Now()
 
-	if c.vault != nil {
-		f.newCredential(c.vault, first)
-		f.newCA(c.vault, first)
+	if c.first == backend(c.vault) {
+		f.newCredential(c.vault)
+		f.newCA(c.vault)
 	}
 	program = another(t, harness.KMSPlugin(t), "second")
-	f.change("a new program", first())
-	f.wrongProgram(first, &program)
+	f.change("a new program", of(former))
+	f.wrongProgram(&program)
 
-	second := c.second(2, bundle.Program{})
-	f.change("a second keyID beside the first", wish{c.first(1, program), second})
-	f.change("the second writes", wish{second, c.first(1, program)})
+	f.change("a second keyID beside the first", of(former, next))
+	f.change("the second writes", of(next, former))
 	f.rewrite()
 	require.Equal(t, []string{providerOf(2)}, f.providers())
+	if c.second == backend(c.vault) {
+		f.newCredential(c.vault)
+	}
 	f.misbehave(newFaulty(t, fails), 3)
 	f.remove(1)
 	f.powerCut()
@@ -55,14 +92,13 @@ func (c course) run(t *testing.T) {
 
 // wrongProgram names programs that are no plugin, or have another digest than the bundle says, and then
 // the right one.
-func (f *fleet) wrongProgram(plugins func() wish, program *bundle.Program) {
+func (f *fleet) wrongProgram(program *bundle.Program) {
 	f.t.Helper()
 	next := another(f.t, harness.KMSPlugin(f.t), "third")
-	former := *program
-	*program = bundle.Program{Path: next.Path, SHA256: former.SHA256}
-	f.refuse("a program with another digest", plugins(), "it has the digest "+next.SHA256)
+	*program = bundle.Program{Path: next.Path, SHA256: program.SHA256}
+	f.refuse("a program with another digest", f.asks, "it has the digest "+next.SHA256)
 	*program = another(f.t, harness.Atrest(f.t), "wrong")
-	f.refuse("a program that is no plugin", plugins(), "ended by itself")
+	f.refuse("a program that is no plugin", f.asks, "ended by itself")
 	*program = next
-	f.change("the right program", plugins())
+	f.change("the right program", f.asks)
 }

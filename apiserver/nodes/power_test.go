@@ -2,6 +2,8 @@ package nodes
 
 import (
 	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/stretchr/testify/require"
 )
@@ -42,13 +44,30 @@ func (f *fleet) powerCut() {
 		require.False(f.t, m.ready(), "%s is ready without a plugin", m.name)
 		m.node.Restart()
 	}
+	f.killAsItStarts(f.machines[1], former[f.machines[1]])
 	last.until("the last good bundle is in effect", func() bool {
 		r := last.report()
 		return r != nil && r.InEffect != nil && r.InEffect.Revision == f.revision && f.areWell(last, r) && f.follows(last)
 	})
-	f.give(f.wish) // the folder is there again
+	f.give(f.asks) // the folder is there again
 	f.settled()
 	f.until("the apiserver has what was written", f.current)
 	over()
 	f.load.More(f.t, 20)
+}
+
+// killAsItStarts ends a node that has begun to start a plugin, which may be there or not.
+func (f *fleet) killAsItStarts(m *machine, former []instance) {
+	f.t.Helper()
+	known := map[string]bool{}
+	for _, i := range former {
+		known[i.Folder] = true
+	}
+	m.until("the node begins to start a plugin", func() bool {
+		all, err := filepath.Glob(filepath.Join(m.run(), "instances", "*"))
+		require.NoError(f.t, err)
+		return slices.ContainsFunc(all, func(folder string) bool { return !known[folder] })
+	})
+	m.node.Kill()
+	m.node.Restart()
 }

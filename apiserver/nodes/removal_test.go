@@ -17,34 +17,37 @@ import (
 func (f *fleet) remove(keyID bundle.KeyID) {
 	f.t.Helper()
 	away := f.machines[len(f.machines)-1]
-	former := map[*machine]instance{}
+	going := map[*machine]instance{}
 	spies := map[string]string{}
 	for _, m := range f.machines {
 		i, ok := m.plugin(keyID)
 		require.True(f.t, ok, m.name)
-		former[m] = i
+		going[m] = i
 		m.spyOn(i, spies)
 	}
 	over := f.load.Outage(away.name)
 	away.api.Kill()
-	f.give(slices.DeleteFunc(slices.Clone(f.wish), func(p bundle.DraftPlugin) bool { return p.KeyID == keyID }))
+	former := f.asks
+	f.give(func() wish {
+		return slices.DeleteFunc(former(), func(p bundle.DraftPlugin) bool { return p.KeyID == keyID })
+	})
 	away.until("the plugin stays for an apiserver that is away", func() bool {
 		r := away.report()
 		return r != nil && r.InEffect != nil && r.InEffect.Revision == f.revision && strings.Contains(strings.Join(r.Waits, "\n"), "keyID "+keyID.String()+" stays")
 	})
-	former[away] = f.killedWhileItStays(away, keyID)
+	going[away] = f.killedWhileItStays(away, keyID)
 	for _, m := range f.machines {
 		if m != away {
-			m.until("the plugin is gone", func() bool { return f.endsInOrder(m, former[m], keyID) && f.isSettled(m) })
+			m.until("the plugin is gone", func() bool { return f.endsInOrder(m, going[m], keyID) && f.isSettled(m) })
 		}
 	}
-	require.True(f.t, away.lives(former[away]), "the plugin of an apiserver that did not tell")
+	require.True(f.t, away.lives(going[away]), "the plugin of an apiserver that did not tell")
 	away.api.Restart()
-	away.until("the plugin is gone", func() bool { return f.endsInOrder(away, former[away], keyID) && f.isSettled(away) })
+	away.until("the plugin is gone", func() bool { return f.endsInOrder(away, going[away], keyID) && f.isSettled(away) })
 	away.until("the apiserver has what was written", func() bool { return f.current(away) })
 	over()
 	for _, m := range f.machines {
-		m.requireNothingOf(former[m])
+		m.requireNothingOf(going[m])
 	}
 	for spy, what := range spies {
 		content, err := os.ReadFile(spy)

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,17 +21,17 @@ import (
 )
 
 // change is a step in which another bundle comes into effect.
-func (f *fleet) change(what string, w wish) {
+func (f *fleet) change(what string, a asks) {
 	f.t.Helper()
-	f.give(w)
+	f.give(a)
 	f.underFire(what, f.settled)
 }
 
 // refuse is a step in which another bundle does not come into effect, for a reason.
-func (f *fleet) refuse(what string, w wish, why string) {
+func (f *fleet) refuse(what string, a asks, why string) {
 	f.t.Helper()
 	former, files := f.wish, f.files()
-	f.give(w)
+	f.give(a)
 	f.wish = former
 	f.inPlace(what, func() { f.until("the reason is told: "+why, func(m *machine) bool { return f.isRefused(m, why) }) })
 	require.Equal(f.t, files, f.files(), "the configuration files")
@@ -61,16 +60,22 @@ func (f *fleet) files() map[string]string {
 }
 
 // newCredential has the plugins of a Vault log in with another secret-id.
-func (f *fleet) newCredential(v *vault, plugins func() wish) {
+func (f *fleet) newCredential(v *vault) {
 	f.t.Helper()
 	revoke := v.newCredential()
-	f.give(plugins())
+	f.give(f.asks)
 	f.inPlace("a new credential", func() {
 		f.settled()
-		f.until("the plugin has it", func(m *machine) bool { return bytes.Equal(m.file(f.t, f.writer, secretIDPart), []byte(v.secretID)) })
+		count := 0
+		for _, p := range f.wish {
+			if p.Parts[secretIDPart] != nil {
+				count += len(f.machines)
+				f.until("the plugin has it", func(m *machine) bool { return bytes.Equal(m.file(p.KeyID, secretIDPart), []byte(v.secretID)) })
+			}
+		}
 		logins := v.door.logins.Load()
 		revoke()
-		f.until("it has logged in anew", func(*machine) bool { return v.door.logins.Load() >= logins+int64(len(f.machines)) })
+		f.until("they have logged in anew", func(*machine) bool { return v.door.logins.Load() >= logins+int64(count) })
 		f.settled()
 	})
 	for _, m := range f.machines {
@@ -92,12 +97,12 @@ func (m *machine) requireUnexposed(secret string) {
 
 // newCA has the plugins of a Vault trust another CA, before Vault shows a certificate of that one and
 // after it has shown one of the former for the last time.
-func (f *fleet) newCA(v *vault, plugins func() wish) {
+func (f *fleet) newCA(v *vault) {
 	f.t.Helper()
 	former := v.ca
 	next, ca := v.door.issue()
 	v.ca = append(bytes.Clone(former), ca...)
-	f.give(plugins())
+	f.give(f.asks)
 	f.inPlace("a new CA beside the former", func() {
 		f.settled()
 		v.door.show(next)
@@ -106,13 +111,13 @@ func (f *fleet) newCA(v *vault, plugins func() wish) {
 		f.settled()
 	})
 	v.ca = ca
-	f.give(plugins())
+	f.give(f.asks)
 	f.inPlace("the new CA alone", f.settled)
 }
 
 // file is what a plugin has as a part.
-func (m *machine) file(t *testing.T, keyID bundle.KeyID, part bundle.Part) []byte {
-	t.Helper()
+func (m *machine) file(keyID bundle.KeyID, part bundle.Part) []byte {
+	m.t.Helper()
 	i, ok := m.plugin(keyID)
 	if !ok {
 		return nil
@@ -162,9 +167,10 @@ func (f *fleet) providers() []string {
 // and what it does wrong afterwards harms nobody.
 func (f *fleet) misbehave(bad *faulty, keyID bundle.KeyID) {
 	f.t.Helper()
-	before, w := f.wish, append(append(wish{}, f.wish...), bad.plugin(keyID))
+	before := f.asks
+	with := func() wish { return append(before(), bad.plugin(keyID)) }
 	bad.become(fails)
-	f.refuse("a plugin that fails", w, "its plugin answers, and does not work")
+	f.refuse("a plugin that fails", with, "its plugin answers, and does not work")
 	bad.become(hangs)
 	f.inPlace("it hangs", func() {
 		f.until("that is told", func(m *machine) bool { return f.isRefused(m, "its plugin does not answer yet") })
@@ -173,7 +179,7 @@ func (f *fleet) misbehave(bad *faulty, keyID bundle.KeyID) {
 	f.inPlace("it lies", func() {
 		f.until("that is told", func(m *machine) bool { return m.says("it gave back something else") })
 	})
-	f.wish = w
+	f.wish = with()
 	bad.become(well)
 	f.underFire("it is well", f.settled)
 	bad.become(hangs)
