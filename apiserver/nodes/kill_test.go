@@ -42,9 +42,19 @@ func (f *fleet) underFire(what string, do func()) {
 	f.until("the apiserver has what was written", f.current)
 	f.load.More(f.t, 10)
 	if killed != anAPIServer {
-		require.Empty(f.t, f.load.Refused()[refused:], "of requests, while none was taken away")
+		on = nil
 	}
+	f.requireRefusedBy(on, refused)
 	f.step++
+}
+
+// requireRefusedBy requires that since so many refusals nobody but a machine's apiserver, or nobody if
+// that is nil, has refused anything, which client-go may have asked again by itself.
+func (f *fleet) requireRefusedBy(m *machine, since int) {
+	f.t.Helper()
+	for _, r := range f.load.Refused()[since:] {
+		require.True(f.t, m != nil && r.Apiserver == m.name, "%s refused %s", r.Apiserver, r.What)
+	}
 }
 
 // strike ends a process, and starts again what nobody else does. It returns what waits until who

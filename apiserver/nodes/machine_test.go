@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -168,7 +169,7 @@ func (m *machine) killPlugins() {
 	for _, i := range m.instances() {
 		m.kill(i)
 		for m.lives(i) {
-			continue
+			time.Sleep(pause)
 		}
 	}
 }

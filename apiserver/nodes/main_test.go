@@ -3,8 +3,9 @@
 // etcd. Secrets are read and written through all three all the while, and the bundles in
 // the folders of the nodes say what is to be.
 //
-// The first few plugins are those of Vault, a real one where ATREST_VAULT names its program; the
-// others have a file with keys, or do wrong when they are told to.
+// Plugins are in front of Vault, a real one where ATREST_VAULT names its program, or have a file with
+// keys, or do wrong when they are told to. At every step somebody is killed as by kill -9, on one
+// machine after the other.
 package nodes
 
 import (

@@ -25,6 +25,7 @@ func (f *fleet) remove(keyID bundle.KeyID) {
 		going[m] = i
 		m.spyOn(i, spies)
 	}
+	refused := len(f.load.Refused())
 	over := f.load.Outage(away.name)
 	away.api.Kill()
 	former := f.asks
@@ -55,6 +56,7 @@ func (f *fleet) remove(keyID bundle.KeyID) {
 		require.Empty(f.t, bytes.Trim(content, "\x00"), "%s is not overwritten", what)
 	}
 	f.load.More(f.t, 10)
+	f.requireRefusedBy(away, refused)
 }
 
 // killedWhileItStays ends the plugin of a keyID that only a former bundle has, and then the node. The plugin

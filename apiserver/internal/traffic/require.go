@@ -56,7 +56,7 @@ func (l *Load) RequireUndisturbed(t *testing.T) {
 
 // Refused are the answers so far that were none, those of an outage and those after which
 // client-go asked again by itself among them.
-func (l *Load) Refused() []string { return l.refused.all() }
+func (l *Load) Refused() []Refusal { return l.refused.all() }
 
 // Acknowledged is of how many Secrets with one writer it is known that they are there.
 func (l *Load) Acknowledged() int { return len(l.book.open().acked) }
