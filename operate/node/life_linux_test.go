@@ -65,6 +65,43 @@ func TestAProcessThatEndedIsGone(t *testing.T) {
 	require.False(t, there)
 }
 
+// asHeadless is the first argument of this test when its first thread is to end, and it goes on without.
+const asHeadless = "headless"
+
+func init() { // which runs on that thread
+	if len(os.Args) > 1 && os.Args[1] == asHeadless {
+		go func() {
+			fmt.Println("headless")
+			_, _ = os.Stdin.Read(make([]byte, 1))
+			os.Exit(0)
+		}()
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+	}
+}
+
+// So is one for a moment that becomes another program, as a plugin when it is started.
+func TestAProcessWhoseFirstThreadEndedIsNotGone(t *testing.T) {
+	headless := exec.Command(os.Args[0], asHeadless)
+	in, err := headless.StdinPipe()
+	require.NoError(t, err)
+	out, err := headless.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, headless.Start())
+	l, err := lifeOf(headless.Process.Pid)
+	require.NoError(t, err)
+	_, err = out.Read(make([]byte, 1))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { is, err := stat(l.PID); return err == nil && is.state == 'Z' }, time.Minute, time.Millisecond)
+	there, err := l.lasts()
+	require.NoError(t, err)
+	require.True(t, there)
+	require.NoError(t, in.Close())
+	require.NoError(t, headless.Wait())
+	there, err = l.lasts()
+	require.NoError(t, err)
+	require.False(t, there)
+}
+
 // hide is a plugin that keeps its memory private and listens nowhere, for a minute.
 func hide() {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -254,8 +254,8 @@ func (r *rig) pid(keyID string) int {
 }
 
 func lives(pid int) bool {
-	state, _, err := stat(pid)
-	return err == nil && state != 'Z'
+	is, err := stat(pid)
+	return err == nil && !is.ended()
 }
 
 var errAway = errors.New("it does not answer")
