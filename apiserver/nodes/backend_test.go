@@ -30,12 +30,18 @@ func newKeyFiles(t *testing.T) *keyFiles { return &keyFiles{t, t.TempDir()} }
 
 func (k *keyFiles) plugin(keyID bundle.KeyID, program bundle.Program) bundle.DraftPlugin {
 	k.t.Helper()
-	path := filepath.Join(k.folder, "kek-"+keyID.String()+".json")
+	return bundle.DraftPlugin{KeyID: keyID, Settings: settings(program, fmt.Sprintf("keyFile: {path: %q, poll: 200ms}\n", k.key(keyID)))}
+}
+
+// key is the file of a keyID.
+func (k *keyFiles) key(keyID bundle.KeyID) (path string) {
+	k.t.Helper()
+	path = filepath.Join(k.folder, "kek-"+keyID.String()+".json")
 	if _, err := os.Stat(path); err != nil {
 		said, err := exec.Command(harness.KMSPlugin(k.t), "keyfile", "create", "--key-file", path).CombinedOutput()
 		require.NoError(k.t, err, "%s", said)
 	}
-	return bundle.DraftPlugin{KeyID: keyID, Settings: settings(program, fmt.Sprintf("keyFile: {path: %q, poll: 200ms}\n", path))}
+	return path
 }
 
 // settings are those of a back end, run by a program.

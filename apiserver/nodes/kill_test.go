@@ -2,6 +2,8 @@ package nodes
 
 import (
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -29,8 +31,7 @@ func (f *fleet) victim() (kind, *machine) {
 }
 
 // underFire is a step: something is done while somebody is killed as by kill -9, in the middle of
-// whatever it does. No request may fail but through an apiserver that is killed, and no other
-// plugin than the one that is killed is started anew, unless others are wanted.
+// whatever it does. No request may fail but through an apiserver that is killed.
 func (f *fleet) underFire(what string, do func()) {
 	f.t.Helper()
 	killed, on := f.victim()
@@ -38,13 +39,10 @@ func (f *fleet) underFire(what string, do func()) {
 	refused := len(f.load.Refused())
 	over := f.strike(killed, on)
 	do()
-	over()
+	excused := over()
 	f.until("the apiserver has what was written", f.current)
 	f.load.More(f.t, 10)
-	if killed != anAPIServer {
-		on = nil
-	}
-	f.requireRefusedBy(on, refused)
+	f.requireRefusedBy(excused, refused)
 	f.step++
 }
 
@@ -58,8 +56,8 @@ func (f *fleet) requireRefusedBy(m *machine, since int) {
 }
 
 // strike ends a process, and starts again what nobody else does. It returns what waits until who
-// needed it is well again.
-func (f *fleet) strike(what kind, m *machine) (over func()) {
+// needed it is well again, and tells whose apiserver may have refused requests.
+func (f *fleet) strike(what kind, m *machine) (over func() (excused *machine)) {
 	f.t.Helper()
 	switch what {
 	case aNode:
@@ -71,30 +69,62 @@ func (f *fleet) strike(what kind, m *machine) (over func()) {
 		over := f.load.Outage(m.name)
 		m.api.Kill()
 		m.api.Restart()
-		return func() {
+		return func() *machine {
 			f.t.Helper()
 			m.until("the apiserver has what was written", func() bool { return m.ready() && f.current(m) })
 			over()
+			return m
 		}
 	}
-	return func() {}
+	return func() *machine { return nil }
 }
 
-// killPlugin ends the plugin of a keyID, which the node starts anew. What is returned waits for that.
-func (f *fleet) killPlugin(m *machine, keyID bundle.KeyID) (over func()) {
+// unnoticed is for how long a plugin may be away without a request that fails. Calls to it wait for a
+// second more, which is for the rest of it on a busy machine.
+const unnoticed = 500 * time.Millisecond
+
+// killPlugin ends the plugin of a keyID, which the node starts anew. Its apiserver is excused if it was away
+// for longer than calls can wait: then data keys that it has not seen cannot be had.
+func (f *fleet) killPlugin(m *machine, keyID bundle.KeyID) (over func() (excused *machine)) {
 	f.t.Helper()
 	i, ok := m.plugin(keyID)
 	require.True(f.t, ok, "%s has no plugin of keyID %s", m.name, keyID)
+	outage := f.load.Outage(m.name)
 	m.kill(i)
-	killed := time.Now()
-	return func() {
+	away := m.untilReplaced(i, outage)
+	return func() *machine {
 		f.t.Helper()
 		m.until("another plugin has its place", func() bool {
 			next, ok := m.plugin(keyID)
 			return ok && next.Instance != i.Instance && m.isWell(next)
 		})
-		f.t.Logf("it is back within %s", time.Since(killed).Round(pause))
+		took := <-away
+		f.t.Logf("its plugin of keyID %s was away for %s", keyID, took.Round(time.Millisecond))
+		if took < unnoticed {
+			return nil
+		}
+		return m
 	}
+}
+
+// untilReplaced measures how long it takes until apiservers reach another instance in the place of one, and
+// calls back then.
+func (m *machine) untilReplaced(i instance, back func()) <-chan time.Duration {
+	from, took, ctx := time.Now(), make(chan time.Duration, 1), m.t.Context()
+	name := filepath.Join(m.sockets(), "kms-"+i.KeyID+".sock")
+	go func() {
+		looks := time.NewTicker(5 * time.Millisecond)
+		defer looks.Stop()
+		for ctx.Err() == nil {
+			if target, err := os.Readlink(name); err == nil && target != filepath.Base(i.Socket) {
+				break
+			}
+			<-looks.C
+		}
+		back()
+		took <- time.Since(from)
+	}()
+	return took
 }
 
 // isWell reports whether the node has found an instance to be well.

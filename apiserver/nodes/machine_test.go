@@ -54,7 +54,7 @@ func (m *machine) startNode() {
 	m.node = harness.RunFile(m.t, harness.Atrest(m.t), "node", "--bundles", m.bundles(), "--config", m.config(),
 		"--state", m.in("state"), "--run", m.run(), "--plugin", harness.KMSPlugin(m.t),
 		"--apiserver", m.cluster.Config().Host, "--kubeconfig", m.cluster.Kubeconfig(), "--apiserver-id-hash", localapi.IdentityOf(m.name),
-		"--interval", "500ms", "--timeout", "2s", "--grace", "1s")
+		"--interval", "500ms", "--timeout", "2s", "--grace", "1s", "--patience", "5s")
 }
 
 // startAPI runs the apiserver, which needs the configuration file to be there.

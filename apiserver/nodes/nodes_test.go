@@ -80,7 +80,7 @@ func (c course) run(t *testing.T) {
 	if c.second == backend(c.vault) {
 		f.newCredential(c.vault)
 	}
-	f.misbehave(newFaulty(t, fails), 3)
+	f.misbehave(newFaulty(t), 3)
 	f.remove(1)
 	f.powerCut()
 

@@ -18,6 +18,7 @@ import (
 	"github.com/kube-atrest/atrest/apiserver/internal/traffic"
 	"github.com/kube-atrest/atrest/internal/plugin"
 	"github.com/kube-atrest/atrest/operate/bundle"
+	"github.com/kube-atrest/atrest/operate/node"
 )
 
 // change is a step in which another bundle comes into effect.
@@ -177,28 +178,20 @@ func (f *fleet) misbehave(bad *faulty, keyID bundle.KeyID) {
 	})
 	bad.become(lies)
 	f.inPlace("it lies", func() {
-		f.until("that is told", func(m *machine) bool { return m.says("it gave back something else") })
+		f.until("that is told", func(m *machine) bool { return m.finds(plugin.BadAnswer) })
 	})
 	f.wish = with()
 	bad.become(well)
 	f.underFire("it is well", f.settled)
 	bad.become(hangs)
 	f.inPlace("it hangs while it is in use", func() {
-		f.until("that is told", func(m *machine) bool { return m.says(string(plugin.TimedOut)) })
+		f.until("that is told", func(m *machine) bool { return m.finds(plugin.TimedOut) })
 	})
 	f.change("it is taken away", before)
 }
 
-// says reports whether something is told of a plugin.
-func (m *machine) says(what string) bool {
+// finds reports whether the node has found a problem at a plugin.
+func (m *machine) finds(problem plugin.Problem) bool {
 	r := m.report()
-	if r == nil {
-		return false
-	}
-	for _, p := range r.Plugins {
-		if !p.Well && strings.Contains(string(p.Class)+" "+p.Message, what) {
-			return true
-		}
-	}
-	return false
+	return r != nil && slices.ContainsFunc(r.Plugins, func(p node.PluginReport) bool { return !p.Well && p.Class == problem })
 }

@@ -74,14 +74,6 @@ func New(t testing.TB) *Plugin {
 	return p
 }
 
-// At is New with the socket at a path, where a process of its own has to serve. The socket
-// stays when the process is killed.
-func At(t testing.TB, path string) *Plugin {
-	p := &Plugin{t: t, path: path, behaviour: Healthy("1")}
-	t.Cleanup(p.Kill)
-	return p
-}
-
 // Start makes a plugin that serves.
 func Start(t testing.TB) *Plugin {
 	p := New(t)
