@@ -28,7 +28,14 @@ func TestTheEndOfAPluginIsNoticedAtOnce(t *testing.T) {
 	r.o.Every, r.o.AskEvery, r.o.Apiservers = time.Hour, time.Hour, []Asker{silent{}}
 	r.give(r.draft(1, 1))
 	r.start()
-	r.until("it is in effect", settled(1, 1))
+	var last *Report
+	unchanged := 0
+	r.until("it is in effect, and looked at no more", func(p *Report) bool {
+		if unchanged++; p != last {
+			last, unchanged = p, 0
+		}
+		return settled(1, 1)(p) && unchanged > 20
+	})
 	require.NoError(t, syscall.Kill(r.pid("1"), syscall.SIGKILL))
 	r.until("it is cleared away", func(p *Report) bool { return len(p.Plugins) == 0 || p.Plugins[0].Restarts > 0 })
 }

@@ -48,7 +48,7 @@ func (l life) lasts() (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	return is.start == l.Start && !is.ended(), nil
+	return is.start == l.Start && is.runs(), nil
 }
 
 // gone is an error unless no process has the number: /proc may be away, or mounted so that it
@@ -72,6 +72,17 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
+// status is what /proc/PID/stat tells of a process.
+type status struct {
+	state   byte
+	threads int
+	start   uint64
+}
+
+// runs reports whether any thread of it does. The first may have ended before the others, and seems to have
+// for a moment while another one begins a program.
+func (s status) runs() bool { return s.state != 'Z' && s.state != 'X' || s.threads > 1 }
+
 // The fields of /proc/PID/stat after the name of the program, which may hold anything and ends
 // at the last bracket: the third of proc_pid_stat(5) is the first of them.
 const (
@@ -80,33 +91,22 @@ const (
 	startField   = 22 - 3
 )
 
-// process is what /proc tells of one.
-type process struct {
-	state   byte // of its first thread
-	threads uint64
-	start   uint64
-}
-
-// ended tells that all of it has: the first thread may have, while another one is about to become
-// another program (execve(2)), or goes on.
-func (p process) ended() bool { return p.state == 'X' || p.state == 'Z' && p.threads <= 1 }
-
-func stat(pid int) (process, error) {
+func stat(pid int) (status, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return process{}, err
+		return status{}, err
 	}
 	return parseStat(text)
 }
 
-func parseStat(text []byte) (process, error) {
+func parseStat(text []byte) (status, error) {
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	if len(fields) <= startField || len(fields[stateField]) != 1 {
-		return process{}, errors.New("what /proc tells of the process is not as it is known here")
+		return status{}, errors.New("what /proc tells of the process is not as it is known here")
 	}
-	threads, err := strconv.ParseUint(string(fields[threadsField]), 10, 64)
-	start, err2 := strconv.ParseUint(string(fields[startField]), 10, 64)
-	return process{fields[stateField][0], threads, start}, errors.Join(err, err2)
+	threads, err := strconv.Atoi(string(fields[threadsField]))
+	start, other := strconv.ParseUint(string(fields[startField]), 10, 64)
+	return status{fields[stateField][0], threads, start}, errors.Join(err, other)
 }
 
 // program is a file by what the kernel has for it, whatever name it has by now.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
@@ -54,36 +55,29 @@ func TestAProcessThatIsHiddenIsNotTakenForGone(t *testing.T) {
 	require.Contains(t, string(said), "there is a process")
 }
 
-func TestAProcessThatEndedIsGone(t *testing.T) {
-	ended := exec.Command(os.Args[0], "-test.run", "^$")
-	require.NoError(t, ended.Start())
-	l, err := lifeOf(ended.Process.Pid)
-	require.NoError(t, err)
-	require.NoError(t, ended.Wait())
-	there, err := l.lasts()
-	require.NoError(t, err)
-	require.False(t, there)
+// loseFirstThread ends the thread that has the number of the process, and has another go on.
+func loseFirstThread() {
+	go func() {
+		for {
+			if is, err := stat(os.Getpid()); err == nil && is.state == 'Z' {
+				fmt.Println("headless")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	go func() { time.Sleep(time.Minute); os.Exit(0) }() // nobody has to remember it
+	_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
 }
 
-// asHeadless is the first argument of this test when its first thread is to end, and it goes on without.
-const asHeadless = "headless"
-
-func init() { // which runs on that thread
+func init() {
 	if len(os.Args) > 1 && os.Args[1] == asHeadless {
-		go func() {
-			fmt.Println("headless")
-			_, _ = os.Stdin.Read(make([]byte, 1))
-			os.Exit(0)
-		}()
-		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+		runtime.LockOSThread() // the main function stays on the first thread
 	}
 }
 
-// So is one for a moment that becomes another program, as a plugin when it is started.
-func TestAProcessWhoseFirstThreadEndedIsNotGone(t *testing.T) {
+// A program is begun by whichever thread asks for it, and the first one is a zombie then, for a moment.
+func TestAProcessWhoseFirstThreadEndedBeforeAnotherIsNotGone(t *testing.T) {
 	headless := exec.Command(os.Args[0], asHeadless)
-	in, err := headless.StdinPipe()
-	require.NoError(t, err)
 	out, err := headless.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, headless.Start())
@@ -91,13 +85,23 @@ func TestAProcessWhoseFirstThreadEndedIsNotGone(t *testing.T) {
 	require.NoError(t, err)
 	_, err = out.Read(make([]byte, 1))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { is, err := stat(l.PID); return err == nil && is.state == 'Z' }, time.Minute, time.Millisecond)
 	there, err := l.lasts()
 	require.NoError(t, err)
 	require.True(t, there)
-	require.NoError(t, in.Close())
-	require.NoError(t, headless.Wait())
+	require.NoError(t, headless.Process.Kill())
+	require.Error(t, headless.Wait())
 	there, err = l.lasts()
+	require.NoError(t, err)
+	require.False(t, there)
+}
+
+func TestAProcessThatEndedIsGone(t *testing.T) {
+	ended := exec.Command(os.Args[0], "-test.run", "^$")
+	require.NoError(t, ended.Start())
+	l, err := lifeOf(ended.Process.Pid)
+	require.NoError(t, err)
+	require.NoError(t, ended.Wait())
+	there, err := l.lasts()
 	require.NoError(t, err)
 	require.False(t, there)
 }
