@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WaitEnd returns nil once the process of an instance has ended, and an error if ctx has ended before or
+// waitEnd returns nil once the process of an instance has ended, and an error if ctx has ended before or
 // it cannot be waited for. It may be called from any goroutine.
-func (r *Processes) WaitEnd(ctx context.Context, s Spec) error {
+func (r *Processes) waitEnd(ctx context.Context, s Spec) error {
 	p, err := recordOf(s)
 	if err != nil {
 		return err

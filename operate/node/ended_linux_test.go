@@ -46,12 +46,12 @@ func TestWhoWaitsForAnEndIsToldOfItOrThatNobodyWaitsAnyLonger(t *testing.T) {
 	runner := r.o.Runner.(*Processes)
 	s := Spec{Instance: "i", Folder: r.folder + "/i"}
 	require.NoError(t, os.Mkdir(s.Folder, 0o700))
-	require.ErrorIs(t, runner.WaitEnd(t.Context(), s), os.ErrNotExist, "nothing is known of it")
+	require.ErrorIs(t, runner.waitEnd(t.Context(), s), os.ErrNotExist, "nothing is known of it")
 
 	require.NoError(t, onRecord(s, os.Getpid(), program{}, "this"))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- runner.WaitEnd(ctx, s) }()
+	go func() { ended <- runner.waitEnd(ctx, s) }()
 	cancel()
 	require.Error(t, <-ended, "it has not ended")
 
@@ -61,5 +61,5 @@ func TestWhoWaitsForAnEndIsToldOfItOrThatNobodyWaitsAnyLonger(t *testing.T) {
 	text, err := json.Marshal(started{Life: other})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(s.Folder+"/"+startedName, text, 0o600))
-	require.NoError(t, runner.WaitEnd(t.Context(), s), "another has its number")
+	require.NoError(t, runner.waitEnd(t.Context(), s), "another has its number")
 }

@@ -170,10 +170,10 @@ func (n *Node) adopt(ctx context.Context, in instance) *own {
 // second or so for a plugin that has gone.
 func (n *Node) awaitEnd(ctx context.Context, s Spec) {
 	if of, tells := n.o.Runner.(interface {
-		WaitEnd(context.Context, Spec) error
+		waitEnd(context.Context, Spec) error
 	}); tells {
 		n.ends.Go(func() {
-			if of.WaitEnd(ctx, s) == nil {
+			if of.waitEnd(ctx, s) == nil {
 				n.again()
 			}
 		})
