@@ -61,17 +61,17 @@ func startFleet(t *testing.T, count int, a asks) *fleet {
 	for i := range count {
 		f.machines = append(f.machines, newMachine(t, fmt.Sprintf("cp-%d", i+1), member))
 	}
-	t.Cleanup(func() {
+	f.give(a)
+	for _, m := range f.machines {
+		m.startNode()
+	}
+	t.Cleanup(func() { // before they end
 		if t.Failed() {
 			for _, m := range f.machines {
 				t.Log(m.told())
 			}
 		}
 	})
-	f.give(a)
-	for _, m := range f.machines {
-		m.startNode()
-	}
 	f.until("the configuration file is in place", func(m *machine) bool { _, err := os.Stat(m.config()); return err == nil })
 	for _, m := range f.machines {
 		m.startAPI()

@@ -1,14 +1,13 @@
 package nodes
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -174,9 +173,12 @@ func (m *machine) killPlugins() {
 	}
 }
 
-// told is the end of what the node tells, for a test that fails.
+// told is what the node tells, for a test that fails: then its context may have ended.
 func (m *machine) told() string {
-	text, _ := json.MarshalIndent(m.report(), "", " ")
-	log := strings.Split(m.node.Log(), "\n")
-	return fmt.Sprintf("%s: %s\n%s", m.name, text, strings.Join(log[max(0, len(log)-60):], "\n"))
+	r, err := node.ReadReport(context.WithoutCancel(m.t.Context()), node.Socket(m.run()))
+	if err != nil {
+		return m.name + ": " + err.Error()
+	}
+	text, _ := json.MarshalIndent(r, "", " ") // which it was read from
+	return m.name + ": " + string(text)
 }

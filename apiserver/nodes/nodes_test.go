@@ -36,7 +36,8 @@ func fromVaultToVault(t *testing.T) course {
 	return course{first: v, second: v, vault: v}
 }
 
-func TestNodesRunTheirPlugins(t *testing.T) { fromVaultToKeyFiles(t).run(t) }
+// What is meant to change does, and all that is killed comes back.
+func TestAClusterServesWhileItsNodesChangeTheirPlugins(t *testing.T) { fromVaultToKeyFiles(t).run(t) }
 
 // One turn after the other, a node, a plugin and an apiserver are killed at every step.
 func TestNodesOutliveKill9OfEveryKindAtEveryStep(t *testing.T) {
