@@ -27,7 +27,7 @@ func (r *refusals) watch(apiserver string) transport.WrapperFunc {
 			switch {
 			case err != nil:
 				r.add(apiserver, "%s %s: %v", request.Method, request.URL.Path, err)
-			case contended(request, response):
+			case contended(request, response), madeBefore(request, response):
 			case response.StatusCode >= http.StatusBadRequest:
 				r.add(apiserver, "%s %s: %s", request.Method, request.URL.Path, response.Status)
 			}
@@ -40,6 +40,12 @@ func (r *refusals) watch(apiserver string) transport.WrapperFunc {
 func contended(request *http.Request, response *http.Response) bool {
 	return strings.Contains(request.URL.Path, "/namespaces/"+sharedNamespace+"/") &&
 		(response.StatusCode == http.StatusNotFound || response.StatusCode == http.StatusConflict)
+}
+
+// madeBefore reports whether what is to be made is there: whoever asked had perhaps asked an apiserver before
+// that was killed, and knows whether that may be.
+func madeBefore(request *http.Request, response *http.Response) bool {
+	return request.Method == http.MethodPost && response.StatusCode == http.StatusConflict
 }
 
 func (r *refusals) add(apiserver, format string, args ...any) {
