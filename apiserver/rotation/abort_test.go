@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+	"github.com/kube-atrest/atrest/apiserver/internal/traffic"
 )
 
 // A move that all apiservers have made is taken back, while the cluster serves: no request
@@ -35,23 +36,23 @@ func TestEveryMoveIsTakenBackWhileTheClusterServes(t *testing.T) {
 			}
 			there := c.rotate(t, to.flags[0], append(to.flags[1:], "--hold", "1h")...)
 			there.says(t, "waiting: holding")
-			load.more(t, 10)
+			load.More(t, 10)
 			there.Kill()
 			back := c.rotate(t, "abort", "--state", there.folder)
-			until(t, "the move is taken back to "+from.name+" from "+to.name, func() bool { return back.finished(t) })
+			traffic.Until(t, "the move is taken back to "+from.name+" from "+to.name, func() bool { return back.finished(t) })
 			t.Logf("to %s from %s", from.name, to.name)
-			load.more(t, 10)
+			load.More(t, 10)
 			c.requireBeginning(t, from.begins)
 			require.Equal(t, was, c.files(t))
 		}
 	}
-	load.requireUndisturbed(t)
-	c.requireRead(t, load)
+	load.RequireUndisturbed(t)
+	load.RequireRead(t)
 	for _, n := range c.nodes {
 		c.stopPlugin(n, "b")
 	}
 	if !*long {
 		c.restart()
-		c.requireRead(t, load)
+		load.RequireRead(t)
 	}
 }

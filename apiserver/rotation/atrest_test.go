@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+	"github.com/kube-atrest/atrest/apiserver/internal/traffic"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -69,14 +70,14 @@ func (r *command) finished(t *testing.T) bool {
 // wait returns once the command has finished.
 func (r *command) wait(t *testing.T) {
 	t.Helper()
-	until(t, "the rotation is finished", func() bool { return r.finished(t) })
+	traffic.Until(t, "the rotation is finished", func() bool { return r.finished(t) })
 	t.Logf("atrest rotate:\n%s", r.Log())
 }
 
 // says returns once the command has said it.
 func (r *command) says(t *testing.T, what string) {
 	t.Helper()
-	until(t, "atrest rotate says "+what, func() bool {
+	traffic.Until(t, "atrest rotate says "+what, func() bool {
 		require.False(t, r.finished(t), r.Log())
 		return strings.Contains(r.Log(), what)
 	})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
 	"github.com/kube-atrest/atrest/apiserver/internal/terminal"
+	"github.com/kube-atrest/atrest/apiserver/internal/traffic"
 )
 
 var capture = flag.String("capture", "", "folder to draw the pictures of the README into: go test ./apiserver/rotation -run TestCapture -capture $PWD/docs")
@@ -32,15 +33,15 @@ func TestCapture(t *testing.T) {
 	k := newKeys(t)
 	c := startCluster(t, "kms", k, harness.HurriedServer)
 	startLoad(t, c)
-	until(t, "all is well", func() bool { code, _ := c.status(t); return code == 0 })
+	traffic.Until(t, "all is well", func() bool { code, _ := c.status(t); return code == 0 })
 
 	status := "status --apiservers cp-1,cp-2,cp-3 --separate-configs"
 	at := c.capture(t)
 	c.stopPlugin(c.nodes[1], "kms")
-	until(t, "cp-2 finds its plugin not well", func() bool { code, _ := c.status(t); return code == 1 })
+	traffic.Until(t, "cp-2 finds its plugin not well", func() bool { code, _ := c.status(t); return code == 1 })
 	at.run(status, nil)
 	c.startPlugin(t, c.nodes[1], "kms", k)
-	until(t, "all is well", func() bool { code, _ := c.status(t); return code == 0 })
+	traffic.Until(t, "all is well", func() bool { code, _ := c.status(t); return code == 0 })
 	at.run(status, nil)
 	at.draw("status.svg", "atrest status on a terminal: the plugin of one apiserver is away, and is back")
 

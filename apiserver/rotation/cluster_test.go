@@ -19,6 +19,7 @@ import (
 
 	"github.com/kube-atrest/atrest/apiserver/etcd"
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+	"github.com/kube-atrest/atrest/apiserver/internal/traffic"
 	"github.com/kube-atrest/atrest/healthz"
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
 )
@@ -268,4 +269,14 @@ func (c *cluster) kubeconfig(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, clientcmd.WriteToFile(*all, path))
 	return path
+}
+
+// startLoad begins with requests through all apiservers.
+func startLoad(t *testing.T, c *cluster) *traffic.Load {
+	t.Helper()
+	var all []traffic.Apiserver
+	for _, n := range c.nodes {
+		all = append(all, traffic.Apiserver{Name: n.name, Config: n.Config})
+	}
+	return traffic.Start(t, *objects, all...)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+	"github.com/kube-atrest/atrest/apiserver/internal/traffic"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -29,7 +30,7 @@ func TestARotationOutlivesKill9AtEveryStep(t *testing.T) {
 			c.stopPlugin(n, "old")
 		}
 		c.restart()
-		c.requireRead(t, load)
+		load.RequireRead(t)
 	})
 	t.Run("one plugin", func(t *testing.T) {
 		if !*long {
@@ -45,7 +46,7 @@ func TestARotationOutlivesKill9AtEveryStep(t *testing.T) {
 			c.replacePlugin(t, n, "kms", newestPlugin, k.Path())
 		}
 		c.restart()
-		c.requireRead(t, load)
+		load.RequireRead(t)
 	})
 }
 
@@ -54,7 +55,7 @@ var unhurried = []string{"--rate", "1000", "--interval", "200ms", "--hold", "2s"
 
 // killAtEveryStep returns once the rotation is finished, and requires that no request
 // failed but those that could not be answered.
-func (c *cluster) killAtEveryStep(t *testing.T, load *load, command *command) {
+func (c *cluster) killAtEveryStep(t *testing.T, load *traffic.Load, command *command) {
 	t.Helper()
 	newKiller(t, c, load, command).finish(t)
 }
@@ -62,7 +63,7 @@ func (c *cluster) killAtEveryStep(t *testing.T, load *load, command *command) {
 // killer kills a process at every step of a rotation, soon after it begins.
 type killer struct {
 	cluster *cluster
-	load    *load
+	load    *traffic.Load
 	command *command
 	random  *rand.Rand
 	// onlyAtrest spares all others.
@@ -75,7 +76,7 @@ type killer struct {
 	away  sync.WaitGroup // those that were killed and are not back yet
 }
 
-func newKiller(t *testing.T, c *cluster, load *load, command *command) *killer {
+func newKiller(t *testing.T, c *cluster, load *traffic.Load, command *command) *killer {
 	t.Helper()
 	t.Logf("-seed=%d", *seed)
 	return &killer{cluster: c, load: load, command: command, random: rand.New(rand.NewPCG(uint64(*seed), 0))}
@@ -84,7 +85,7 @@ func newKiller(t *testing.T, c *cluster, load *load, command *command) *killer {
 // until kills until condition holds.
 func (k *killer) until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	until(t, what, func() bool {
+	traffic.Until(t, what, func() bool {
 		if s := k.command.state(t); s.Version > 0 {
 			k.steps = s.Steps()
 			k.meet(t, slices.IndexFunc(k.steps, func(p rotation.Planned) bool { return p.Now }))
@@ -102,9 +103,9 @@ func (k *killer) finish(t *testing.T) {
 	k.away.Wait()
 	t.Logf("atrest rotate:\n%s", k.command.Log())
 	require.GreaterOrEqual(t, len(k.met), len(k.steps)-1, "a step was missed")
-	k.load.more(t, 20)
-	k.load.requireNoFailure(t)
-	k.cluster.requireRead(t, k.load)
+	k.load.More(t, 20)
+	k.load.RequireNoFailure(t)
+	k.load.RequireRead(t)
 }
 
 // victim is a process to kill.
@@ -143,14 +144,14 @@ func (k *killer) strike(t *testing.T) {
 func (k *killer) kill(t *testing.T, v victim) {
 	t.Helper()
 	t.Logf("kill -9 of %s", v.name)
-	over := k.load.outage(v.needed)
+	over := k.load.Outage(v.needed)
 	v.process.Kill()
 	v.process.Restart()
 	ctx, since := t.Context(), time.Now()
 	k.away.Go(func() {
 		defer over()
 		for ctx.Err() == nil && !v.back(ctx, since) {
-			time.Sleep(pace)
+			time.Sleep(30 * time.Millisecond)
 		}
 	})
 }
@@ -181,9 +182,9 @@ func (k *killer) choose() victim {
 
 // current reports whether every apiserver is ready and has in its watch cache what was
 // written last.
-func (c *cluster) current(ctx context.Context, load *load) bool {
-	for i, client := range load.clients {
-		if !c.nodes[i].ready() || load.list(load.cached)(ctx, client) != nil {
+func (c *cluster) current(ctx context.Context, load *traffic.Load) bool {
+	for _, n := range c.nodes {
+		if !n.ready() || load.Current(ctx, n.name) != nil {
 			return false
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+	"github.com/kube-atrest/atrest/apiserver/internal/traffic"
 )
 
 // mode is what a cluster can be written with: the flags that lead there, and how what is
@@ -85,15 +86,15 @@ func TestEveryMoveWhileTheClusterServes(t *testing.T) {
 	for i, to := range all[1:] {
 		from := modes[all[i]]
 		command := c.rotate(t, modes[to].flags[0], modes[to].flags[1:]...)
-		until(t, "the move is finished from "+from.name+" to "+modes[to].name, func() bool { return command.finished(t) })
+		traffic.Until(t, "the move is finished from "+from.name+" to "+modes[to].name, func() bool { return command.finished(t) })
 		t.Logf("from %s to %s", from.name, modes[to].name)
-		load.more(t, 10)
+		load.More(t, 10)
 		c.requireBeginning(t, modes[to].begins)
 	}
-	load.requireUndisturbed(t)
-	c.requireRead(t, load)
+	load.RequireUndisturbed(t)
+	load.RequireRead(t)
 	c.restart()
-	c.requireRead(t, load)
+	load.RequireRead(t)
 }
 
 // requireBeginning requires that all Secrets are stored so, and nothing else is encrypted.

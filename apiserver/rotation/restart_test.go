@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+	"github.com/kube-atrest/atrest/apiserver/internal/traffic"
 )
 
 // kubelet restarts an apiserver when it is asked to by a file of its name, as the one of a
@@ -17,13 +18,13 @@ import (
 // gone on.
 type kubelet struct {
 	*cluster
-	load   *load
+	load   *traffic.Load
 	folder string
 	over   map[string]func() // those that were restarted and are not back yet
 	order  []string
 }
 
-func newKubelet(t *testing.T, c *cluster, l *load) *kubelet {
+func newKubelet(t *testing.T, c *cluster, l *traffic.Load) *kubelet {
 	t.Helper()
 	return &kubelet{cluster: c, load: l, folder: t.TempDir(), over: map[string]func(){}}
 }
@@ -54,7 +55,7 @@ func (k *kubelet) work(t *testing.T) (restarted string) {
 			require.True(t, other == n || other.ready(), "%s is restarted while %s is not ready", n.name, other.name)
 		}
 		t.Logf("restart of %s", n.name)
-		k.over[n.name] = k.load.outage(n.name)
+		k.over[n.name] = k.load.Outage(n.name)
 		k.order = append(k.order, n.name)
 		n.Stop()
 		n.Restart()
@@ -71,7 +72,7 @@ func TestApiserversThatDoNotFollowTheirFilesAreRestarted(t *testing.T) {
 	k := newKubelet(t, c, load)
 	r := c.rotate(t, "--to=aescbc", "--restart-hook", k.hook(t), "--retry-after", "1m")
 	killed := false
-	until(t, "the rotation is finished", func() bool {
+	traffic.Until(t, "the rotation is finished", func() bool {
 		if k.work(t) == "cp-2" && !killed {
 			killed = true
 			r.Kill()
@@ -79,11 +80,11 @@ func TestApiserversThatDoNotFollowTheirFilesAreRestarted(t *testing.T) {
 		}
 		return r.finished(t)
 	})
-	until(t, "all are back", func() bool { return k.work(t) == "" && len(k.over) == 0 })
+	traffic.Until(t, "all are back", func() bool { return k.work(t) == "" && len(k.over) == 0 })
 	t.Logf("atrest rotate:\n%s", r.Log())
 	require.Equal(t, strings.Fields(strings.Repeat("cp-1 cp-2 cp-3 ", 3)), k.order)
-	load.more(t, 20)
-	load.requireNoFailure(t)
+	load.More(t, 20)
+	load.RequireNoFailure(t)
 	c.requireBeginning(t, "k8s:enc:aescbc:v1:key-")
-	c.requireRead(t, load)
+	load.RequireRead(t)
 }

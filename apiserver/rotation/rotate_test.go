@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+	"github.com/kube-atrest/atrest/apiserver/internal/traffic"
 	"github.com/kube-atrest/atrest/internal/hashed"
 )
 
@@ -18,24 +19,24 @@ func TestAnotherPluginTakesOverWhileTheClusterServes(t *testing.T) {
 	c := startCluster(t, "old", old, harness.HurriedServer)
 	c.startPlugins(t, "new", new)
 	load := startLoad(t, c)
-	load.more(t, 20)
+	load.More(t, 20)
 
 	plan := c.rotate(t, "two-plugins", append(c.toNew(), "--plan")...)
 	plan.wait(t)
 	require.Equal(t, map[under]int{{"old", old.newest(t)}: 1}, some(c.stored(t)))
 
 	c.rotate(t, "two-plugins", c.toNew()...).wait(t)
-	load.more(t, 20)
+	load.More(t, 20)
 	for _, n := range c.nodes {
 		c.stopPlugin(n, "old")
 	}
-	load.more(t, 20)
-	load.requireUndisturbed(t)
+	load.More(t, 20)
+	load.RequireUndisturbed(t)
 	c.requireStored(t, load, "new", new.newest(t))
-	c.requireRead(t, load)
+	load.RequireRead(t)
 	c.requireWell(t)
 	c.restart()
-	c.requireRead(t, load)
+	load.RequireRead(t)
 }
 
 func TestAPluginChangesItsKeyWhileTheClusterServes(t *testing.T) {
@@ -43,15 +44,15 @@ func TestAPluginChangesItsKeyWhileTheClusterServes(t *testing.T) {
 	k := newKeys(t)
 	c := startCluster(t, "kms", k, harness.HurriedServer)
 	load := startLoad(t, c)
-	load.more(t, 20)
+	load.More(t, 20)
 	files := c.files(t)
 
 	command := c.rotate(t, "one-plugin", "--provider", "kms", "--from", "current")
 	command.says(t, "not rotated")
 	k.rotate(t)
 	command.wait(t)
-	load.more(t, 20)
-	load.requireUndisturbed(t)
+	load.More(t, 20)
+	load.RequireUndisturbed(t)
 	c.requireStored(t, load, "kms", k.newest(t))
 	require.Equal(t, files, c.files(t), "no file is touched")
 
@@ -59,7 +60,7 @@ func TestAPluginChangesItsKeyWhileTheClusterServes(t *testing.T) {
 		c.replacePlugin(t, n, "kms", newestPlugin, k.Path())
 	}
 	c.restart()
-	c.requireRead(t, load)
+	load.RequireRead(t)
 }
 
 // The plugin of one apiserver hears late of the new version.
@@ -72,9 +73,9 @@ func TestNothingIsRewrittenWhileOneApiserverIsHeldBack(t *testing.T) {
 	const late = 1 // cp-2
 	from := time.Now()
 	c.replacePlugin(t, c.nodes[late], "kms", laggingPlugin, held.Path(), k.Path())
-	until(t, "the plugin is found", func() bool { return c.nodes[late].reaches("kms", from) })
+	traffic.Until(t, "the plugin is found", func() bool { return c.nodes[late].reaches("kms", from) })
 	load := startLoad(t, c)
-	load.more(t, 20)
+	load.More(t, 20)
 
 	k.rotate(t)
 	command := c.rotate(t, "one-plugin", "--provider", "kms", "--hold", "1s")
@@ -83,16 +84,16 @@ func TestNothingIsRewrittenWhileOneApiserverIsHeldBack(t *testing.T) {
 	code, text := c.status(t)
 	require.Equal(t, 1, code, text)
 	require.Contains(t, text, "Not well: cp-2 has another key_id of kms than the others.")
-	load.more(t, 300)
+	load.More(t, 300)
 	require.Zero(t, command.state(t).Round, "a migration has begun")
 	require.GreaterOrEqual(t, c.stored(t)[under{"kms", before}], *objects)
 	require.False(t, command.finished(t))
 
 	k.copyTo(t, held)
 	command.wait(t)
-	load.requireUndisturbed(t)
+	load.RequireUndisturbed(t)
 	c.requireStored(t, load, "kms", k.newest(t))
-	c.requireRead(t, load)
+	load.RequireRead(t)
 }
 
 // files are the configurations of all apiservers.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+	"github.com/kube-atrest/atrest/apiserver/internal/traffic"
 )
 
 // Secrets are in an etcd of their own. Beside the other resources another apiserver stores
@@ -24,7 +25,7 @@ func TestARotationKnowsItsWholeScope(t *testing.T) {
 	forgotten := c.startForgotten(t)
 	c.fillConfigMaps(t)
 	load := startLoad(t, c)
-	over := load.outage(names[deaf]) // it cannot read what the others write
+	over := load.Outage(names[deaf]) // it cannot read what the others write
 
 	command := c.rotate(t, "two-plugins", append(c.toNew(), unhurried...)...)
 	killer := newKiller(t, c, load, command)
@@ -47,7 +48,7 @@ func TestARotationKnowsItsWholeScope(t *testing.T) {
 		c.stopPlugin(n, "old")
 	}
 	c.restart()
-	c.requireRead(t, load)
+	load.RequireRead(t)
 }
 
 const otherPrefix = "/elsewhere"
@@ -65,7 +66,7 @@ func (c *cluster) startForgotten(t *testing.T) forgotten {
 		Flags: append(config.Flags(), "--etcd-prefix="+otherPrefix)})}
 	for i := range 3 {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("forgotten-%d", i)}}
-		_, err := f.Kube.CoreV1().Secrets(namespace).Create(t.Context(), secret, metav1.CreateOptions{})
+		_, err := f.Kube.CoreV1().Secrets(traffic.Namespace).Create(t.Context(), secret, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 	return f
@@ -74,7 +75,7 @@ func (c *cluster) startForgotten(t *testing.T) forgotten {
 // remove deletes all that it stores under the plugin.
 func (f forgotten) remove(t *testing.T) {
 	t.Helper()
-	require.NoError(t, f.Kube.CoreV1().Secrets(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	require.NoError(t, f.Kube.CoreV1().Secrets(traffic.Namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 }
 
 // fillConfigMaps makes some that only a migration writes again.
@@ -82,7 +83,7 @@ func (c *cluster) fillConfigMaps(t *testing.T) {
 	t.Helper()
 	for i := range 20 {
 		configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("still-%02d", i)}}
-		_, err := c.nodes[0].Kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, metav1.CreateOptions{})
+		_, err := c.nodes[0].Kube.CoreV1().ConfigMaps(traffic.Namespace).Create(t.Context(), configMap, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 }

@@ -18,9 +18,9 @@ func TestAStockApiserverIsOneOfThree(t *testing.T) {
 		command.says(t, "not rotated")
 		k.rotate(t)
 		command.wait(t)
-		load.requireUndisturbed(t)
+		load.RequireUndisturbed(t)
 		c.requireStored(t, load, "kms", k.newest(t))
-		c.requireRead(t, load)
+		load.RequireRead(t)
 		c.requireWell(t)
 	})
 	t.Run("two plugins", func(t *testing.T) {
@@ -32,13 +32,13 @@ func TestAStockApiserverIsOneOfThree(t *testing.T) {
 		c.startPlugins(t, "new", new)
 		load := startLoad(t, c)
 		c.rotate(t, "two-plugins", c.toNew()...).wait(t)
-		load.requireUndisturbed(t)
+		load.RequireUndisturbed(t)
 		c.requireStored(t, load, "new", new.newest(t))
 		for _, n := range c.nodes {
 			c.stopPlugin(n, "old")
 		}
-		c.requireRead(t, load)
+		load.RequireRead(t)
 		c.restart()
-		c.requireRead(t, load)
+		load.RequireRead(t)
 	})
 }

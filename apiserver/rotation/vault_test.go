@@ -13,6 +13,7 @@ import (
 	kmsapi "k8s.io/kms/apis/v2"
 
 	"github.com/kube-atrest/atrest/apiserver/internal/harness"
+	"github.com/kube-atrest/atrest/apiserver/internal/traffic"
 	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
 	"github.com/kube-atrest/atrest/kmsplugin/vault/vaulttest"
@@ -82,7 +83,7 @@ func TestAVersionOfTransitIsTrimmedWhileTheClusterServes(t *testing.T) {
 	v := startTransit(t)
 	c := v.cluster(t)
 	load := startLoad(t, c)
-	load.more(t, 20)
+	load.More(t, 20)
 	old := c.announced(t)
 	code, text := c.retire(t, old)
 	require.Equal(t, 1, code, text)
@@ -91,7 +92,7 @@ func TestAVersionOfTransitIsTrimmedWhileTheClusterServes(t *testing.T) {
 	command.says(t, "not rotated")
 	v.Rotate(kek)
 	command.wait(t)
-	load.more(t, 20)
+	load.More(t, 20)
 	next := c.announced(t)
 	require.NotEqual(t, old, next)
 	code, text = c.retire(t, old)
@@ -99,12 +100,12 @@ func TestAVersionOfTransitIsTrimmedWhileTheClusterServes(t *testing.T) {
 
 	v.Trim(kek, 2)
 	require.EqualValues(t, 2, v.Read("transit/keys/" + kek)["min_available_version"])
-	load.more(t, 20)
-	load.requireUndisturbed(t)
+	load.More(t, 20)
+	load.RequireUndisturbed(t)
 	c.requireStored(t, load, "vault", next)
 	require.Equal(t, next, c.announced(t))
 	c.restart()
-	c.requireRead(t, load)
+	load.RequireRead(t)
 	c.requireWell(t)
 }
 
@@ -115,14 +116,14 @@ func TestNoReadFailsWhileVaultIsSealed(t *testing.T) {
 	v := startTransit(t)
 	c := v.cluster(t)
 	load := startLoad(t, c)
-	load.more(t, 50)
+	load.More(t, 50)
 	c.requireKnown(t, load)
 
-	over := load.outageOfWrites()
+	over := load.OutageOfWrites()
 	v.Seal()
-	until(t, "writes are refused", func() bool { _, retries := load.counted(); return retries > 0 })
-	reads, _ := load.counted()
-	until(t, "there are more reads", func() bool { now, _ := load.counted(); return now >= reads+100 })
+	traffic.Until(t, "writes are refused", func() bool { _, retries := load.Counted(); return retries > 0 })
+	reads, _ := load.Counted()
+	traffic.Until(t, "there are more reads", func() bool { now, _ := load.Counted(); return now >= reads+100 })
 	for _, n := range c.nodes {
 		status, text := n.Get("/readyz/kms-providers")
 		require.Equal(t, http.StatusInternalServerError, status)
@@ -131,20 +132,20 @@ func TestNoReadFailsWhileVaultIsSealed(t *testing.T) {
 	from := time.Now()
 	v.Unseal()
 	for _, n := range c.nodes {
-		until(t, "the plugin is found well", func() bool { return n.reaches("vault", from) })
+		traffic.Until(t, "the plugin is found well", func() bool { return n.reaches("vault", from) })
 	}
 	over()
-	load.more(t, 20)
-	load.requireNoFailure(t)
-	c.requireRead(t, load)
+	load.More(t, 20)
+	load.RequireNoFailure(t)
+	load.RequireRead(t)
 	c.requireWell(t)
 }
 
 // requireKnown has every apiserver read all Secrets, so that it knows the data keys of the
 // others.
-func (c *cluster) requireKnown(t *testing.T, l *load) {
+func (c *cluster) requireKnown(t *testing.T, l *traffic.Load) {
 	t.Helper()
-	for _, client := range l.clients {
-		require.NoError(t, l.list(l.cached)(t.Context(), client), client.apiserver)
+	for _, n := range c.nodes {
+		require.NoError(t, l.Current(t.Context(), n.name), n.name)
 	}
 }

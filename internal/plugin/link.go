@@ -13,9 +13,11 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// How long to wait before a socket is dialled again: at first, and at most.
+// How long to wait before a socket is dialled again: at first, at most while calls wait for
+// the plugin, so that one which comes back in time is found in time, and at most.
 const (
 	firstRedial = 50 * time.Millisecond
+	youngRedial = 200 * time.Millisecond
 	lastRedial  = time.Second
 )
 
@@ -122,6 +124,9 @@ func (l *link) redialAt() time.Time {
 	wait := lastRedial
 	if doublings := l.useless - 1; doublings < 5 {
 		wait = min(firstRedial<<doublings, lastRedial)
+	}
+	if !l.down.IsZero() && time.Since(l.down) < patience {
+		wait = min(wait, youngRedial)
 	}
 	return l.dialled.Add(wait)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,6 +55,7 @@ type Node struct {
 	lock  *filelock.Lock
 	disk  instances
 	wake  chan struct{}
+	ends  sync.WaitGroup // goroutines that wait for the end of instances
 	told  atomic.Pointer[Report]
 	known struct { // of one round
 		candidate *bundle.Bundle
@@ -163,6 +165,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	ticker := n.o.Clock.NewTicker(n.o.Every)
 	defer ticker.Stop()
+	defer n.ends.Wait()
 	for ctx.Err() == nil {
 		if n.round(ctx) { // what was done may make more possible at once
 			n.again()

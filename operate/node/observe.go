@@ -152,6 +152,7 @@ func (n *Node) readInstances(ctx context.Context) {
 
 // adopt begins to ask an instance, whoever started it.
 func (n *Node) adopt(ctx context.Context, in instance) *own {
+	n.awaitEnd(ctx, in.Spec)
 	a := &asked{spec: in.Spec, runner: n.o.Runner, timeout: n.o.Timeout}
 	one := &own{instance: in, lines: linesOf(in.Spec), changed: map[string]time.Time{}, secrets: secretsOf(in.Spec)}
 	ask := func(ctx context.Context) Health {
@@ -163,6 +164,20 @@ func (n *Node) adopt(ctx context.Context, in instance) *own {
 	one.asks = watching(ctx, n.o.Clock, min(n.o.Every, n.o.AskEvery), asking[Health]{ask, a.close}, n.again)
 	n.own[in.Spec.Instance] = one
 	return one
+}
+
+// awaitEnd has a round follow at once when an instance ends, where its runner can tell: apiservers wait a
+// second or so for a plugin that has gone.
+func (n *Node) awaitEnd(ctx context.Context, s Spec) {
+	if of, tells := n.o.Runner.(interface {
+		waitEnd(context.Context, Spec) error
+	}); tells {
+		n.ends.Go(func() {
+			if of.waitEnd(ctx, s) == nil {
+				n.again()
+			}
+		})
+	}
 }
 
 // look is an instance as it is now. One of which it is not known whether it runs is not gone.

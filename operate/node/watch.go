@@ -22,17 +22,18 @@ type asking[T comparable] struct {
 	close func()
 }
 
-// watching begins at once, and goes on every so often. Another answer than the one before
-// is followed by a call of told.
+// soon is the first pause between two questions: whom it is about has perhaps just been started.
+const soon = 50 * time.Millisecond
+
+// watching begins at once, and goes on later and later, up to every so often. Another answer than
+// the one before is followed by a call of told.
 func watching[T comparable](ctx context.Context, clk clock.WithTicker, every time.Duration, who asking[T], told func()) *watch[T] {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch[T]{cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(w.ended)
 		defer who.close()
-		ticker := clk.NewTicker(every)
-		defer ticker.Stop()
-		for {
+		for pause := min(soon, every); ; pause = min(2*pause, every) {
 			answer := who.ask(ctx)
 			if ctx.Err() != nil { // it was cut short, and tells nothing
 				return
@@ -44,10 +45,12 @@ func watching[T comparable](ctx context.Context, clk clock.WithTicker, every tim
 			if another {
 				told()
 			}
+			timer := clk.NewTimer(pause)
 			select {
 			case <-ctx.Done():
+				timer.Stop()
 				return
-			case <-ticker.C():
+			case <-timer.C():
 			}
 		}
 	}()

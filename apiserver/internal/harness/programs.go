@@ -37,7 +37,7 @@ const (
 func Programs() map[string]func() int {
 	return map[string]func() int{
 		KubeAPIServer: func() int { return cli.Run(server.NewCommand(genericapiserver.SetupSignalContext())) },
-		HurriedServer: runHurriedServer,
+		HurriedServer: ServerWith(Hurry()),
 		StockServer:   func() int { return cli.Run(app.NewAPIServerCommand()) },
 		EtcdMember:    runEtcd,
 		KeyFilePlugin: func() int { return Ended(serveKeyFile(os.Args[1], os.Args[2])) },
@@ -49,14 +49,16 @@ func Hurry() envelope.Options {
 	return envelope.Options{WriteWindow: 10 * time.Second, HealthyPoll: 500 * time.Millisecond, UnhealthyPoll: 250 * time.Millisecond}
 }
 
-// runHurriedServer is a program that sets the times for which there are no flags.
-func runHurriedServer() int {
-	ctx, o := genericapiserver.SetupSignalContext(), server.NewOptions()
-	o.Encryption.KMS = Hurry()
-	if err := o.Parse(os.Args[1:]); err != nil {
-		return Ended(err)
+// ServerWith is a program that sets the times for which there are no flags.
+func ServerWith(kms envelope.Options) (program func() int) {
+	return func() int {
+		ctx, o := genericapiserver.SetupSignalContext(), server.NewOptions()
+		o.Encryption.KMS = kms
+		if err := o.Parse(os.Args[1:]); err != nil {
+			return Ended(err)
+		}
+		return Ended(server.Run(ctx, o))
 	}
-	return Ended(server.Run(ctx, o))
 }
 
 func runEtcd() int {

@@ -63,6 +63,9 @@ type Spec struct {
 	// if set, gives at each start.
 	Flags []string
 	Now   func() []string
+	// Cluster, if set, is what [Prepare] made: then others may know of the server before it
+	// is started.
+	Cluster *local.Cluster
 	// Host, if set, is what the server's host is called. Its identity, in its Lease and
 	// its metrics, is made of that: servers of one cluster need one each.
 	Host string
@@ -86,12 +89,22 @@ func Start(t *testing.T, spec Spec) *Server {
 	return s
 }
 
+// Prepare gives a server that is to be started an address and its credentials.
+func Prepare(t *testing.T) *local.Cluster {
+	t.Helper()
+	cluster, err := local.Prepare(t.TempDir(), FreeAddress(t))
+	require.NoError(t, err)
+	return cluster
+}
+
 // Launch runs a server and returns without waiting for it. It is stopped when the test
 // ends.
 func Launch(t *testing.T, spec Spec) *Server {
 	t.Helper()
-	cluster, err := local.Prepare(t.TempDir(), FreeAddress(t))
-	require.NoError(t, err)
+	cluster := spec.Cluster
+	if cluster == nil {
+		cluster = Prepare(t)
+	}
 	flags, err := cluster.Flags(spec.Etcd.Endpoint())
 	require.NoError(t, err)
 

@@ -1,4 +1,4 @@
-package rotation
+package traffic
 
 import (
 	"bytes"
@@ -13,12 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// password is what no value in etcd may have in it.
-const password = "correct-horse-battery-staple"
+// Password is what no value in etcd may have in it.
+const Password = "correct-horse-battery-staple"
 
 // value is what a Secret holds after so many writes.
 func value(name string, number int) []byte {
-	return fmt.Appendf(nil, "%d %s %s %s", number, name, password, strings.Repeat("0123456789", 80))
+	return fmt.Appendf(nil, "%d %s %s %s", number, name, Password, strings.Repeat("0123456789", 80))
 }
 
 // numberOf is the number of the value that a Secret has, as far as one can be read off it.

@@ -1,4 +1,4 @@
-package rotation
+package traffic
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 
 // cached asks for what is at least as new as everything that was acknowledged, which an
 // apiserver takes from its watch cache.
-func (l *load) cached() metav1.ListOptions {
+func (l *Load) cached() metav1.ListOptions {
 	return metav1.ListOptions{ResourceVersion: l.book.newest(), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}
 }
 
 // read reads one Secret from etcd or from the watch cache, or all of them in three ways,
 // and holds what comes to the book.
-func (l *load) read(_, i int, random *rand.Rand) {
+func (l *Load) read(_, i int, random *rand.Rand) {
 	var err error
 	switch i % 30 { // a list is hundreds of reads
 	case 9:
@@ -42,12 +42,12 @@ func (l *load) read(_, i int, random *rand.Rand) {
 func fromEtcd() string { return "" }
 
 // get is the request for one Secret of at least a version, or from etcd if that is empty.
-func (l *load) get(name string, version func() string) func(context.Context, client) error {
+func (l *Load) get(name string, version func() string) func(context.Context, client) error {
 	return func(ctx context.Context, c client) error {
 		at, call, newer := l.book.open(), l.history.now(), version()
 		secret, err := c.secrets.Get(ctx, name, metav1.GetOptions{ResourceVersion: newer})
 		if newer == "" {
-			l.history.add(namespace+"/"+name, get, numberOf(secret), call, err)
+			l.history.add(Namespace+"/"+name, get, numberOf(secret), call, err)
 		}
 		if err != nil {
 			return err
@@ -57,7 +57,7 @@ func (l *load) get(name string, version func() string) func(context.Context, cli
 }
 
 // list is the request for all Secrets.
-func (l *load) list(options func() metav1.ListOptions) func(context.Context, client) error {
+func (l *Load) list(options func() metav1.ListOptions) func(context.Context, client) error {
 	return func(ctx context.Context, c client) error {
 		at, call, o := l.book.open(), l.history.now(), options()
 		var all []corev1.Secret
@@ -77,7 +77,7 @@ func (l *load) list(options func() metav1.ListOptions) func(context.Context, cli
 }
 
 // listed notes a list that has to show what was written before it was asked for.
-func (l *load) listed(all []corev1.Secret, o metav1.ListOptions, call time.Duration) {
+func (l *Load) listed(all []corev1.Secret, o metav1.ListOptions, call time.Duration) {
 	if o.ResourceVersion != "" {
 		return
 	}

@@ -1,4 +1,7 @@
-package rotation
+// Package traffic is for tests on real servers: Secrets that are written and read through all
+// apiservers of a cluster all the while, each read held to what was written, and each request
+// that fails to what the test took away meanwhile.
+package traffic
 
 import (
 	"context"
@@ -20,7 +23,8 @@ import (
 )
 
 const (
-	namespace = "default"
+	// Namespace is where the Secrets are that have one writer each.
+	Namespace = "default"
 	// Loops of each kind, and how long each rests after a request.
 	writers, readers = 3, 3
 	pace             = 30 * time.Millisecond
@@ -30,10 +34,10 @@ const (
 	perWriter = 40
 )
 
-// load is Secrets being written and read through all apiservers in turn. A request that
+// Load is Secrets being written and read through all apiservers in turn. A request that
 // fails has failed, unless something that it needs was away meanwhile because the test
-// took it away.
-type load struct {
+// took it away. It is safe for concurrent use.
+type Load struct {
 	book    *book
 	history *history
 	clients []client
@@ -65,21 +69,27 @@ type outage struct {
 	until     time.Time
 }
 
-// startLoad makes the Secrets that nobody writes again, and begins with requests. It ends
+// Apiserver is one that requests are made through.
+type Apiserver struct {
+	Name   string
+	Config *rest.Config
+}
+
+// Start makes so many Secrets that nobody writes again, and begins with requests. It ends
 // with the test at the latest.
-func startLoad(t *testing.T, c *cluster) *load {
+func Start(t *testing.T, still int, apiservers ...Apiserver) *Load {
 	t.Helper()
-	l := &load{book: newBook(), history: newHistory(), refused: &refusals{}, stop: make(chan struct{})}
-	for _, n := range c.nodes {
-		config := rest.CopyConfig(n.Config)
+	l := &Load{book: newBook(), history: newHistory(), refused: &refusals{}, stop: make(chan struct{})}
+	for _, a := range apiservers {
+		config := rest.CopyConfig(a.Config)
 		config.Timeout = requestTimeout
 		config.ContentType = "application/vnd.kubernetes.protobuf"
-		config.Wrap(l.refused.watch(n.name))
+		config.Wrap(l.refused.watch(a.Name))
 		kube, err := kubernetes.NewForConfig(config)
 		require.NoError(t, err)
-		l.clients = append(l.clients, client{n.name, kube.CoreV1().Secrets(namespace), kube.CoreV1().Secrets(sharedNamespace)})
+		l.clients = append(l.clients, client{a.Name, kube.CoreV1().Secrets(Namespace), kube.CoreV1().Secrets(sharedNamespace)})
 	}
-	l.fill(t, *objects)
+	l.fill(t, still)
 	for n := range writers {
 		l.ended.Go(func() { l.loop(n, l.write) })
 	}
@@ -89,12 +99,12 @@ func startLoad(t *testing.T, c *cluster) *load {
 	for n := range contenders {
 		l.ended.Go(func() { l.loop(n, l.contend) })
 	}
-	t.Cleanup(func() { l.requireLinearizable(t) })
+	t.Cleanup(func() { l.RequireLinearizable(t) })
 	return l
 }
 
 // fill makes Secrets that only a migration writes again.
-func (l *load) fill(t *testing.T, count int) {
+func (l *Load) fill(t *testing.T, count int) {
 	t.Helper()
 	var all errgroup.Group
 	all.SetLimit(8)
@@ -104,8 +114,8 @@ func (l *load) fill(t *testing.T, count int) {
 	require.NoError(t, all.Wait())
 }
 
-// end returns once there are no more requests.
-func (l *load) end() {
+// End returns once there are no more requests.
+func (l *Load) End() {
 	l.mu.Lock()
 	select {
 	case <-l.stop:
@@ -117,7 +127,7 @@ func (l *load) end() {
 }
 
 // loop makes one request after the other.
-func (l *load) loop(n int, request func(n, i int, random *rand.Rand)) {
+func (l *Load) loop(n int, request func(n, i int, random *rand.Rand)) {
 	random := rand.New(rand.NewPCG(uint64(n), 0))
 	rest := time.NewTicker(pace)
 	defer rest.Stop()
@@ -132,7 +142,7 @@ func (l *load) loop(n int, request func(n, i int, random *rand.Rand)) {
 }
 
 // write makes a Secret, or gives one of those that this loop made a new value.
-func (l *load) write(n, i int, random *rand.Rand) {
+func (l *Load) write(n, i int, random *rand.Rand) {
 	which := i / 2
 	if i%2 == 1 || which >= perWriter {
 		which = random.IntN(min(which+1, perWriter))
@@ -144,7 +154,7 @@ func (l *load) write(n, i int, random *rand.Rand) {
 
 // put gives a Secret the next value, as its only writer. It says nothing of the version
 // that it replaces, so what a migration does to the object meanwhile is no conflict.
-func (l *load) put(name string) error {
+func (l *Load) put(name string) error {
 	number := l.book.try(name)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{"value": value(name, number)}}
 	first, again, version := number == 1, false, ""
@@ -152,7 +162,7 @@ func (l *load) put(name string) error {
 		if first {
 			call := l.history.now()
 			made, err := c.secrets.Create(ctx, secret, metav1.CreateOptions{})
-			l.history.add(namespace+"/"+name, create, number, call, err)
+			l.history.add(Namespace+"/"+name, create, number, call, err)
 			if !again || !apierrors.IsAlreadyExists(err) {
 				again, version = true, made.GetResourceVersion()
 				return err
@@ -161,7 +171,7 @@ func (l *load) put(name string) error {
 		}
 		call := l.history.now()
 		updated, err := c.secrets.Update(ctx, secret, metav1.UpdateOptions{})
-		l.history.add(namespace+"/"+name, update, number, call, err)
+		l.history.add(Namespace+"/"+name, update, number, call, err)
 		version = updated.GetResourceVersion()
 		return err
 	})
@@ -173,7 +183,7 @@ func (l *load) put(name string) error {
 
 // do makes a request of the next apiserver, and of another if that failed during an
 // outage.
-func (l *load) do(what string, request func(context.Context, client) error) error {
+func (l *Load) do(what string, request func(context.Context, client) error) error {
 	for {
 		c, from := l.next(), time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
@@ -192,7 +202,7 @@ func (l *load) do(what string, request func(context.Context, client) error) erro
 }
 
 // next is the client whose turn it is.
-func (l *load) next() client {
+func (l *Load) next() client {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.turn++
@@ -201,7 +211,7 @@ func (l *load) next() client {
 
 // excuses reports whether a request may be repeated. One that was answered with something
 // wrong may not.
-func (l *load) excuses(apiserver, what string, from time.Time, err error) bool {
+func (l *Load) excuses(apiserver, what string, from time.Time, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if isWrong(err) {
@@ -219,16 +229,16 @@ func (l *load) excuses(apiserver, what string, from time.Time, err error) bool {
 	return false
 }
 
-// outage says that an apiserver, or all of them if it is empty, is away until over is
+// Outage says that an apiserver, or all of them if it is empty, is away until over is
 // called.
-func (l *load) outage(apiserver string) (over func()) {
+func (l *Load) Outage(apiserver string) (over func()) {
 	return l.away(&outage{apiserver: apiserver})
 }
 
-// outageOfWrites says that nothing can be written until over is called, and all be read.
-func (l *load) outageOfWrites() (over func()) { return l.away(&outage{ofWrites: true}) }
+// OutageOfWrites says that nothing can be written until over is called, and all be read.
+func (l *Load) OutageOfWrites() (over func()) { return l.away(&outage{ofWrites: true}) }
 
-func (l *load) away(o *outage) (over func()) {
+func (l *Load) away(o *outage) (over func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.outages = append(l.outages, o)
@@ -239,54 +249,14 @@ func (l *load) away(o *outage) (over func()) {
 	}
 }
 
-func (l *load) fail(format string, args ...any) {
+func (l *Load) fail(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failures = append(l.failures, fmt.Sprintf(format, args...))
 }
 
-func (l *load) count(what *int) {
+func (l *Load) count(what *int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	*what++
-}
-
-// more returns once there were so many more reads and writes.
-func (l *load) more(t *testing.T, count int) {
-	t.Helper()
-	done := func() (writes, reads int) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.writes, l.reads
-	}
-	writes, reads := done()
-	until(t, "there are more reads and writes", func() bool {
-		w, r := done()
-		return w >= writes+count && r >= reads+count
-	})
-}
-
-// counted is how much was read, and tried again, so far.
-func (l *load) counted() (reads, retries int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.reads, l.retries
-}
-
-// requireNoFailure ends the load and requires that every request was answered well.
-func (l *load) requireNoFailure(t *testing.T) {
-	t.Helper()
-	l.end()
-	require.Empty(t, l.failures)
-	require.Positive(t, l.reads)
-	require.Positive(t, l.writes)
-	t.Logf("%d writes and %d reads, none failed, %d were tried again", l.writes, l.reads, l.retries)
-}
-
-// requireUndisturbed requires besides that nothing was tried again, by client-go neither.
-func (l *load) requireUndisturbed(t *testing.T) {
-	t.Helper()
-	l.requireNoFailure(t)
-	require.Zero(t, l.retries)
-	require.Empty(t, l.refused.all())
 }

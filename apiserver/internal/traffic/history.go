@@ -1,7 +1,6 @@
-package rotation
+package traffic
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -86,7 +85,7 @@ func (h *history) addAll(numbers map[string]int, call time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for path := range h.of {
-		if name, in := strings.CutPrefix(path, namespace+"/"); in {
+		if name, in := strings.CutPrefix(path, Namespace+"/"); in {
 			h.of[path] = append(h.of[path], operation{get, numbers[name], done, call, end})
 		}
 	}
@@ -157,38 +156,11 @@ func told(all []operation) string {
 	return strings.Join(lines, "\n")
 }
 
-// requireLinearizable ends the load, and requires it of all that was done.
-func (l *load) requireLinearizable(t *testing.T) {
+// RequireLinearizable ends the load, and requires it of all that was done.
+func (l *Load) RequireLinearizable(t *testing.T) {
 	t.Helper()
-	l.end()
+	l.End()
 	operations, err := l.history.check()
 	require.NoError(t, err)
 	t.Logf("%d histories of %d reads and writes are linearizable", len(l.history.of), operations)
-}
-
-func TestWhatNoRegisterDoesIsFound(t *testing.T) {
-	timeout := context.DeadlineExceeded
-	for name, c := range map[string]struct {
-		bad  bool
-		done []operation
-	}{
-		"a read of what is there":        {false, []operation{{create, 1, done, 1, 2}, {get, 1, done, 3, 4}}},
-		"a read of what is gone":         {true, []operation{{create, 1, done, 1, 2}, {update, 2, done, 3, 4}, {get, 1, done, 5, 6}}},
-		"a read at the same time":        {false, []operation{{create, 1, done, 1, 2}, {update, 2, done, 3, 6}, {get, 1, done, 4, 5}}},
-		"a read that goes back":          {true, []operation{{create, 1, done, 1, 2}, {update, 2, done, 3, 9}, {get, 2, done, 4, 5}, {get, 1, done, 6, 7}}},
-		"a write that was perhaps done":  {false, []operation{{create, 1, done, 1, 2}, {update, 2, unknown, 3, math.MaxInt64}, {get, 1, done, 5, 6}, {get, 2, done, 7, 8}}},
-		"and was perhaps not":            {false, []operation{{create, 1, done, 1, 2}, {update, 2, unknown, 3, math.MaxInt64}, {get, 1, done, 5, 6}}},
-		"and cannot have been":           {true, []operation{{update, 2, unknown, 3, math.MaxInt64}, {get, 2, done, 5, 6}}},
-		"one that comes back":            {true, []operation{{create, 1, done, 1, 2}, {remove, 0, done, 3, 4}, {get, 1, done, 5, 6}}},
-		"made twice":                     {true, []operation{{create, 1, done, 1, 2}, {create, 2, done, 3, 4}}},
-		"refused for one that was there": {false, []operation{{create, 1, done, 1, 2}, {create, 2, refused, 3, 4}, {remove, 0, done, 5, 6}, {update, 3, refused, 7, 8}}},
-		"refused for none":               {true, []operation{{create, 2, refused, 3, 4}}},
-	} {
-		h := newHistory()
-		h.of["a"] = c.done
-		n, err := h.check()
-		require.Equal(t, c.bad, err != nil, name)
-		require.Equal(t, len(c.done), n)
-	}
-	require.Equal(t, unknown, outcomeOf(update, timeout))
 }

@@ -1,4 +1,4 @@
-package rotation
+package traffic
 
 import (
 	"context"
@@ -17,7 +17,7 @@ const (
 
 // contend makes, changes, reads or deletes a Secret that others contend for. That it is
 // there already, or is not, is an answer too.
-func (l *load) contend(n, i int, random *rand.Rand) {
+func (l *Load) contend(n, i int, random *rand.Rand) {
 	name := fmt.Sprintf("shared-%d", random.IntN(shared))
 	what := []action{get, get, create, update, update, remove}[random.IntN(6)]
 	number := 1 + n + contenders*i // which nobody else writes

@@ -1,4 +1,4 @@
-package rotation
+package traffic
 
 import (
 	"fmt"
@@ -13,8 +13,11 @@ import (
 // itself.
 type refusals struct {
 	mu    sync.Mutex
-	found []string
+	found []Refusal
 }
+
+// Refusal is an answer that is none, of an apiserver.
+type Refusal struct{ Apiserver, What string }
 
 // watch notes the refusals of an apiserver.
 func (r *refusals) watch(apiserver string) transport.WrapperFunc {
@@ -23,10 +26,10 @@ func (r *refusals) watch(apiserver string) transport.WrapperFunc {
 			response, err := next.RoundTrip(request)
 			switch {
 			case err != nil:
-				r.add("%s %s of %s: %v", request.Method, request.URL.Path, apiserver, err)
-			case contended(request, response):
+				r.add(apiserver, "%s %s: %v", request.Method, request.URL.Path, err)
+			case contended(request, response), madeBefore(request, response):
 			case response.StatusCode >= http.StatusBadRequest:
-				r.add("%s %s of %s: %s", request.Method, request.URL.Path, apiserver, response.Status)
+				r.add(apiserver, "%s %s: %s", request.Method, request.URL.Path, response.Status)
 			}
 			return response, err
 		})
@@ -39,13 +42,19 @@ func contended(request *http.Request, response *http.Response) bool {
 		(response.StatusCode == http.StatusNotFound || response.StatusCode == http.StatusConflict)
 }
 
-func (r *refusals) add(format string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.found = append(r.found, fmt.Sprintf(format, args...))
+// madeBefore reports whether what is to be made is there: whoever asked had perhaps asked an apiserver before
+// that was killed, and knows whether that may be.
+func madeBefore(request *http.Request, response *http.Response) bool {
+	return request.Method == http.MethodPost && response.StatusCode == http.StatusConflict
 }
 
-func (r *refusals) all() []string {
+func (r *refusals) add(apiserver, format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.found = append(r.found, Refusal{apiserver, fmt.Sprintf(format, args...)})
+}
+
+func (r *refusals) all() []Refusal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.found
