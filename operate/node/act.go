@@ -26,11 +26,15 @@ func (n *Node) do(a Action) error {
 	case LinkPlugin:
 		return n.link(n.own[a.Instance])
 	case SyncFiles:
-		return n.sync(n.own[a.Instance])
+		return n.sync(n.own[a.Instance], a.Bundle)
 	case AcceptBundle:
 		return n.keep(n.kept.accepting(n.known.candidate))
 	case RememberKey:
-		return n.keep(n.kept.remembering(a.KeyID, a.KeyIDHash))
+		now := n.own[a.Instance].asks.now()
+		if now.sample == nil {
+			return fmt.Errorf("%s has wrapped nothing", a.Instance)
+		}
+		return n.keep(n.kept.remembering(a.KeyID, seenKey{now.KeyIDHash, now.sample}))
 	case PlaceFile:
 		return n.place(a.Bundle)
 	case ForgetKey:
@@ -120,17 +124,18 @@ func (n *Node) start(a Action) error {
 const maxSocket = 107
 
 // sync gives an instance the newest credentials and CA. The plugin reads them by itself.
-func (n *Node) sync(one *own) error {
-	p := n.kept.plugin(one.Spec.KeyID)
-	if p == nil {
-		return fmt.Errorf("no bundle has keyID %s any more", one.Spec.KeyID)
+func (n *Node) sync(one *own, name string) error {
+	all, b := n.asks(name)
+	if b == nil || !hasPlugin(b, one.Spec.KeyID) {
+		return fmt.Errorf("no bundle %s has keyID %s any more", name, one.Spec.KeyID)
 	}
+	p := pluginOf(b, one.Spec.KeyID)
 	n.o.Log(fmt.Sprintf("put new files in place for keyID %s, %s", one.Spec.KeyID, one.Spec.Instance))
-	files := n.kept.bundles.files(p)
+	files := all.files(p)
 	for name, content := range files {
 		one.secrets.add(name, content)
 	}
-	return putFiles(one.Spec, files, n.kept.bundles.filesHash(p))
+	return putFiles(one.Spec, files, all.filesHash(p))
 }
 
 // keep makes durable what is in effect from then on. What could not be read before is put
@@ -250,7 +255,7 @@ func (n *Node) clear(one *own) error {
 	if one.ending.IsZero() && !one.counted {
 		one.counted = true
 		n.restarts[s.KeyID]++
-		n.words[Start{s.KeyID, s.Settings}] = one.lines.last
+		n.words[Start{s.KeyID, s.Settings}] = one.lines.last + n.clash(one, one.lines.last)
 	}
 	if n.linked(s) {
 		err = errors.Join(err, os.Remove(stable(s)))
