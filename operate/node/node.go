@@ -24,9 +24,9 @@ type Options struct {
 	// Expected gives, of a bundle, the hashes of the key_ids that its plugins named when it was
 	// tried, by keyID; nil where nobody tried it.
 	Expected func(*bundle.Bundle) (map[string]string, error)
-	// Steps are what else a plugin is tried for, at its endpoint, before its bundle is accepted.
-	// It may be nil.
-	Steps func(p *bundle.Plugin, endpoint string) []preflight.Step
+	// Steps are what else a plugin is tried for, at the path of its socket, before its bundle is
+	// accepted. It may be nil.
+	Steps func(p *bundle.Plugin, socket string) []preflight.Step
 	// State is a folder on the node's own disk, and Run one in memory, each of this node alone.
 	State, Run string
 	// Sockets is the folder of the sockets on this machine, and empty that which the bundle names.

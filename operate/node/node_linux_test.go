@@ -176,7 +176,9 @@ func TestAnotherProgramTakesThePlaceOfTheFormerWithoutAGap(t *testing.T) {
 	other := r.draft(3, 1) // the same keyID, and another key behind it
 	other.Plugins[0].Settings = r.settings(r.keys(9), "")
 	r.give(other)
-	r.until("the reason is told", func(r *Report) bool { return strings.Contains(strings.Join(r.Waits, ""), "it has another KEK, and needs another keyID") })
+	r.until("the reason is told", func(r *Report) bool {
+		return strings.Contains(strings.Join(r.Waits, ""), "it has another KEK, and needs another keyID")
+	})
 	require.Equal(t, uint64(2), r.node.Report().InEffect.Revision)
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"net/url"
 	"slices"
 	"sync/atomic"
 
@@ -108,10 +107,9 @@ func (n *Node) tryPlugin(ctx context.Context, o *Observation, d *decider, start 
 			return
 		}
 		one := n.own[p.Instance]
-		endpoint := (&url.URL{Scheme: "unix", Path: one.Spec.Socket}).String()
-		c.Steps = []preflight.Step{preflight.QuickChecks(endpoint)}
+		c.Steps = []preflight.Step{preflight.QuickChecks(one.Spec.Socket)}
 		if n.o.Steps != nil {
-			c.Steps = append(c.Steps, n.o.Steps(to, endpoint)...)
+			c.Steps = append(c.Steps, n.o.Steps(to, one.Spec.Socket)...)
 		}
 		t = n.begin(ctx, one, c)
 		n.trials[start] = t

@@ -13,16 +13,16 @@ import (
 // quickTime bounds the quick checks of one try.
 const quickTime = time.Minute
 
-// QuickChecks is the step with [conformance.Quick] of a plugin at an endpoint. What fails twice in a
+// QuickChecks is the step with [conformance.Quick] of a plugin at the path of a socket. What fails twice in a
 // row is final; what could not be carried out, or not in a minute, is not.
-func QuickChecks(endpoint string) Step {
+func QuickChecks(socket string) Step {
 	return Step{Name: "quick checks", Try: func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, quickTime)
 		defer cancel()
 		found := conformance.Quick()
 		var first error
 		for range 2 {
-			if found, first = quick(ctx, endpoint, found); first == nil || len(found) == 0 {
+			if found, first = quick(ctx, string(endpoint(socket)), found); first == nil || len(found) == 0 {
 				return first
 			}
 		}

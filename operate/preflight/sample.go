@@ -3,6 +3,8 @@ package preflight
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"time"
 
 	"github.com/kube-atrest/atrest/envelope"
 	internalplugin "github.com/kube-atrest/atrest/internal/plugin"
@@ -31,6 +33,26 @@ func answer(f *Failure) bundle.Answer {
 		return bundle.No
 	}
 	return bundle.NotSeen
+}
+
+// Evidence is what [Collect] finds of the plugins at the paths of two sockets, each call to which takes
+// so long at most.
+func Evidence(ctx context.Context, was, is string, timeout time.Duration) (bundle.Evidence, error) {
+	var plugins []envelope.Plugin
+	for _, path := range []string{was, is} {
+		plugin, err := envelope.Dial(endpoint(path), timeout, nil)
+		if err != nil {
+			return bundle.Evidence{}, err
+		}
+		defer plugin.Close()
+		plugins = append(plugins, plugin)
+	}
+	return Collect(ctx, plugins[0], plugins[1])
+}
+
+// endpoint is the URL of the path of a socket.
+func endpoint(path string) envelope.Endpoint {
+	return envelope.Endpoint((&url.URL{Scheme: "unix", Path: path}).String())
 }
 
 // Collect asks two plugins that run, the one in use and the one to be, for what shows whether
