@@ -102,6 +102,8 @@ func TestWhatIsNotSeenOfTwoPluginsIsNoAnswer(t *testing.T) {
 		"the one to be does not encrypt":     func(_, is *faultplugin.Behaviour) { is.EncryptErr = status.Error(codes.PermissionDenied, "no") },
 		"the one to be does not decrypt":     func(_, is *faultplugin.Behaviour) { is.DecryptErr = status.Error(codes.Unavailable, "no") },
 		"the one in use does not decrypt":    func(was, _ *faultplugin.Behaviour) { was.DecryptErr = status.Error(codes.PermissionDenied, "no") },
+		"the one in use does not say why":    func(was, is *faultplugin.Behaviour) { is.KeyID, was.Foreign = "2", []string{"2"} },
+		"the one to be does not say why":     func(was, is *faultplugin.Behaviour) { is.KeyID, is.Foreign = "2", []string{"1"} },
 		"one errs as a plugin without codes": func(_, is *faultplugin.Behaviour) { is.DecryptErr = errors.New("no") },
 	} {
 		was, is := faultplugin.Start(t), faultplugin.Start(t)

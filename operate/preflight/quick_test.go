@@ -190,6 +190,15 @@ func TestTheQuickChecksMakeFewCallsOneAtATime(t *testing.T) {
 	require.Equal(t, int64(1), c.atMost.Load())
 }
 
+// What could not be carried out is not passed, and is no fault of the plugin.
+func TestAQuickCheckThatCouldNotBeCarriedOutIsNeitherPassedNorFinal(t *testing.T) {
+	p := faultplugin.Start(t)
+	p.Set(func(b *faultplugin.Behaviour) { b.EncryptErr = status.Error(codes.Unavailable, "away") })
+	v := preflight.Trial{Tries: 1}.Of(t.Context(), preflight.Candidate{Plugin: newCandidate(), Steps: []preflight.Step{preflight.QuickChecks(socketOf(p.Endpoint()))}})
+	require.Equal(t, preflight.NotYet, v.Outcome)
+	require.Contains(t, v.Failure.Text, "could not be carried out")
+}
+
 // That nobody listens says nothing of the plugin.
 func TestQuickChecksThatCouldNotBeginAreNotFinal(t *testing.T) {
 	err := preflight.QuickChecks("/nowhere/kms.sock").Try(t.Context())
