@@ -204,7 +204,14 @@ func (n *Node) link(one *own) error {
 
 // free is an error if the stable name is somebody else's, who answers there.
 func (n *Node) free(s Spec) error {
-	name := stable(s)
+	if target, err := os.Readlink(stable(s)); err == nil && isInstanceOf(s.KeyID, target) && n.ours(target) {
+		return nil
+	}
+	return unoccupied(stable(s), n.o.Timeout)
+}
+
+// unoccupied is an error if somebody answers at a path, or if it is no socket's.
+func unoccupied(name string, timeout time.Duration) error {
 	info, err := os.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -212,14 +219,10 @@ func (n *Node) free(s Spec) error {
 	if err != nil {
 		return err
 	}
-	target, err := os.Readlink(name)
-	if err == nil && isInstanceOf(s.KeyID, target) && n.ours(target) {
-		return nil
-	}
-	if err != nil && info.Mode().Type() != fs.ModeSocket {
+	if mode := info.Mode().Type(); mode != fs.ModeSocket && mode != fs.ModeSymlink {
 		return fmt.Errorf("%s is no socket (%s): move it away", name, info.Mode())
 	}
-	conn, err := net.DialTimeout("unix", name, n.o.Timeout)
+	conn, err := net.DialTimeout("unix", name, timeout)
 	switch {
 	case err == nil:
 		return errors.Join(fmt.Errorf("somebody listens at %s who was not started by this node: end that one first", name), conn.Close())

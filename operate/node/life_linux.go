@@ -27,8 +27,8 @@ func lifeOf(pid int) (life, error) {
 	if err != nil {
 		return life{}, err
 	}
-	_, start, err := stat(pid)
-	return life{PID: pid, Start: start, Boot: boot}, err
+	is, err := stat(pid)
+	return life{PID: pid, Start: is.start, Boot: boot}, err
 }
 
 // lasts reports whether a process is there still. One that ended and was not waited for is not.
@@ -41,14 +41,14 @@ func (l life) lasts() (bool, error) {
 	if boot != l.Boot || l.PID <= 1 {
 		return false, nil
 	}
-	state, start, err := stat(l.PID)
+	is, err := stat(l.PID)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return false, l.gone()
 	case err != nil:
 		return false, err
 	}
-	return start == l.Start && state != 'Z' && state != 'X', nil
+	return is.start == l.Start && is.runs(), nil
 }
 
 // gone is an error unless no process has the number: /proc may be away, or mounted so that it
@@ -72,28 +72,41 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
+// status is what /proc/PID/stat tells of a process.
+type status struct {
+	state   byte
+	threads int
+	start   uint64
+}
+
+// runs reports whether any thread of it does. The first may have ended before the others, and seems to have
+// for a moment while another one begins a program.
+func (s status) runs() bool { return s.state != 'Z' && s.state != 'X' || s.threads > 1 }
+
 // The fields of /proc/PID/stat after the name of the program, which may hold anything and ends
 // at the last bracket: the third of proc_pid_stat(5) is the first of them.
 const (
-	stateField = 0
-	startField = 22 - 3
+	stateField   = 0
+	threadsField = 20 - 3
+	startField   = 22 - 3
 )
 
-func stat(pid int) (state byte, start uint64, err error) {
+func stat(pid int) (status, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, 0, err
+		return status{}, err
 	}
 	return parseStat(text)
 }
 
-func parseStat(text []byte) (state byte, start uint64, err error) {
+func parseStat(text []byte) (status, error) {
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	if len(fields) <= startField || len(fields[stateField]) != 1 {
-		return 0, 0, errors.New("what /proc tells of the process is not as it is known here")
+		return status{}, errors.New("what /proc tells of the process is not as it is known here")
 	}
-	start, err = strconv.ParseUint(string(fields[startField]), 10, 64)
-	return fields[stateField][0], start, err
+	threads, err := strconv.Atoi(string(fields[threadsField]))
+	start, other := strconv.ParseUint(string(fields[startField]), 10, 64)
+	return status{fields[stateField][0], threads, start}, errors.Join(err, other)
 }
 
 // program is a file by what the kernel has for it, whatever name it has by now.

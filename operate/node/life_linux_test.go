@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
@@ -52,6 +53,46 @@ func TestAProcessThatIsHiddenIsNotTakenForGone(t *testing.T) {
 		t.Skip(string(said))
 	}
 	require.Contains(t, string(said), "there is a process")
+}
+
+// loseFirstThread ends the thread that has the number of the process, and has another go on.
+func loseFirstThread() {
+	go func() {
+		for {
+			if is, err := stat(os.Getpid()); err == nil && is.state == 'Z' {
+				fmt.Println("headless")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	go func() { time.Sleep(time.Minute); os.Exit(0) }() // nobody has to remember it
+	_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
+}
+
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == asHeadless {
+		runtime.LockOSThread() // the main function stays on the first thread
+	}
+}
+
+// A program is begun by whichever thread asks for it, and the first one is a zombie then, for a moment.
+func TestAProcessWhoseFirstThreadEndedBeforeAnotherIsNotGone(t *testing.T) {
+	headless := exec.Command(os.Args[0], asHeadless)
+	out, err := headless.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, headless.Start())
+	l, err := lifeOf(headless.Process.Pid)
+	require.NoError(t, err)
+	_, err = out.Read(make([]byte, 1))
+	require.NoError(t, err)
+	there, err := l.lasts()
+	require.NoError(t, err)
+	require.True(t, there)
+	require.NoError(t, headless.Process.Kill())
+	require.Error(t, headless.Wait())
+	there, err = l.lasts()
+	require.NoError(t, err)
+	require.False(t, there)
 }
 
 func TestAProcessThatEndedIsGone(t *testing.T) {

@@ -27,6 +27,9 @@ const asBlind = "look-blindly"
 // asStranger is that when it runs as somebody who is not root, and asHidden as a plugin of that one.
 const asStranger, asHidden = "not-root", "hidden"
 
+// asHeadless is that when its first thread ends, and it goes on.
+const asHeadless = "headless"
+
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == asLauncher {
 		fmt.Fprintln(os.Stderr, Launch(os.Args[2:]))
@@ -40,6 +43,9 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 2 && os.Args[1] == asStranger {
 		os.Exit(endHidden(os.Args[2]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == asHeadless {
+		loseFirstThread()
 	}
 	if len(os.Args) > 1 && os.Args[1] == asHidden {
 		hide()
@@ -257,8 +263,8 @@ func (r *rig) pid(keyID string) int {
 }
 
 func lives(pid int) bool {
-	state, _, err := stat(pid)
-	return err == nil && state != 'Z'
+	is, err := stat(pid)
+	return err == nil && is.runs()
 }
 
 var errAway = errors.New("it does not answer")

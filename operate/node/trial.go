@@ -123,7 +123,11 @@ func (n *Node) tryPlugin(ctx context.Context, o *Observation, d *decider, start 
 		if runs {
 			from = n.kept.plugin(start.KeyID)
 		}
-		o.Plugins[i].Tried = t.found(from, to, bundle.Evidence{Was: former.KeyIDHash, Is: p.KeyIDHash})
+		found := t.found(from, to, bundle.Evidence{Was: former.KeyIDHash, Is: p.KeyIDHash})
+		if err := n.free(n.own[p.Instance].Spec); found.Passed && err != nil {
+			found = Tried{Why: err.Error()}
+		}
+		o.Plugins[i].Tried = found
 	}
 }
 

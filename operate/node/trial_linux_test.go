@@ -286,6 +286,7 @@ func TestTryTellsOfEachPluginAndLeavesNothing(t *testing.T) {
 	require.NoError(t, err)
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
+	r.o.Timeout = 5 * time.Second
 	found, err := Try(ctx, b, r.o)
 	require.NoError(t, err)
 	var all []string
@@ -298,4 +299,13 @@ func TestTryTellsOfEachPluginAndLeavesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left)
 	require.NoFileExists(t, r.o.ConfigFile)
+
+	require.NoError(t, os.Mkdir(r.folder+"/kms", 0o700))
+	listen(t, r.folder+"/kms/kms-1.sock")
+	b, err = bundle.New(r.draft(1, 1))
+	require.NoError(t, err)
+	found, err = Try(t.Context(), b, r.o)
+	require.NoError(t, err)
+	require.Equal(t, preflight.NotYet, found[0].Outcome)
+	require.Contains(t, found[0].Failure.Text, "somebody listens at "+r.folder+"/kms/kms-1.sock who was not started by this node")
 }

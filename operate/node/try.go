@@ -1,10 +1,13 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/kube-atrest/atrest/operate/bundle"
 	"github.com/kube-atrest/atrest/operate/preflight"
@@ -13,14 +16,15 @@ import (
 // Try has the plugins of a bundle tried as a node with these options would before it takes it into
 // effect: all at once, beside whatever runs, on sockets and with files of their own in a new folder
 // below [Options.Run]. It ends them, overwrites the files, and gives what was found of each, the oldest
-// keyID first. What was not decided when ctx ends is [preflight.NotYet]. No folder, file or apiserver
-// that the options name is used.
+// keyID first. What was not decided when ctx ends is [preflight.NotYet], and so is one whose socket's name
+// somebody has whom no node started. No other folder, file or apiserver that the options name is used.
 func Try(ctx context.Context, b *bundle.Bundle, o Options) (found []TrialReport, err error) {
 	folder, err := os.MkdirTemp(o.Run, "try-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, wipe(folder)) }()
+	sockets := cmp.Or(o.Sockets, b.SocketFolder())
 	o.Bundles, o.State, o.Run, o.Sockets, o.ConfigFile = folder+"/bundle", folder+"/state", folder+"/run", folder+"/s", folder+"/config.yaml"
 	o.Expected, o.Apiservers, o.Drain = nil, nil, true
 	if err := b.WriteFolder(o.Bundles); err != nil {
@@ -43,10 +47,23 @@ func Try(ctx context.Context, b *bundle.Bundle, o Options) (found []TrialReport,
 		}
 	}
 	for _, p := range b.Plugins() {
-		found = append(found, foundOf(p.KeyID().String(), n.Report()))
+		is := foundOf(p.KeyID().String(), n.Report())
+		if err := beside(filepath.Join(sockets, p.KeyID().Socket()), p.KeyID().String(), o.Timeout); is.Outcome == preflight.Passed && err != nil {
+			is.Outcome, is.Failure = preflight.NotYet, &preflight.Failure{Step: "socket", Err: err, Text: err.Error()}
+		}
+		found = append(found, is)
 	}
 	stop()
 	return found, <-ended
+}
+
+// beside is an error if the name that a plugin will have is that of somebody whom no node started, as far
+// as that is seen from here: a node gives it to its own by a link.
+func beside(name, keyID string, timeout time.Duration) error {
+	if target, err := os.Readlink(name); err == nil && isInstanceOf(keyID, target) {
+		return nil
+	}
+	return unoccupied(name, timeout)
 }
 
 // decided reports whether nothing more will be found out.
