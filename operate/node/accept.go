@@ -78,7 +78,7 @@ func (d *decider) untried(keyID string) string {
 	case !p.Well:
 		return "its plugin answers, and does not work"
 	case p.Files != key.Files:
-		return "its plugin has other files than it is to be tried with"
+		return "its plugin has other files than it is to be tried with, and is started anew"
 	case !p.Tried.Passed:
 		return cmp.Or(p.Tried.Why, "its plugin works, and is being tried")
 	case !runs:

@@ -176,7 +176,7 @@ func (d *decider) run(keyID string) {
 	}
 	if key, ok := d.tried(keyID); ok && !d.refused(keyID, key) {
 		d.start(keyID, key, d.candidate.Hash)
-		if p, ok := d.chosen(keyID, key.Settings); ok {
+		if p, ok := d.chosen(keyID, key.Settings); ok && p.Named {
 			d.sync(p, key, d.candidate.Hash)
 		}
 	}
@@ -236,11 +236,11 @@ func (d *decider) start(keyID string, key Key, bundle string) {
 }
 
 // dispensable tells that nobody needs an instance: another one stands in its place, or it was
-// never more than tried, or its keyID is gone for good.
+// never more than tried, or with other files than it is to have, or its keyID is gone for good.
 func (d *decider) dispensable(p Plugin) bool {
 	if key, ok := d.tried(p.KeyID); ok && key.Settings == p.Settings {
 		best, _ := d.chosen(p.KeyID, p.Settings)
-		return (best.Instance != p.Instance || d.refused(p.KeyID, key)) && !p.Named
+		return (best.Instance != p.Instance || p.Files != key.Files || d.refused(p.KeyID, key)) && !p.Named
 	}
 	if key, _, ok := d.accepted(p.KeyID); ok {
 		best, _ := d.chosen(p.KeyID, key.Settings)

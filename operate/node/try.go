@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,8 +18,13 @@ import (
 // effect: all at once, beside whatever runs, on sockets and with files of their own in a new folder
 // below [Options.Run]. It ends them, overwrites the files, and gives what was found of each, the oldest
 // keyID first. What was not decided when ctx ends is [preflight.NotYet], and so is one whose socket's name
-// somebody has whom no node started. No other folder, file or apiserver that the options name is used.
+// somebody has whom no node started. A bundle with a login that can be used once is an error. No other folder, file or apiserver that the options name is used.
 func Try(ctx context.Context, b *bundle.Bundle, o Options) (found []TrialReport, err error) {
+	for _, p := range b.Plugins() {
+		if v := p.Settings().Vault; v != nil && v.Auth.AppRole != nil && v.Auth.AppRole.Wrapped {
+			return nil, fmt.Errorf("the secret-id of keyID %s is wrapped, and can be had once: it would be used up", p.KeyID())
+		}
+	}
 	folder, err := os.MkdirTemp(o.Run, "try-")
 	if err != nil {
 		return nil, err
