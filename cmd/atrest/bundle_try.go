@@ -23,8 +23,8 @@ import (
 	"github.com/kube-atrest/atrest/operate/preflight"
 )
 
-const bundleTryHelp = `Try the plugins of a bundle, as "atrest node" does before it takes it into effect: all of
-them are started on this machine, with their credentials, on sockets of their own in
+const bundleTryHelp = `Try the plugins of a bundle, as "atrest node" does before it takes it into effect: all
+of them are started on this machine, with their credentials, on sockets of their own in
 a new folder below --run, and are ended again. Nothing that runs is touched.
 
 Each has to become well, to wrap and unwrap a random DEK under the key_id that it names,
@@ -34,9 +34,10 @@ refuses-unknown-key-id: fewer than a hundred calls. A value that is stored, from
 or from etcd or a --snapshot, has to open with the plugin of the provider that it is
 stored under: give it where the KEK should be the same.
 
-What may be over soon is tried again with growing pauses, up to --wait: a KMS that is away, a
-login that is refused, a plugin that ends. What no try would mend is refused at once.
-A plugin whose port another one of the bundle has is told with the name of that one.
+What may be over soon is tried again with growing pauses, up to --wait: a KMS that is
+away, a login that is refused, a plugin that ends. What no try would mend is refused at
+once. A plugin whose port another one of the bundle has is told with the name of that one,
+and one whose socket has somebody else. A login that can be used once is not tried.
 
 With -o json the answer is for "atrest node --tried": it holds for this very bundle, by
 its hash, credentials and all, and the key_ids that were seen are expected there.
