@@ -71,10 +71,11 @@ func (n *Node) tryPlugins(ctx context.Context, o *Observation) {
 		}
 	}
 	maps.DeleteFunc(n.trials, func(s Start, t *trial) bool {
-		if !wanted[s] {
+		over := !wanted[s] && (o.Candidate != nil || !t.refused()) // a folder may be away for a moment
+		if over {
 			t.end()
 		}
-		return !wanted[s]
+		return over
 	})
 	if o.Candidate == nil {
 		return

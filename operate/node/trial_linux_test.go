@@ -110,6 +110,11 @@ func TestAPluginThatWorksAndIsNotFitIsRefusedAndNotStartedAgainUntilItIsAnother(
 	require.Equal(t, preflight.Refused, report.Trials[1].Outcome)
 	starts := strings.Count(r.logged(), "start keyID 2 ")
 
+	away := r.o.Bundles + ".away"
+	require.NoError(t, os.Rename(r.o.Bundles, away))
+	r.until("the folder is seen to be away", func(r *Report) bool { return r.Wanted == nil })
+	require.NoError(t, os.Rename(away, r.o.Bundles))
+	r.until("it is refused still", waits("revision 2 waits for keyID 2: it is refused"))
 	d.Revision = 3 // the same once more
 	r.give(d)
 	r.until("it is refused, too", waits("revision 3 waits for keyID 2: it is refused"))
