@@ -52,6 +52,8 @@ func Try(ctx context.Context, b *bundle.Bundle, o Options) (found []TrialReport,
 		case <-ticker.C():
 		}
 	}
+	stop()
+	err = <-ended // and with it the last report
 	for _, p := range b.Plugins() {
 		is := foundOf(p.KeyID().String(), n.Report())
 		if err := beside(filepath.Join(sockets, p.KeyID().Socket()), p.KeyID().String(), o.Timeout); is.Outcome == preflight.Passed && err != nil {
@@ -59,8 +61,7 @@ func Try(ctx context.Context, b *bundle.Bundle, o Options) (found []TrialReport,
 		}
 		found = append(found, is)
 	}
-	stop()
-	return found, <-ended
+	return found, err
 }
 
 // beside is an error if the name that a plugin will have is that of somebody whom no node started, as far
