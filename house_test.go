@@ -49,9 +49,9 @@ var rooms = map[string]room{
 
 	// What looks after a fleet, each of use alone, and the command above.
 	"operate/audit/...":        {uses: []string{"config", "providers", "envelope", "internal/hashed", "internal/stored", "operate/audit/..."}, never: []string{"k8s.io/klog/..."}},
-	"operate/node":             {uses: []string{"config", "internal/filelock", "internal/hashed", "internal/plugin", "internal/wholefile", "operate/bundle"}, never: []string{"k8s.io/apiserver/...", "k8s.io/client-go/..."}},
+	"operate/node":             {uses: []string{"config", "envelope", "internal/filelock", "internal/hashed", "internal/plugin", "internal/wholefile", "operate/bundle", "operate/preflight"}, never: []string{"k8s.io/apiserver/...", "k8s.io/client-go/..."}},
 	"operate/node/localapi":    {uses: []string{"internal/hashed", "operate/fleet", "operate/node", "operate/rotation"}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
-	"operate/preflight":        {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/plugin", "internal/stored"}, never: []string{"k8s.io/klog/..."}},
+	"operate/preflight":        {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/plugin", "internal/stored", "kmsplugin/conformance", "operate/bundle"}, never: []string{"k8s.io/klog/..."}},
 	"operate/bundle":           {uses: []string{"config", "internal/hashed", "internal/redact", "internal/wholefile"}, never: []string{"net/http", "google.golang.org/grpc/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/migrate":          {uses: []string{"internal/kubeapi", "internal/wholefile"}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
 	"operate/rotation":         {never: []string{"os", "net/...", "k8s.io/..."}},

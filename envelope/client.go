@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	kmsapi "k8s.io/kms/apis/v2"
 
@@ -23,9 +24,9 @@ type Recorder = plugin.Recorder
 
 // client speaks KMS v2 over a unix socket.
 type client struct {
-	*plugin.Conn
-	api    kmsapi.KeyManagementServiceClient
-	status kmsapi.KeyManagementServiceClient // whose calls wait for nobody
+	over
+	conn   *plugin.Conn
+	status over // whose calls wait for nobody
 }
 
 var _ Plugin = client{}
@@ -40,18 +41,38 @@ func Dial(endpoint Endpoint, timeout time.Duration, recorder Recorder) (Plugin, 
 	if err != nil {
 		return nil, err
 	}
-	return client{Conn: conn, api: kmsapi.NewKeyManagementServiceClient(conn), status: kmsapi.NewKeyManagementServiceClient(conn.Hasty())}, nil
+	return client{over: overConn(conn), conn: conn, status: overConn(conn.Hasty())}, nil
 }
 
-func (c client) Status(ctx context.Context) (Status, error) {
-	r, err := c.status.Status(ctx, &kmsapi.StatusRequest{})
+func (c client) Status(ctx context.Context) (Status, error) { return c.status.Status(ctx) }
+func (c client) Wake() <-chan struct{}                      { return c.conn.Wake() }
+func (c client) Close() error                               { return c.conn.Close() }
+
+// over makes the calls over a connection.
+type over struct {
+	api kmsapi.KeyManagementServiceClient
+}
+
+// Over is the plugin at the other end of a connection, which stays the caller's: Close does
+// nothing, and calls take as long as their ctx.
+func Over(conn grpc.ClientConnInterface) Plugin { return overConn(conn) }
+
+func overConn(conn grpc.ClientConnInterface) over {
+	return over{kmsapi.NewKeyManagementServiceClient(conn)}
+}
+
+func (over) Wake() <-chan struct{} { return nil }
+func (over) Close() error          { return nil }
+
+func (c over) Status(ctx context.Context) (Status, error) {
+	r, err := c.api.Status(ctx, &kmsapi.StatusRequest{})
 	if err != nil {
 		return Status{}, err
 	}
 	return Status{Version: r.GetVersion(), Healthz: r.GetHealthz(), KeyID: r.GetKeyId()}, nil
 }
 
-func (c client) Encrypt(ctx context.Context, dek []byte) (Wrapped, error) {
+func (c over) Encrypt(ctx context.Context, dek []byte) (Wrapped, error) {
 	r, err := c.api.Encrypt(ctx, &kmsapi.EncryptRequest{Plaintext: dek, Uid: string(uuid.NewUUID())})
 	if err != nil {
 		return Wrapped{}, err
@@ -59,7 +80,7 @@ func (c client) Encrypt(ctx context.Context, dek []byte) (Wrapped, error) {
 	return Wrapped{Ciphertext: r.GetCiphertext(), KeyID: r.GetKeyId(), Annotations: r.GetAnnotations()}, nil
 }
 
-func (c client) Decrypt(ctx context.Context, w Wrapped) ([]byte, error) {
+func (c over) Decrypt(ctx context.Context, w Wrapped) ([]byte, error) {
 	r, err := c.api.Decrypt(ctx, &kmsapi.DecryptRequest{
 		Ciphertext: w.Ciphertext, KeyId: w.KeyID, Annotations: w.Annotations, Uid: string(uuid.NewUUID()),
 	})

@@ -21,6 +21,7 @@ credentials and its CA certificates.
   atrest bundle make    Make one, as a folder or as a Secret.
   atrest bundle check   Is this one whole?
   atrest bundle show    What is in it? No credential is shown.
+  atrest bundle try     Do its plugins work, and are they fit?
   atrest bundle diff    What does it need to replace one by another?
 
 A keyID numbers a plugin for the life of a cluster: its socket is kms-KEYID.sock. It
@@ -28,7 +29,8 @@ is not a key_id, which a plugin has of its KMS.
 
 A bundle is a folder, or a file with a Secret in YAML or JSON; - is a Secret from
 standard input. A folder that holds credentials belongs to root, or to who runs
-this, and its files are of mode 0600. Nothing is asked of a plugin or a cluster.
+this, and its files are of mode 0600. Only try starts
+plugins, and diff asks those that it is told of; nothing is asked of a cluster.
 
 The settings of a plugin name what it needs, and hold no credential:
 
@@ -48,12 +50,12 @@ func newBundle(s streams) *cobra.Command {
 		Use:   "bundle",
 		Short: "Make, check, show and compare what a node runs its plugins with",
 		Long:  bundleHelp,
-		Args:  arguments(0, "one of make, check, show and diff"),
+		Args:  arguments(0, "one of make, check, show, try and diff"),
 		RunE: func(command *cobra.Command, _ []string) error {
 			return usagef("no command: there are %s", commandsOf(command))
 		},
 	}
-	command.AddCommand(newBundleMake(s), newBundleCheck(s), newBundleShow(s), newBundleDiff(s))
+	command.AddCommand(newBundleMake(s), newBundleCheck(s), newBundleShow(s), newBundleTry(s), newBundleDiff(s))
 	return command
 }
 

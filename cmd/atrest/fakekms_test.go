@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -18,10 +19,14 @@ import (
 	"github.com/kube-atrest/atrest/kmsplugin/keyfile"
 )
 
-// kms serve|restart|stop|pid|rotate|recreate FOLDER is a plugin as a process of its own, on the
+// kms serve|restart|stop|pid|create|rotate|recreate FOLDER is a plugin as a process of its own, on the
 // socket kms.sock in the folder, with its key file beside it and its log in kms.log.
 func kms() {
 	verb, folder := os.Args[1], os.Args[2]
+	if verb == "at" {
+		serveAt(os.Args[2:])
+		return
+	}
 	file := keyfile.At(filepath.Join(folder, "kek.json"))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -39,12 +44,16 @@ func kms() {
 		var peer conformance.Peer
 		peer, err = conformance.Serves(kmsEndpoint(folder))
 		fmt.Println(peer.PID)
+	case "create":
+		_, err = file.Create(ctx)
 	case "rotate":
 		_, err = file.Rotate(ctx)
 	case "recreate":
 		if err = errors.Join(stopKMS(folder), os.Remove(file.Path())); err == nil {
 			err = startKMS(folder)
 		}
+	default:
+		err = fmt.Errorf("there is no %s of %s", verb, folder)
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -139,4 +148,50 @@ func untilServed(folder string, served bool) error {
 		time.Sleep(10 * time.Millisecond) // it is another process, which tells nobody
 	}
 	return fmt.Errorf("half a minute later it is not so that somebody serves: %t", served)
+}
+
+// serveAt is kms at SOCKET FOLDER [sloppy] [PORT]: the plugin of a bundle, with its key file in a
+// folder. A sloppy one looks at no key_id when it decrypts; with a port it listens there too.
+func serveAt(args []string) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute) // nobody has to remember it
+	defer cancel()
+	file := keyfile.At(filepath.Join(args[1], "kek.json"))
+	keeper, err := kmsplugin.NewKeeper(file, kmsplugin.Config{Poll: 100 * time.Millisecond})
+	if err != nil {
+		log.Fatal(err)
+	}
+	var service kmsplugin.Service = keeper
+	for _, more := range args[2:] {
+		if more == "sloppy" {
+			service = sloppy{keeper}
+			continue
+		}
+		port, err := net.Listen("tcp", "127.0.0.1:"+more)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer port.Close()
+	}
+	server, err := kmsplugin.Listen(ctx, "unix://"+args[0], service)
+	if err != nil {
+		log.Fatal(err)
+	}
+	wait := keeper.Start(context.WithoutCancel(ctx))
+	if err := errors.Join(server.Serve(ctx), wait()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// sloppy takes whatever key_id there is for its own.
+type sloppy struct{ *kmsplugin.Keeper }
+
+func (s sloppy) Decrypt(ctx context.Context, uid string, sealed kmsplugin.Sealed) ([]byte, error) {
+	keyID, err := s.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sealed.KeyID = keyID
+	return s.Keeper.Decrypt(ctx, uid, sealed)
 }

@@ -17,8 +17,11 @@ const nodeHelp = `Run the KMS plugins of this control plane node: one process fo
 socket kms-KEYID.sock, with its credentials and its CA as files, as the bundle in
 --bundles says, and put the configuration file of the apiserver in place.
 
-A bundle comes into effect when all that is new in it was tried and works. Until then,
-and where a plugin does not come or takes another key, the former one stays in effect.
+A bundle comes into effect when all that is new in it has passed the trial of "atrest
+bundle try", and opens what the plugin wrapped whose place it takes. Until then, and where
+a plugin does not come or takes another key, the former one stays in effect. What was
+refused is not run again until it is another by its hash. With --tried, which has what
+"atrest bundle try -o json" told, no bundle but that is taken, and no other key_ids.
 The file is put in place after the plugins that it names answer. The last good bundle is
 kept in --state, and enough to come up with: without --bundles, apiserver or cluster.
 

@@ -16,6 +16,13 @@ import (
 	"github.com/kube-atrest/atrest/operate/node/localapi"
 )
 
+// What plugins are run as, and with, unless something else is said.
+const (
+	defaultPlugin = "/usr/bin/atrest-kms-plugin"
+	pluginMemory  = 512 << 20
+	pluginFiles   = 1024
+)
+
 type nodeCommand struct {
 	streams
 	o          node.Options
@@ -28,15 +35,17 @@ type nodeCommand struct {
 	pass       []string
 	manifests  string
 	kubelet    string
+	tried      string
 }
 
 func (c *nodeCommand) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.o.Bundles, "bundles", "", "folder that the bundle comes in; without it the last good one stays")
+	flags.StringVar(&c.tried, "tried", "", "file with what \"atrest bundle try -o json\" found: no other bundle is taken, and no other key_ids")
 	flags.StringVar(&c.o.ConfigFile, "config", "", "file that the apiserver has as --encryption-provider-config (required)")
 	flags.StringVar(&c.o.State, "state", "/var/lib/atrest/node", "folder on the node's own disk, for the last good bundle")
 	flags.StringVar(&c.o.Run, "run", defaultRun, "folder in memory, for credentials and what is told of the plugins")
 	flags.StringVar(&c.o.Sockets, "sockets", "", "folder of the sockets on this machine; default the one in the bundle's configuration")
-	flags.StringVar(&c.program, "plugin", "/usr/bin/atrest-kms-plugin", "program of plugins whose settings name none")
+	flags.StringVar(&c.program, "plugin", defaultPlugin, "program of plugins whose settings name none")
 	flags.StringSliceVar(&c.apiservers, "apiserver", nil, "each apiserver of this node that reads the file, by its loopback address, as https://127.0.0.1:6443, by commas")
 	flags.StringVar(&c.identity, "apiserver-id-hash", "", "what they tell as apiserver_id_hash; default as of a kube-apiserver on a host of this name")
 	c.cluster.add(flags)
@@ -46,8 +55,8 @@ func (c *nodeCommand) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&c.o.AskEvery, "interval", 10*time.Second, "time between two questions to a plugin or an apiserver")
 	flags.DurationVar(&c.o.Silence, "silence", 5*time.Minute, "how long a plugin that served may answer nothing while it runs, before another one takes its place; 0 is for ever")
 	flags.BoolVar(&c.o.Drain, "drain", false, "end the plugins when this ends: their apiserver can then do without")
-	flags.Uint64Var(&c.memory, "plugin-memory", 512<<20, "most memory of one plugin, in bytes; 0 is no limit")
-	flags.Uint64Var(&c.files, "plugin-files", 1024, "most files and sockets that one plugin may have open; 0 is no limit")
+	flags.Uint64Var(&c.memory, "plugin-memory", pluginMemory, "most memory of one plugin, in bytes; 0 is no limit")
+	flags.Uint64Var(&c.files, "plugin-files", pluginFiles, "most files and sockets that one plugin may have open; 0 is no limit")
 	flags.StringVar(&c.manifests, "manifests", "", "run plugins as static pods, by manifests in this folder: the kubelet's staticPodPath")
 	flags.StringVar(&c.kubelet, "kubelet-root", "/var/lib/kubelet", "with --manifests, the folder that the kubelet has as --root-dir")
 	flags.StringSliceVar(&c.pass, "pass-env", nil, "names of environment variables that plugins are given too, by commas: none with a credential")
@@ -85,6 +94,9 @@ func (c *nodeCommand) run(ctx context.Context) error {
 	}
 	if err := c.askers(); err != nil {
 		return err
+	}
+	if c.tried != "" {
+		c.o.Expected = c.expected(c.tried)
 	}
 	keepPrivate()
 	c.o.Runner = runnerOf(c)

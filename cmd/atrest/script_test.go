@@ -3,15 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -43,6 +46,10 @@ import (
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		log.Fatal(err)
+	}
+	if filepath.Base(os.Args[0]) == "exe" { // as which a node starts what becomes a plugin
+		os.Args[0] = "atrest"
+		main()
 	}
 	testscript.Main(m, map[string]func(){"atrest": main, "until": until, "kms": kms})
 }
@@ -109,6 +116,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"plugin": plugin, "etcd": etcdCommand, "render": render, "seal": seal, "nokeys": nokeys,
 			"fails": fails, "newline": newline, "api": api, "waits": waits, "pack": pack, "events": events,
+			"program": program, "settled": settled, "port": port,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -278,6 +286,37 @@ func waits(ts *testscript.TestScript, _ bool, args []string) {
 		_, err := os.Stat(ts.MkAbs(args[0]))
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)
+}
+
+// program NAME has the path of a program in $NAME_PATH, and its digest in $NAME_DIGEST.
+func program(ts *testscript.TestScript, _ bool, args []string) {
+	path, err := exec.LookPath(args[0])
+	for _, folder := range filepath.SplitList(ts.Getenv("PATH")) {
+		if at := filepath.Join(folder, args[0]); err != nil {
+			if _, err = os.Stat(at); err == nil {
+				path = at
+			}
+		}
+	}
+	ts.Check(err)
+	content, err := os.ReadFile(path)
+	ts.Check(err)
+	ts.Setenv(args[0]+"_PATH", path)
+	ts.Setenv(args[0]+"_DIGEST", fmt.Sprintf("sha256:%x", sha256.Sum256(content)))
+}
+
+// port has a TCP port that nobody has in $PORT.
+func port(ts *testscript.TestScript, _ bool, _ []string) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	_, number, err := net.SplitHostPort(listener.Addr().String())
+	ts.Check(errors.Join(err, listener.Close()))
+	ts.Setenv("PORT", number)
+}
+
+// settled COMMAND... returns once the command ends with exit code 0.
+func settled(ts *testscript.TestScript, _ bool, args []string) {
+	require.Eventually(worldOf(ts).t, func() bool { return ts.Exec(args[0], args[1:]...) == nil }, time.Minute, 50*time.Millisecond)
 }
 
 // newline FROM TO copies a file and puts a newline behind it.

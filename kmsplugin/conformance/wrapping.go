@@ -69,7 +69,10 @@ func roundTrip(ctx context.Context, s *session) error {
 		if err != nil {
 			return err
 		}
-		if err := s.opens(ctx, w); err != nil {
+		switch err := s.opens(ctx, w); {
+		case isOfTheMoment(err):
+			return fmt.Errorf("whether a key %s comes back is not known: %w", name, err)
+		case err != nil:
 			return failed("a key %s: %v", name, err)
 		}
 	}

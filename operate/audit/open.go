@@ -93,6 +93,12 @@ func (o *Opener) once(ctx context.Context, scope string, r schema.GroupResource,
 	return plaintext, err
 }
 
+// DoesNotOpen reports whether an error of [Opener.Open] says that the object does not open with
+// what was asked, and not that this was not seen, as of a plugin that is away.
+func DoesNotOpen(err error) bool {
+	return errors.Is(err, envelope.ErrCorrupt) || errors.Is(err, envelope.ErrUnknownKEK)
+}
+
 // ErrNotAsked says that a plugin was given up before it was asked for an object.
 var ErrNotAsked = errors.New("not asked again")
 

@@ -52,6 +52,15 @@ type Comparison struct {
 	// Why is why it has this effect, in one line.
 	Why     string   `json:"why"`
 	Changes []Change `json:"changes,omitempty"`
+	// Proven tells that the other was seen to open what the one in use wraps. A node takes no
+	// change in place without, whatever the settings say.
+	Proven bool `json:"proven"`
+}
+
+// TakenInPlace reports whether a node may have the other take the place of the one in use, under
+// the same keyID.
+func (c Comparison) TakenInPlace() bool {
+	return c.Proven && (c.Effect == NoChange || c.Effect == InPlace)
 }
 
 // Compare says what it needs to replace a plugin by another under the same keyID. What
@@ -59,7 +68,7 @@ type Comparison struct {
 // one path may have stood for two keys, and two addresses may lead to one.
 func Compare(from, to *Plugin, seen Evidence) Comparison {
 	kek, why := seen.verdict()
-	c := Comparison{Effect: NoChange, Why: "nothing is changed", Changes: slices.Concat(settingChanges(from, to, kek, why), partChanges(from, to))}
+	c := Comparison{Effect: NoChange, Why: "nothing is changed", Proven: kek.proves(), Changes: slices.Concat(settingChanges(from, to, kek, why), partChanges(from, to))}
 	for _, change := range c.Changes {
 		if effect := more(c.Effect, change.Effect); effect != c.Effect {
 			c.Effect, c.Why = effect, change.Field+": "+change.Why
@@ -74,7 +83,9 @@ func Compare(from, to *Plugin, seen Evidence) Comparison {
 func settingChanges(from, to *Plugin, kek kekVerdict, why string) []Change {
 	was, is := leaves(from.settings), leaves(to.settings)
 	if a, b := from.settings.Backend(), to.settings.Backend(); a != b {
-		return []Change{{Field: "back end", From: string(a), To: string(b), Effect: AnotherKeyID, Why: "no two back ends share a KEK"}}
+		change := Change{Field: "back end", From: string(a), To: string(b)}
+		change.Effect, change.Why = effectOf(ofTheKEK, kek, why)
+		return []Change{change}
 	}
 	var changes []Change
 	for _, field := range fieldNames(was, is) {

@@ -23,8 +23,8 @@ func plugin(t *testing.T, settings string) *Plugin {
 }
 
 var (
-	same    = Evidence{Was: "k1", Is: "k1", Opened: Yes}
-	rotated = Evidence{Was: "k1", Is: "k2", Opened: Yes}
+	same    = Evidence{Was: "k1", Is: "k1", Opened: Yes, OpenedBack: Yes}
+	rotated = Evidence{Was: "k1", Is: "k2", Opened: Yes, OpenedBack: Yes}
 	other   = Evidence{Was: "k1", Is: "k2", Opened: No}
 )
 
@@ -41,9 +41,9 @@ func TestWhichChangesNeedAnotherKeyID(t *testing.T) {
 	}{
 		"nothing":        {vaultSettings, vaultSettings, "", NoChange, NoChange},
 		"spelling":       {vaultSettings, "# of the team\n" + vaultSettings, "", NoChange, NoChange},
-		"namespace":      {vaultSettings, vaultSettings + "  namespace: a", "vault.namespace", AnotherKeyID, AnotherKeyID},
-		"mount":          {vaultSettings, strings.Replace(vaultSettings, "transit/keys", "other/keys", 1), "vault.keyPath", AnotherKeyID, AnotherKeyID},
-		"key":            {vaultSettings, strings.Replace(vaultSettings, "keys/kube", "keys/kube2", 1), "vault.keyPath", AnotherKeyID, AnotherKeyID},
+		"namespace":      {vaultSettings, vaultSettings + "  namespace: a", "vault.namespace", AnotherKeyID, InPlace},
+		"mount":          {vaultSettings, strings.Replace(vaultSettings, "transit/keys", "other/keys", 1), "vault.keyPath", AnotherKeyID, InPlace},
+		"key":            {vaultSettings, strings.Replace(vaultSettings, "keys/kube", "keys/kube2", 1), "vault.keyPath", AnotherKeyID, InPlace},
 		"address":        {vaultSettings, strings.Replace(vaultSettings, "vault.example", "vault2.example", 1), "vault.address", Undecided, InPlace},
 		"version":        {vaultSettings, vaultSettings + "  keyVersion: \"2\"", "vault.keyVersion", InPlace, InPlace},
 		"auth namespace": {vaultSettings, vaultSettings + "  authNamespace: /", "vault.authNamespace", InPlace, InPlace},
@@ -54,7 +54,7 @@ func TestWhichChangesNeedAnotherKeyID(t *testing.T) {
 		"poll":           {vaultSettings, vaultSettings + "  poll: 5s", "vault.poll", InPlace, InPlace},
 		"binary":         {key, key + "program: {sha256: \"" + digest + "\"}", "program.sha256", InPlace, InPlace},
 		"image":          {key, key + "program: {image: localhost/x@" + digest + "}", "program.image", InPlace, InPlace},
-		"back end":       {key, wrapper + "tpm: {path: /k}", "back end", AnotherKeyID, AnotherKeyID},
+		"back end":       {key, wrapper + "tpm: {path: /k}", "back end", AnotherKeyID, InPlace},
 		"file":           {key, keyFileSettings("/j"), "keyFile.path", Undecided, InPlace},
 		"pin":            {key, wrapper + "keyFile: {path: /k, pin: 2-abcdef01}", "keyFile.pin", InPlace, InPlace},
 		"module":         {hsm, strings.Replace(hsm, "/m.so", "/n.so", 1), "pkcs11.module", Undecided, InPlace},
@@ -63,7 +63,7 @@ func TestWhichChangesNeedAnotherKeyID(t *testing.T) {
 		"PIN":            {hsm, strings.Replace(hsm, "secret: hsm", "secret: hsm2", 1), "pkcs11.secret", InPlace, InPlace},
 		"sessions":       {hsm, strings.Replace(hsm, "key: kek", "key: kek, sessions: 2", 1), "pkcs11.sessions", InPlace, InPlace},
 		"device":         {tpm, strings.Replace(tpm, "rm0", "rm1", 1), "tpm.device", Undecided, InPlace},
-		"kek":            {own, strings.Replace(own, "keys/k", "keys/j", 1), "command.kek", AnotherKeyID, AnotherKeyID},
+		"kek":            {own, strings.Replace(own, "keys/k", "keys/j", 1), "command.kek", AnotherKeyID, InPlace},
 		"arguments":      {own, command("$(socket)", "-v"), "command.arguments", Undecided, InPlace},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,6 +78,31 @@ func TestWhichChangesNeedAnotherKeyID(t *testing.T) {
 			require.Equal(t, row.want, Compare(from, to, rotated).Effect)
 			require.NotContains(t, c.Why, "sesame")
 		})
+	}
+}
+
+// What a node does is what is said here: a rule alone is no proof for it.
+func TestANodeTakesInPlaceWhatIsProvenAlone(t *testing.T) {
+	pinned := vaultSettings + "  keyVersion: \"2\""
+	moved := strings.Replace(vaultSettings, "vault.example", "vault2.example", 1)
+	for name, row := range map[string]struct {
+		to   string
+		seen Evidence
+		want bool
+	}{
+		"nothing seen":                     {vaultSettings + "  poll: 5s", Evidence{}, false},
+		"the key_ids alone":                {vaultSettings + "  poll: 5s", Evidence{Was: "k1", Is: "k1"}, false},
+		"proven":                           {vaultSettings + "  poll: 5s", same, true},
+		"rotated meanwhile":                {vaultSettings + "  poll: 5s", rotated, true},
+		"another KEK":                      {vaultSettings + "  poll: 5s", other, false},
+		"pinned, and nothing seen":         {pinned, Evidence{}, false},
+		"pinned, and opened":               {pinned, rotated, true},
+		"pinned, and opened one way alone": {pinned, Evidence{Was: "k1", Is: "k2", Opened: Yes, OpenedBack: No}, false},
+		"moved, and nothing seen":          {moved, Evidence{}, false},
+		"moved, and the same":              {moved, same, true},
+		"moved, with another version":      {moved, rotated, false},
+	} {
+		require.Equal(t, row.want, Compare(plugin(t, vaultSettings), plugin(t, row.to), row.seen).TakenInPlace(), name)
 	}
 }
 
@@ -101,7 +126,9 @@ func TestAKEKIsKnownByKeyIDAndByTrial(t *testing.T) {
 		"not tried":                          {Evidence{Was: "a", Is: "a"}, unknownKEK, "have it try"},
 		"not tried, and others":              {Evidence{Was: "a", Is: "b"}, unknownKEK, "have it try"},
 		"same":                               {Evidence{Was: "a", Is: "a", Opened: Yes}, sameKEK, "both name"},
-		"rotated":                            {Evidence{Was: "a", Is: "b", Opened: Yes}, rotatedKEK, "it opens"},
+		"same, and the former works no more": {Evidence{Was: "a", Is: "a", Opened: Yes}, sameKEK, "both name"},
+		"rotated":                            {Evidence{Was: "a", Is: "b", Opened: Yes}, otherVersion, "it opens"},
+		"opened one way alone":               {Evidence{Was: "a", Is: "a", Opened: Yes, OpenedBack: No}, anotherKEK, "cannot be read"},
 		"another":                            {Evidence{Was: "a", Is: "b", Opened: No}, anotherKEK, "did not open"},
 		"another of the same key_id":         {Evidence{Was: "a", Is: "a", Opened: No}, anotherKEK, "another KEK has that key_id"},
 		"another, whose key_id is not known": {Evidence{Opened: No}, anotherKEK, "did not open"},

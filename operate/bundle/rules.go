@@ -69,20 +69,21 @@ var rules = map[string]rule{
 	"command.arguments": ofThePlace,
 }
 
-// effectOf is what a change of such a field needs, as far as was seen.
+// effectOf is what a change of such a field needs, as far as was seen. That it is one KEK, or two,
+// is known by what was seen, whatever the field says.
 func effectOf(r rule, kek kekVerdict, why string) (Effect, string) {
 	switch {
-	case r == ofTheKEK:
-		return AnotherKeyID, "it says which KEK it is"
+	case kek == anotherKEK:
+		return AnotherKeyID, why
 	case r == ofTheWay:
 		return InPlace, "it is how the KEK is reached, and not which one it is"
 	case r == ofTheVersion:
 		return InPlace, "it picks a version of the same KEK: the key_id changes, as when the KMS rotates"
 	case kek == sameKEK:
 		return InPlace, "it leads to the same KEK: " + why
-	case kek == anotherKEK:
-		return AnotherKeyID, why
-	case kek == rotatedKEK:
+	case r == ofTheKEK:
+		return AnotherKeyID, "it says which KEK it is"
+	case kek == otherVersion:
 		return Undecided, "it may lead to the same KEK, rotated meanwhile: " + why + "; ask both again"
 	}
 	return Undecided, "it may lead to the same KEK or to another: " + why

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -70,41 +71,34 @@ func (d *decider) untried(keyID string) string {
 		return otherKey(p, key.KeyIDHash, "the bundle was tried with")
 	case as: // it runs already, and new credentials may be what it needs
 		return ""
+	case d.refused(keyID, key):
+		return "it is refused, until the bundle has another one: " + d.o.Refused[Start{keyID, key.Settings}]
 	case !there || p.State != Serving:
 		return "its plugin does not answer yet"
 	case !p.Well:
 		return "its plugin answers, and does not work"
-	}
-	if why := otherKey(p, key.KeyIDHash, "the bundle was tried with"); why != "" {
-		return why
-	}
-	if !runs {
+	case p.Files != key.Files:
+		return "its plugin has other files than it is to be tried with, and is started anew"
+	case !p.Tried.Passed:
+		return cmp.Or(p.Tried.Why, "its plugin works, and is being tried")
+	case !runs:
 		return d.otherThanNamed(p)
 	}
-	return d.otherThanFormer(p, now)
+	return ""
 }
 
-// otherThanFormer is why a plugin may have another key than the one in whose place it comes, empty
-// if it has the same. That the former one does not work now is no reason to ask no more: with another key
-// nothing that is stored could be read.
-func (d *decider) otherThanFormer(p Plugin, accepted Key) string {
-	former := accepted.KeyIDHash
-	if old, ok := d.chosen(p.KeyID, accepted.Settings); ok && old.Well {
-		former = old.KeyIDHash
-	}
-	if former == "" {
-		return "it is not known which key the one has that it takes the place of, which has to work once"
-	}
-	return otherKey(p, former, "the one had last that it takes the place of: another key needs another keyID, and if it was rotated meanwhile the former one has to work once")
-}
-
-// otherThanNamed is otherThanFormer where no bundle tells of the former one, and it may run still.
+// otherThanNamed is why a plugin may have another key than one that an apiserver may be connected to,
+// and of which no bundle tells.
 func (d *decider) otherThanNamed(p Plugin) string {
 	for _, old := range d.instances(p.KeyID) {
-		if old.Named && old.Instance != p.Instance && old.State != Ended {
-			if why := d.otherThanFormer(p, Key{Settings: old.Settings, KeyIDHash: old.KeyIDHash}); why != "" {
-				return why
-			}
+		if !old.Named || old.Instance == p.Instance || old.State == Ended {
+			continue
+		}
+		if old.KeyIDHash == "" {
+			return "it is not known which key the one has that it takes the place of, which has to work once"
+		}
+		if why := otherKey(p, old.KeyIDHash, "the one has that it takes the place of: another key needs another keyID"); why != "" {
+			return why
 		}
 	}
 	return ""

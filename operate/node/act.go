@@ -26,11 +26,15 @@ func (n *Node) do(a Action) error {
 	case LinkPlugin:
 		return n.link(n.own[a.Instance])
 	case SyncFiles:
-		return n.sync(n.own[a.Instance])
+		return n.sync(n.own[a.Instance], a.Bundle)
 	case AcceptBundle:
 		return n.keep(n.kept.accepting(n.known.candidate))
 	case RememberKey:
-		return n.keep(n.kept.remembering(a.KeyID, a.KeyIDHash))
+		now := n.own[a.Instance].asks.now()
+		if now.sample == nil {
+			return fmt.Errorf("%s has wrapped nothing", a.Instance)
+		}
+		return n.keep(n.kept.remembering(a.KeyID, seenKey{now.KeyIDHash, now.sample}))
 	case PlaceFile:
 		return n.place(a.Bundle)
 	case ForgetKey:
@@ -120,17 +124,18 @@ func (n *Node) start(a Action) error {
 const maxSocket = 107
 
 // sync gives an instance the newest credentials and CA. The plugin reads them by itself.
-func (n *Node) sync(one *own) error {
-	p := n.kept.plugin(one.Spec.KeyID)
-	if p == nil {
-		return fmt.Errorf("no bundle has keyID %s any more", one.Spec.KeyID)
+func (n *Node) sync(one *own, name string) error {
+	all, b := n.asks(name)
+	if b == nil || !hasPlugin(b, one.Spec.KeyID) {
+		return fmt.Errorf("no bundle %s has keyID %s any more", name, one.Spec.KeyID)
 	}
+	p := pluginOf(b, one.Spec.KeyID)
 	n.o.Log(fmt.Sprintf("put new files in place for keyID %s, %s", one.Spec.KeyID, one.Spec.Instance))
-	files := n.kept.bundles.files(p)
+	files := all.files(p)
 	for name, content := range files {
 		one.secrets.add(name, content)
 	}
-	return putFiles(one.Spec, files, n.kept.bundles.filesHash(p))
+	return putFiles(one.Spec, files, all.filesHash(p))
 }
 
 // keep makes durable what is in effect from then on. What could not be read before is put
@@ -199,7 +204,14 @@ func (n *Node) link(one *own) error {
 
 // free is an error if the stable name is somebody else's, who answers there.
 func (n *Node) free(s Spec) error {
-	name := stable(s)
+	if target, err := os.Readlink(stable(s)); err == nil && isInstanceOf(s.KeyID, target) && n.ours(target) {
+		return nil
+	}
+	return unoccupied(stable(s), n.o.Timeout)
+}
+
+// unoccupied is an error if somebody answers at a path, or if it is no socket's.
+func unoccupied(name string, timeout time.Duration) error {
 	info, err := os.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -207,14 +219,10 @@ func (n *Node) free(s Spec) error {
 	if err != nil {
 		return err
 	}
-	target, err := os.Readlink(name)
-	if err == nil && isInstanceOf(s.KeyID, target) && n.ours(target) {
-		return nil
-	}
-	if err != nil && info.Mode().Type() != fs.ModeSocket {
+	if mode := info.Mode().Type(); mode != fs.ModeSocket && mode != fs.ModeSymlink {
 		return fmt.Errorf("%s is no socket (%s): move it away", name, info.Mode())
 	}
-	conn, err := net.DialTimeout("unix", name, n.o.Timeout)
+	conn, err := net.DialTimeout("unix", name, timeout)
 	switch {
 	case err == nil:
 		return errors.Join(fmt.Errorf("somebody listens at %s who was not started by this node: end that one first", name), conn.Close())
@@ -254,7 +262,7 @@ func (n *Node) clear(one *own) error {
 	if one.ending.IsZero() && !one.counted {
 		one.counted = true
 		n.restarts[s.KeyID]++
-		n.words[Start{s.KeyID, s.Settings}] = one.lines.last
+		n.words[Start{s.KeyID, s.Settings}] = one.lines.last + n.clash(one, one.lines.last)
 	}
 	if n.linked(s) {
 		err = errors.Join(err, os.Remove(stable(s)))

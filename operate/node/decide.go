@@ -174,8 +174,11 @@ func (d *decider) run(keyID string) {
 	if key, bundle, ok := d.accepted(keyID); ok {
 		d.keep(keyID, key, bundle)
 	}
-	if key, ok := d.tried(keyID); ok {
+	if key, ok := d.tried(keyID); ok && !d.refused(keyID, key) {
 		d.start(keyID, key, d.candidate.Hash)
+		if p, ok := d.chosen(keyID, key.Settings); ok && p.Named {
+			d.sync(p, key, d.candidate.Hash)
+		}
 	}
 	for _, p := range d.instances(keyID) {
 		switch {
@@ -195,15 +198,26 @@ func (d *decider) keep(keyID string, key Key, bundle string) {
 	if !ok {
 		return
 	}
-	if p.Files != key.Files {
-		d.do(Action{Verb: SyncFiles, KeyID: keyID, Instance: p.Instance, Bundle: bundle})
-	}
+	d.sync(p, key, bundle)
 	if p.State == Serving && !p.Linked && !d.worse(p) {
 		d.do(Action{Verb: LinkPlugin, KeyID: keyID, Instance: p.Instance})
 	}
 	if p.State == Serving && p.Well && p.KeyIDHash != key.KeyIDHash {
-		d.do(Action{Verb: RememberKey, KeyID: keyID, KeyIDHash: p.KeyIDHash})
+		d.do(Action{Verb: RememberKey, KeyID: keyID, Instance: p.Instance, KeyIDHash: p.KeyIDHash})
 	}
+}
+
+// sync gives an instance the files that a bundle asks for.
+func (d *decider) sync(p Plugin, key Key, bundle string) {
+	if p.Files != key.Files {
+		d.do(Action{Verb: SyncFiles, KeyID: p.KeyID, Instance: p.Instance, Bundle: bundle})
+	}
+}
+
+// refused tells that the trial of what the candidate asks for has ended for good.
+func (d *decider) refused(keyID string, key Key) bool {
+	_, refused := d.o.Refused[Start{keyID, key.Settings}]
+	return refused
 }
 
 // worse tells that an instance does not work, and that the one does that has the stable name.
@@ -222,11 +236,11 @@ func (d *decider) start(keyID string, key Key, bundle string) {
 }
 
 // dispensable tells that nobody needs an instance: another one stands in its place, or it was
-// never more than tried, or its keyID is gone for good.
+// never more than tried, or with other files than it is to have, or its keyID is gone for good.
 func (d *decider) dispensable(p Plugin) bool {
 	if key, ok := d.tried(p.KeyID); ok && key.Settings == p.Settings {
 		best, _ := d.chosen(p.KeyID, p.Settings)
-		return best.Instance != p.Instance && !p.Named
+		return (best.Instance != p.Instance || p.Files != key.Files || d.refused(p.KeyID, key)) && !p.Named
 	}
 	if key, _, ok := d.accepted(p.KeyID); ok {
 		best, _ := d.chosen(p.KeyID, key.Settings)

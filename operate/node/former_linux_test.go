@@ -30,7 +30,9 @@ func TestAnotherKeyIsRefusedAlsoWhileTheFormerPluginIsDown(t *testing.T) {
 
 	other.Plugins[0].Settings = r.settings(r.keys(9), "")
 	r.give(other)
-	r.until("the other is refused", func(r *Report) bool { return strings.Contains(strings.Join(r.Waits, ""), "that it takes the place of") })
+	r.until("the other is refused", func(r *Report) bool {
+		return strings.Contains(strings.Join(r.Waits, ""), "it has another KEK, and needs another keyID")
+	})
 	require.Equal(t, uint64(1), r.node.Report().Accepted.Revision)
 
 	same.Plugins[0].Settings = r.settings(r.folder+"/away", "")

@@ -14,6 +14,7 @@ import (
 	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/internal/wholefile"
 	"github.com/kube-atrest/atrest/operate/bundle"
+	"github.com/kube-atrest/atrest/operate/preflight"
 )
 
 // kept is what the node needs to come up with nothing but its own disk: the accepted bundles,
@@ -21,8 +22,23 @@ import (
 type kept struct {
 	bundles   bundles
 	forgotten map[string]bool
-	// keys are the hashes of the key_ids that plugins named last when they were well, by keyID.
-	keys map[string]string
+	// keys are those that plugins named last when they were well, by keyID.
+	keys map[string]seenKey
+}
+
+// seenKey is what is known of a KEK without its plugin: the hash of the key_id, and what was wrapped
+// under it, for another plugin to open that takes the place.
+type seenKey struct {
+	KeyIDHash string            `json:"keyIDHash"`
+	Sample    *preflight.Sample `json:"sample"`
+}
+
+func hashesOf(keys map[string]seenKey) map[string]string {
+	all := map[string]string{}
+	for keyID, key := range keys {
+		all[keyID] = key.KeyIDHash
+	}
+	return all
 }
 
 // keptFile is the form on the disk, behind a line with its hash. The bundles have theirs too.
@@ -30,7 +46,7 @@ type keptFile struct {
 	Format    int                 `json:"format"`
 	Bundles   []map[string][]byte `json:"bundles"`
 	Forgotten []string            `json:"forgotten,omitempty"`
-	Keys      map[string]string   `json:"keys,omitempty"`
+	Keys      map[string]seenKey  `json:"seenKeys,omitempty"`
 }
 
 const (
@@ -84,6 +100,11 @@ func decodeKept(data []byte) (kept, error) {
 		}
 		k.bundles = append(k.bundles, b)
 	}
+	for keyID, key := range f.Keys {
+		if key.Sample == nil {
+			return kept{}, fmt.Errorf("of keyID %s it has no sample", keyID)
+		}
+	}
 	for _, keyID := range f.Forgotten {
 		k.forgotten[keyID] = true
 	}
@@ -128,17 +149,17 @@ func (k kept) forgetting(keyID string) kept {
 }
 
 // remembering is what is kept once the plugin of a keyID has named a key_id.
-func (k kept) remembering(keyID, hash string) kept {
-	next := kept{bundles: k.bundles, forgotten: k.forgotten, keys: map[string]string{}}
+func (k kept) remembering(keyID string, key seenKey) kept {
+	next := kept{bundles: k.bundles, forgotten: k.forgotten, keys: map[string]seenKey{}}
 	maps.Copy(next.keys, k.keys)
-	next.keys[keyID] = hash
+	next.keys[keyID] = key
 	return next
 }
 
 // trimmed leaves out the bundles that nothing is taken from: newer ones have all their keyIDs, or
 // those are forgotten; and of those that are forgotten the ones that no bundle has.
 func (k kept) trimmed() kept {
-	next, seen := kept{forgotten: map[string]bool{}, keys: map[string]string{}}, map[string]bool{}
+	next, seen := kept{forgotten: map[string]bool{}, keys: map[string]seenKey{}}, map[string]bool{}
 	for i, b := range k.bundles {
 		needed := i == 0
 		for _, p := range b.Plugins() {
@@ -155,9 +176,9 @@ func (k kept) trimmed() kept {
 			next.forgotten[keyID] = true
 		}
 	}
-	for keyID, hash := range k.keys {
+	for keyID, key := range k.keys {
 		if p := next.plugin(keyID); p != nil && !next.forgotten[keyID] {
-			next.keys[keyID] = hash
+			next.keys[keyID] = key
 		}
 	}
 	return next
@@ -171,7 +192,7 @@ func (k kept) wanted() []Wanted {
 		if i == 0 {
 			forgotten = nil
 		}
-		all = append(all, k.bundles.wanted(b, forgotten, k.keys))
+		all = append(all, k.bundles.wanted(b, forgotten, hashesOf(k.keys)))
 	}
 	return all
 }

@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, Launch(os.Args[2:]))
 		os.Exit(1)
 	}
+	if len(os.Args) > 4 && os.Args[1] == asFaulty {
+		faulty(os.Args[2:])
+	}
 	if len(os.Args) > 2 && os.Args[1] == asBlind {
 		os.Exit(lookBlindly(os.Args[2]))
 	}

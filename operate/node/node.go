@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-atrest/atrest/internal/filelock"
 	"github.com/kube-atrest/atrest/operate/bundle"
+	"github.com/kube-atrest/atrest/operate/preflight"
 )
 
 // Options are where a node has what, and how often it looks.
@@ -24,6 +25,9 @@ type Options struct {
 	// Expected gives, of a bundle, the hashes of the key_ids that its plugins named when it was
 	// tried, by keyID; nil where nobody tried it.
 	Expected func(*bundle.Bundle) (map[string]string, error)
+	// Steps are what else a plugin is tried for, at the path of its socket, before its bundle is
+	// accepted. It may be nil.
+	Steps func(p *bundle.Plugin, socket string) []preflight.Step
 	// State is a folder on the node's own disk, and Run one in memory, each of this node alone.
 	State, Run string
 	// Sockets is the folder of the sockets on this machine, and empty that which the bundle names.
@@ -76,12 +80,13 @@ type Node struct {
 	restarts   map[string]int   // by keyID
 	words      map[Start]string // what one that ended by itself said last
 	problems   map[string]string
+	trials     map[Start]*trial // of the latest candidate
 }
 
 // own is what a node has for one instance, beside its folder.
 type own struct {
 	instance
-	asks    *watch[Health]
+	asks    *watch[account]
 	lines   *lines
 	ending  time.Time // since when it has been told to end, zero if it was not
 	hard    bool
@@ -112,7 +117,7 @@ func New(o Options) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{o: o, lock: lock, disk: instances{filepath.Join(o.Run, "instances")}, wake: make(chan struct{}, 1),
-		own: map[string]*own{}, attempts: map[Start]*attempt{}, restarts: map[string]int{}, problems: map[string]string{}, words: map[Start]string{}}
+		own: map[string]*own{}, attempts: map[Start]*attempt{}, restarts: map[string]int{}, problems: map[string]string{}, words: map[Start]string{}, trials: map[Start]*trial{}}
 	n.kept, err = readKept(n.keptPath())
 	if err != nil {
 		n.damaged = true
@@ -185,6 +190,9 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	for _, one := range n.own {
 		one.asks.end()
+	}
+	for _, t := range n.trials {
+		t.end()
 	}
 	return errors.Join(err, n.lock.Release())
 }

@@ -102,7 +102,7 @@ func TestAPluginWithAnotherKeyThanExpectedLeavesTheFormerInEffect(t *testing.T) 
 	r.start()
 	r.until("the first is in effect", settled(1, 1))
 	r.give(r.draft(2, 2, 1))
-	report := r.until("the reason is told", func(r *Report) bool { return strings.Contains(strings.Join(r.Waits, ""), "its plugin names key_id") })
+	report := r.until("the reason is told", func(r *Report) bool { return strings.Contains(strings.Join(r.Waits, ""), "was expected") })
 	require.Equal(t, uint64(1), report.InEffect.Revision)
 }
 
@@ -176,7 +176,9 @@ func TestAnotherProgramTakesThePlaceOfTheFormerWithoutAGap(t *testing.T) {
 	other := r.draft(3, 1) // the same keyID, and another key behind it
 	other.Plugins[0].Settings = r.settings(r.keys(9), "")
 	r.give(other)
-	r.until("the reason is told", func(r *Report) bool { return strings.Contains(strings.Join(r.Waits, ""), "that it takes the place of") })
+	r.until("the reason is told", func(r *Report) bool {
+		return strings.Contains(strings.Join(r.Waits, ""), "it has another KEK, and needs another keyID")
+	})
 	require.Equal(t, uint64(2), r.node.Report().InEffect.Revision)
 }
 
@@ -187,7 +189,8 @@ func TestAStrangerUnderTheNameIsNotTakenForThePlugin(t *testing.T) {
 	stranger := listen(t, r.folder+"/kms/kms-1.sock")
 	r.give(r.draft(1, 1))
 	r.start()
-	r.until("it is told", func(r *Report) bool { return strings.Contains(strings.Join(r.Problems, ""), "somebody listens at") })
+	report := r.until("it is told", waits("revision 1 waits for keyID 1: somebody listens at"))
+	require.Nil(t, report.Accepted)
 	require.NoFileExists(t, r.o.ConfigFile, "the file would have the apiserver ask the stranger")
 	require.NoError(t, stranger.Close())
 	require.NoError(t, os.RemoveAll(r.folder+"/kms/kms-1.sock"))

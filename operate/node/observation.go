@@ -17,6 +17,8 @@ type Observation struct {
 	Plugins []Plugin
 	// NotBefore is until when nothing is started, by what would be.
 	NotBefore map[Start]time.Time
+	// Refused is why the trial of what the candidate would start has ended for good, by that.
+	Refused map[Start]string
 	// Apiservers are those of this node. Without one nothing is ever proven not to be needed.
 	Apiservers []Apiserver
 	// Grace is for how long each apiserver has to have told of the new file before what only
@@ -92,6 +94,16 @@ type Plugin struct {
 	// Linked tells that the stable name of its keyID leads to it now, and Named that it once
 	// did: an apiserver may have a connection to it.
 	Linked, Named bool
+	// Tried is what its trial for the candidate has found, while it is well.
+	Tried Tried
+}
+
+// Tried is what became of the trial of an instance.
+type Tried struct {
+	// Passed tells that it may be used, and in the place of the one that the accepted bundles ask for.
+	Passed bool
+	// Why is what it waits for, if that is known.
+	Why string
 }
 
 // live tells that it runs and was not told to end.

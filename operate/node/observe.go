@@ -34,6 +34,7 @@ func (n *Node) observe(ctx context.Context) Observation {
 	for i, w := range n.apiservers {
 		o.Apiservers = append(o.Apiservers, w.now().of(n.o.Apiservers[i].Name(), n.placed.Load()))
 	}
+	n.tryPlugins(ctx, &o)
 	return o
 }
 
@@ -155,13 +156,13 @@ func (n *Node) adopt(ctx context.Context, in instance) *own {
 	n.awaitEnd(ctx, in.Spec)
 	a := &asked{spec: in.Spec, runner: n.o.Runner, timeout: n.o.Timeout}
 	one := &own{instance: in, lines: linesOf(in.Spec), changed: map[string]time.Time{}, secrets: secretsOf(in.Spec)}
-	ask := func(ctx context.Context) Health {
-		if a.health.Well && n.o.Clock.Since(a.health.At) < n.o.AskEvery {
-			return a.health
+	ask := func(ctx context.Context) account {
+		if a.last.Well && n.o.Clock.Since(a.last.At) < n.o.AskEvery {
+			return a.last
 		}
 		return a.ask(ctx, n.o.Clock.Now)
 	}
-	one.asks = watching(ctx, n.o.Clock, min(n.o.Every, n.o.AskEvery), asking[Health]{ask, a.close}, n.again)
+	one.asks = watching(ctx, n.o.Clock, min(n.o.Every, n.o.AskEvery), asking[account]{ask, a.close}, n.again)
 	n.own[in.Spec.Instance] = one
 	return one
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-atrest/atrest/internal/wholefile"
+	"github.com/kube-atrest/atrest/operate/bundle"
 )
 
 // Processes is the [Runner] of processes on this machine. A process is one of its own only if
@@ -78,6 +79,15 @@ func (r *Processes) Start(s Spec) error {
 	}
 	_, err = gate.Write([]byte{goAhead})
 	return err
+}
+
+// ProgramNow tells a program from another that has its place by now.
+func (r *Processes) ProgramNow(p bundle.Program) string {
+	info, err := os.Stat(cmp.Or(p.Path, r.Program))
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(p.Image, info.Name(), info.Size(), info.ModTime().UnixNano())
 }
 
 func onRecord(s Spec, pid int, which program, path string) error {

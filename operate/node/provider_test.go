@@ -101,3 +101,10 @@ func TestANewCredentialIsForEveryKeyIDOfTheSameProvider(t *testing.T) {
 		require.Equal(t, "newer", given(t, all, "1"))
 	})
 }
+
+// A wrapping token gives the secret-id to whoever comes first.
+func TestALoginThatCanBeUsedOnceIsNotTried(t *testing.T) {
+	once := strings.Replace(vaultAt, "secret: login", "secret: login, wrapped: true", 1)
+	_, err := Try(t.Context(), ofVaults(t, 1, login{1, fmt.Sprintf(once, vaultServer, 1), "wrapping-token"}), Options{Run: t.TempDir()})
+	require.ErrorContains(t, err, "it would be used up")
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kube-atrest/atrest/operate/bundle"
+	"github.com/kube-atrest/atrest/operate/preflight"
 )
 
 // Report is how a node is. It holds no key material, no credential and no key_id, but hashes.
@@ -26,8 +27,10 @@ type Report struct {
 	// Problems are what went wrong when it was last tried.
 	Problems []string `json:"problems,omitempty"`
 	// InMemory tells whether the credentials are in memory-backed storage.
-	InMemory   bool              `json:"credentialsInMemory"`
-	Plugins    []PluginReport    `json:"plugins,omitempty"`
+	InMemory bool           `json:"credentialsInMemory"`
+	Plugins  []PluginReport `json:"plugins,omitempty"`
+	// Trials are of the plugins that are new in the bundle that is wanted, or was accepted last.
+	Trials     []TrialReport     `json:"trials,omitempty"`
 	Apiservers []ApiserverReport `json:"apiservers,omitempty"`
 }
 
@@ -50,6 +53,12 @@ type PluginReport struct {
 	// credentials are the present ones. When they expire only the plugin could tell.
 	Restarts   int       `json:"restarts"`
 	FilesSince time.Time `json:"filesSince,omitzero"`
+}
+
+// TrialReport is what the trial of a plugin has found so far.
+type TrialReport struct {
+	KeyID string `json:"keyID"`
+	preflight.Verdict
 }
 
 // ApiserverReport is what one apiserver of this node told last.
@@ -87,6 +96,7 @@ func (n *Node) report(o Observation, d Decision) *Report {
 			r.Plugins = append(r.Plugins, n.pluginReport(p, one))
 		}
 	}
+	r.Trials = n.tried()
 	for _, a := range o.Apiservers {
 		r.Apiservers = append(r.Apiservers, ApiserverReport{Name: a.Name, At: a.At, Config: a.Config, Problem: a.Problem})
 	}
@@ -109,7 +119,7 @@ func (n *Node) inEffect() *Revision {
 
 func (n *Node) pluginReport(p Plugin, one *own) PluginReport {
 	r := PluginReport{KeyID: p.KeyID, Instance: p.Instance, State: p.State.String(), Linked: p.Linked,
-		Health: one.asks.now(), Restarts: n.restarts[p.KeyID]}
+		Health: one.asks.now().Health, Restarts: n.restarts[p.KeyID]}
 	r.Message = one.secrets.shown([]byte(r.Message)) // a plugin may say anything
 	if info, err := os.Stat(one.Spec.Files()); err == nil {
 		r.FilesSince = info.ModTime()

@@ -121,6 +121,7 @@ func (w *world) eventsAndCalm(t *rapid.T) []event {
 
 // calm goes on with a world in which all goes well from now on.
 func (w *world) calm(rounds int) {
+	w.refused = Start{} // the bundle has another one
 	for range rounds {
 		w.round(len(Decide(w.observation()).Actions))
 		for i := range w.plugins {
@@ -128,6 +129,7 @@ func (w *world) calm(rounds int) {
 			switch p.State {
 			case Starting, Serving:
 				p.State, p.Well, p.KeyIDHash = Serving, true, "key of "+p.KeyID
+				p.Tried.Passed = w.fits(*p)
 			case Ending:
 				p.State = Ended
 			}

@@ -19,6 +19,7 @@ type world struct {
 	file     int               // the one whose file is in place, -1 for none, unread for one that cannot be read
 	plugins  []Plugin
 	born     int
+	refused  Start // what did not pass its trial, once and for all
 
 	effect  int   // the one that the apiserver has in effect, -1 if it is down
 	closing []int // those that it had, and may still ask the plugins of
@@ -53,17 +54,21 @@ func (w *world) clone() *world {
 func (w *world) key() string {
 	var plugins []string
 	for _, p := range w.plugins {
-		plugins = append(plugins, fmt.Sprint(p.KeyID, p.Settings, p.Files, p.State, p.Well, p.KeyIDHash, p.Linked, p.Named))
+		plugins = append(plugins, fmt.Sprint(p.KeyID, p.Settings, p.Files, p.State, p.Well, p.KeyIDHash, p.Linked, p.Named, p.Tried.Passed))
 	}
 	slices.Sort(plugins)
 	slices.Sort(w.closing)
-	return fmt.Sprint(w.folder, w.accepted, slices.Sorted(maps.Keys(w.forgot)), w.keys, w.file, strings.Join(plugins, ";"), w.effect, slices.Compact(w.closing), w.told)
+	return fmt.Sprint(w.folder, w.accepted, slices.Sorted(maps.Keys(w.forgot)), w.keys, w.file, strings.Join(plugins, ";"), w.effect, slices.Compact(w.closing), w.told, w.refused)
 }
 
 func (w *world) observation() Observation {
 	o := Observation{Now: epoch, File: File{Known: w.file != unread}, Plugins: slices.Clone(w.plugins), Grace: grace, Fresh: time.Minute}
 	if w.folder >= 0 {
 		o.Candidate = &w.bundles[w.folder]
+	}
+	o.Refused = map[Start]string{}
+	if w.refused != (Start{}) {
+		o.Refused[w.refused] = "it is not fit"
 	}
 	for i, at := range w.accepted {
 		b := w.bundles[at]
@@ -142,6 +147,9 @@ func (w *world) do(a Action) {
 	switch a.Verb {
 	case StartPlugin:
 		w.born++
+		if _, runs := w.wants(a.KeyID); !runs && w.refused == (Start{a.KeyID, a.Settings}) {
+			w.breaks("%s is started, and was refused", a.KeyID)
+		}
 		key := w.bundles[w.index(a.Bundle)].Keys[a.KeyID]
 		w.plugins = append(w.plugins, Plugin{Instance: fmt.Sprintf("i%04d", w.born), KeyID: a.KeyID, Settings: a.Settings, Files: key.Files})
 	case LinkPlugin:
@@ -158,11 +166,11 @@ func (w *world) do(a Action) {
 		}
 		p.Linked, p.Named = true, true
 	case SyncFiles:
-		key, ok := w.wants(a.KeyID)
+		key, ok := w.bundles[w.index(a.Bundle)].Keys[a.KeyID]
 		if !ok {
 			w.breaks("files of %s, which nothing asks for", a.KeyID)
 		}
-		p.Files = key.Files
+		p.Files, p.Tried = key.Files, Tried{}
 	case RememberKey:
 		w.keys[a.KeyID] = a.KeyIDHash
 	case AcceptBundle:
@@ -203,6 +211,17 @@ func (w *world) linked(keyID string) *Plugin {
 	return &w.plugins[i]
 }
 
+// fits tells whether a plugin passes: it has the key that is expected, and, where it takes the place of
+// another, opens what that wrapped.
+func (w *world) fits(p Plugin) bool {
+	_, runs := w.wants(p.KeyID)
+	expected := ""
+	if w.folder >= 0 {
+		expected = w.bundles[w.folder].Keys[p.KeyID].KeyIDHash
+	}
+	return (!runs || p.KeyIDHash == w.keys[p.KeyID]) && (expected == "" || expected == p.KeyIDHash)
+}
+
 // stays tells whether another instance has the stable name and answers.
 func (w *world) stays(a Action) bool {
 	return slices.ContainsFunc(w.plugins, func(q Plugin) bool {
@@ -224,11 +243,7 @@ func (w *world) accept(at int) {
 			continue
 		}
 		good := slices.ContainsFunc(w.plugins, func(p Plugin) bool {
-			same := w.isOfNamed(p)
-			if runs {
-				same = p.KeyIDHash == w.keys[keyID]
-			}
-			return p.KeyID == keyID && p.Settings == key.Settings && p.State == Serving && p.Well && same && (key.KeyIDHash == "" || p.KeyIDHash == key.KeyIDHash)
+			return p.KeyID == keyID && p.Settings == key.Settings && p.State == Serving && p.Well && p.Tried.Passed && (runs || w.isOfNamed(p))
 		})
 		if !good {
 			w.breaks("%s is accepted, and keyID %s was not seen to work with the key that was expected", w.bundles[at].Hash, keyID)
@@ -307,6 +322,12 @@ func (w *world) events() []event {
 		case Serving:
 			if p.Well {
 				can("is ill", func(w *world) { w.plugins[i].Well = false })
+			}
+			if p.Well && !p.Tried.Passed {
+				can("passes its trial", func(w *world) { w.plugins[i].Tried.Passed = w.fits(p) })
+			}
+			if !p.Named && w.refused == (Start{}) {
+				can("is refused", func(w *world) { w.refused = Start{p.KeyID, p.Settings} })
 			}
 		case Silent:
 			can("answers again", func(w *world) { w.plugins[i].State = Serving })

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
 	internalplugin "github.com/kube-atrest/atrest/internal/plugin"
 	"github.com/kube-atrest/atrest/internal/stored"
@@ -46,31 +47,42 @@ func (p *plugin) checkV2(ctx context.Context, o Options, r *Result) *Failure {
 		return failed("dial", envelope.Unreachable, err)
 	}
 	defer client.Close()
-	return p.ask(ctx, client, o, r)
+	_, f := p.ask(ctx, client, o, r)
+	return f
 }
 
-// ask makes the calls, and holds the answers against each other.
-func (p *plugin) ask(ctx context.Context, client envelope.Plugin, o Options, r *Result) *Failure {
+// Ask asks a plugin that is to be written with for its Status and, unless the key_id has the
+// hash known, has it wrap a random DEK and unwrap it. The sample is what it wrapped then, nil without.
+func Ask(ctx context.Context, client envelope.Plugin, known string) (keyIDHash string, sample *Sample, f *Failure) {
+	r := Result{KeyIDHash: known}
+	sample, f = (&plugin{kind: config.KMSv2, writes: true}).ask(ctx, client, Options{}.withDefaults(), &r)
+	return r.KeyIDHash, sample, f
+}
+
+// ask makes the calls, and holds the answers against each other. Where the result has the key_id
+// that Status names already, that is enough.
+func (p *plugin) ask(ctx context.Context, client envelope.Plugin, o Options, r *Result) (*Sample, *Failure) {
 	var status envelope.Status
 	var err error
+	known := r.KeyIDHash
 	r.Status, err = timed(o.Clock, func() (err error) { status, err = client.Status(ctx); return err })
 	r.KeyIDHash = envelope.HashKeyID(status.KeyID)
-	if f := p.ifWritten(statusFailure(status, err), r); f != nil {
-		return f
+	if f := p.ifWritten(statusFailure(status, err), r); f != nil || known != "" && known == r.KeyIDHash {
+		return nil, f
 	}
 	dek := make([]byte, dekSize)
 	if _, err := io.ReadFull(o.Random, dek); err != nil {
-		return failed("make a DEK", envelope.Failed, err)
+		return nil, failed("make a DEK", envelope.Failed, err)
 	}
 	var wrapped envelope.Wrapped
 	r.Encrypt, err = timed(o.Clock, func() (err error) { wrapped, err = client.Encrypt(ctx, dek); return err })
 	f := answerFailure(wrapped, status, dek, err)
 	if f = p.ifWritten(f, r); f != nil || err != nil {
-		return f // without an answer there is nothing to try Decrypt with
+		return nil, f // without an answer there is nothing to try Decrypt with
 	}
-	var unwrapped []byte
-	r.Decrypt, err = timed(o.Clock, func() (err error) { unwrapped, err = client.Decrypt(ctx, wrapped); return err })
-	return decryptFailure(unwrapped, dek, err)
+	sample := &Sample{Wrapped: wrapped, DEK: dek}
+	r.Decrypt, _ = timed(o.Clock, func() error { f = sample.open(ctx, client); return nil })
+	return sample, f
 }
 
 // statusFailure is what an apiserver would refuse of Status.
@@ -79,12 +91,12 @@ func statusFailure(s envelope.Status, err error) *Failure {
 		return callFailed("status", err)
 	}
 	switch err := stored.ValidateKeyID(s.KeyID); {
+	case s.Healthz != "ok": // one that is not well may lack the rest for that
+		return failed("status", envelope.Unhealthy, fmt.Errorf("it reports healthz %.300q, not \"ok\"", s.Healthz))
 	case err != nil:
 		return failed("status", envelope.BadKeyID, err)
 	case s.Version != "v2" && s.Version != "v2beta1":
 		return failed("status", envelope.BadVersion, fmt.Errorf("it speaks version %.100q of the KMS API, not v2 or v2beta1", s.Version))
-	case s.Healthz != "ok":
-		return failed("status", envelope.Unhealthy, fmt.Errorf("it reports healthz %.300q, not \"ok\"", s.Healthz))
 	}
 	return nil
 }

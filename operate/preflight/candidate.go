@@ -12,6 +12,7 @@ import (
 
 	"github.com/kube-atrest/atrest/config"
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/operate/bundle"
 )
 
 // Candidate is a plugin that is to be used: it runs beside those in use, on its future
@@ -21,17 +22,14 @@ type Candidate struct {
 	Hash string
 	// Plugin is asked for Status, and to wrap a random DEK and unwrap it.
 	Plugin envelope.Plugin
-	// Samples are what it has to open, where it should have the KEK of the one in use.
-	Samples []Sample
+	// Expected is [envelope.HashKeyID] of the key_id that it has to name, empty for any.
+	Expected string
+	// Samples are what the one in use wrapped, where it should have the same KEK: it has to
+	// open them.
+	Samples []*Sample
 	// Steps are what else is looked at, in turn: clashes of sockets and ports, the quick
 	// checks of the conformance kit.
 	Steps []Step
-}
-
-// Sample is a DEK that the plugin in use has wrapped, such as one of a stored value.
-type Sample struct {
-	Wrapped envelope.Wrapped
-	DEK     []byte
 }
 
 // Step is one look at a candidate. An error that [Final] made is final, and any other one
@@ -73,7 +71,8 @@ type Verdict struct {
 
 // Trial is how a candidate is tried. The zero value of each field is its default.
 type Trial struct {
-	// Tries bounds how often a transient finding is looked at anew; default 6.
+	// Tries bounds how often a transient finding is looked at anew; default 6. Below 0 only the end
+	// of ctx does.
 	Tries int
 	// Pause is the time before the second try, 2 s by default. It doubles from try to try,
 	// up to MaxPause, 30 s by default.
@@ -81,10 +80,12 @@ type Trial struct {
 	MaxPause time.Duration
 	Clock    clock.Clock
 	Random   io.Reader
+	// Each, if not nil, is called with what each try has found, before the pause after it.
+	Each func(Verdict)
 }
 
 func (t Trial) withDefaults() Trial {
-	if t.Tries <= 0 {
+	if t.Tries == 0 {
 		t.Tries = 6
 	}
 	if t.Pause <= 0 {
@@ -113,11 +114,13 @@ func (t Trial) Of(ctx context.Context, c Candidate) Verdict {
 		switch {
 		case v.Failure == nil:
 			v.Outcome = Passed
-			return v
 		case v.Failure.final():
 			v.Outcome = Refused
-			return v
-		case v.Tries == t.Tries:
+		}
+		if t.Each != nil {
+			t.Each(v)
+		}
+		if v.Outcome != NotYet || v.Tries == t.Tries {
 			return v
 		}
 		select {
@@ -128,30 +131,53 @@ func (t Trial) Of(ctx context.Context, c Candidate) Verdict {
 	}
 }
 
-// try is one look at all of it.
+// try is one look at all of it. What is final has to be found of a plugin that is well, also
+// after it: what is found while a KMS goes away tells nothing of the plugin.
 func (c Candidate) try(ctx context.Context, t Trial) (keyIDHash string, f *Failure) {
-	o := Options{Clock: t.Clock, Random: t.Random}.withDefaults()
-	p := &plugin{kind: config.KMSv2, writes: true}
-	var r Result
-	if f := p.ask(ctx, c.Plugin, o, &r); f != nil {
-		return r.KeyIDHash, f
+	keyIDHash, f = c.well(ctx, t)
+	if f != nil {
+		return keyIDHash, f
 	}
+	if f = c.more(ctx); f == nil && ctx.Err() == nil {
+		return keyIDHash, nil
+	}
+	if ctx.Err() != nil { // what passes is what was seen in time
+		return keyIDHash, callFailed("end", ctx.Err())
+	}
+	if _, ill := c.well(ctx, t); f.final() && ill != nil {
+		return keyIDHash, ill
+	}
+	return keyIDHash, f
+}
+
+// well is why a plugin cannot be used as it is.
+func (c Candidate) well(ctx context.Context, t Trial) (keyIDHash string, f *Failure) {
+	var r Result
+	_, f = (&plugin{kind: config.KMSv2, writes: true}).ask(ctx, c.Plugin, Options{Clock: t.Clock, Random: t.Random}.withDefaults(), &r)
+	if f == nil && c.Expected != "" && r.KeyIDHash != c.Expected {
+		f = failed("status", envelope.Disagreement, fmt.Errorf("it names key_id %s, and %s was expected", r.KeyIDHash, c.Expected))
+	}
+	return r.KeyIDHash, f
+}
+
+// more is what else is wrong.
+func (c Candidate) more(ctx context.Context) *Failure {
 	for _, sample := range c.Samples {
-		got, err := c.Plugin.Decrypt(ctx, sample.Wrapped)
-		if f := decryptFailure(got, sample.DEK, err); f != nil {
+		if f := sample.open(ctx, c.Plugin); f != nil {
 			f.Step = "open what the plugin in use has wrapped"
-			return r.KeyIDHash, f
+			if answer(f) == bundle.No {
+				f.Err = Final(f.Err)
+				f.Text = f.Step + ": it cannot: it has another KEK, and needs another keyID: " + f.Err.Error()
+			}
+			return f
 		}
 	}
 	for _, step := range c.Steps {
 		if err := step.Try(ctx); err != nil {
-			return r.KeyIDHash, &Failure{Step: step.Name, Problem: envelope.Failed, Err: err, Text: fmt.Sprintf("%s: %v", step.Name, err)}
+			return &Failure{Step: step.Name, Problem: envelope.Failed, Err: err, Text: fmt.Sprintf("%s: %v", step.Name, err)}
 		}
 	}
-	if err := ctx.Err(); err != nil { // what passes is what was seen in time
-		return r.KeyIDHash, callFailed("end", err)
-	}
-	return r.KeyIDHash, nil
+	return nil
 }
 
 // final reports whether another try would find the same, without a change of what is

@@ -73,7 +73,7 @@ func TestACandidateThatWorksPassesForItsHash(t *testing.T) {
 			return preflight.Step{Name: name, Try: func(context.Context) error { looked = append(looked, name); return nil }}
 		}
 		v := tried(newCandidate(), preflight.Candidate{
-			Samples: []preflight.Sample{{Wrapped: envelope.Wrapped{Ciphertext: flipped(dek), KeyID: "k0"}, DEK: dek}},
+			Samples: []*preflight.Sample{{Wrapped: envelope.Wrapped{Ciphertext: flipped(dek), KeyID: "k0"}, DEK: dek}},
 			Steps:   []preflight.Step{look("clashes"), look("quick checks")},
 		})
 		require.Equal(t, preflight.Verdict{
@@ -161,7 +161,7 @@ func TestWhatNoTryMendsIsRefusedAtOnce(t *testing.T) {
 			c.opens = func(envelope.Wrapped) ([]byte, error) { return other, nil }
 		},
 		"another KEK": func(_ *candidate, more *preflight.Candidate) {
-			more.Samples = []preflight.Sample{{Wrapped: envelope.Wrapped{Ciphertext: []byte("x"), KeyID: "k1"}, DEK: other}}
+			more.Samples = []*preflight.Sample{{Wrapped: envelope.Wrapped{Ciphertext: []byte("x"), KeyID: "k1"}, DEK: other}}
 		},
 		"a clash": func(_ *candidate, more *preflight.Candidate) {
 			more.Steps = []preflight.Step{{Name: "clashes", Try: func(context.Context) error { return preflight.Final(errors.New("port 8095 is taken")) }}}

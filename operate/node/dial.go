@@ -1,0 +1,62 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/plugin"
+)
+
+// dial makes the connection to one instance, which every time is to the very instance, or to nobody.
+func dial(s Spec, r Runner) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///plugin",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return reach(ctx, s, r) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a unix socket is guarded by its file mode
+		grpc.WithAuthority("localhost"),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}, MinConnectTimeout: time.Second}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(plugin.MaxAnswer)))
+}
+
+func reach(ctx context.Context, s Spec, r Runner) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", s.Socket)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Proves(s, conn.(*net.UnixConn)); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is not served by the plugin that was started: %w", s.Socket, err), conn.Close())
+	}
+	return conn, nil
+}
+
+// bounded is a plugin each call to which has a time of its own.
+type bounded struct {
+	envelope.Plugin
+	timeout time.Duration
+}
+
+func (b bounded) Status(ctx context.Context) (envelope.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Plugin.Status(ctx)
+}
+
+func (b bounded) Encrypt(ctx context.Context, dek []byte) (envelope.Wrapped, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Plugin.Encrypt(ctx, dek)
+}
+
+func (b bounded) Decrypt(ctx context.Context, w envelope.Wrapped) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Plugin.Decrypt(ctx, w)
+}
