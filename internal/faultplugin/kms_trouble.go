@@ -40,6 +40,18 @@ func (p *KMS) hang() {
 	}
 }
 
+// keepsPlace takes a place and gives it back when the trouble has ended, whatever becomes of the call.
+func (p *KMS) keepsPlace(ctx context.Context) {
+	p.mu.Lock()
+	mended, slots := p.mended, p.slots
+	p.mu.Unlock()
+	select {
+	case slots <- struct{}{}:
+		go func() { <-mended; <-slots }()
+	case <-ctx.Done():
+	}
+}
+
 // troubleOf is what to answer a call.
 func (p *KMS) troubleOf(ctx context.Context) error {
 	err := p.trouble()
@@ -62,6 +74,11 @@ func (p *KMS) troubleOf(ctx context.Context) error {
 func (p *KMS) statusInTrouble(err error) (*kmsapi.StatusResponse, error) {
 	if p.flaws[Hangs] {
 		p.slots <- struct{}{}
+		<-p.slots
+	}
+	if p.flaws[HidesThePile] {
+		p.slots <- struct{}{}
+		time.Sleep(SlowFor * 6 / 10)
 		<-p.slots
 	}
 	again := p.alarmed.Add(1) > 1

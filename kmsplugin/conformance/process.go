@@ -141,14 +141,14 @@ func (s *session) staysBehind() error {
 func eventually(ctx context.Context, most time.Duration, done func() bool) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	timeout := time.NewTimer(most)
-	defer timeout.Stop()
+	start := time.Now()
 	for !done() {
+		if time.Since(start) >= most {
+			return fmt.Errorf("not after %s", most)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-timeout.C:
-			return fmt.Errorf("not after %s", most)
 		case <-tick.C:
 		}
 	}

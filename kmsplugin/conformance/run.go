@@ -182,7 +182,10 @@ func (s *session) answers(ctx context.Context) error {
 	took, err := timed(func() error { return s.statusWithin(ctx, patience) })
 	s.silent = err != nil && took >= patience
 	if s.silent {
-		return fmt.Errorf("the plugin accepts connections, and does not answer: %w", err)
+		if gone := s.dial(ctx); gone != nil {
+			return lost(gone)
+		}
+		return fmt.Errorf("the plugin accepts connections, and has not answered Status within %s: %w", patience, err)
 	}
 	return nil
 }
