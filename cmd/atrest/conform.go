@@ -169,9 +169,8 @@ func conclusion(r *conformance.Report) error {
 	return nil
 }
 
-// flagsFor are the flags by which needs are met.
-func flagsFor(needs []conformance.Need) string {
-	var flags []string
+// flagsOfNeeds are the flags by which needs are met.
+func flagsOfNeeds(needs []conformance.Need) (flags []string) {
 	for _, need := range needs {
 		flag := "--" + string(need)
 		if need == conformance.NeedKill || need == conformance.NeedTerminate {
@@ -179,5 +178,8 @@ func flagsFor(needs []conformance.Need) string {
 		}
 		flags = append(flags, flag)
 	}
-	return strings.Join(flags, " and ")
+	return flags
 }
+
+// flagsFor are the same in words.
+func flagsFor(needs []conformance.Need) string { return strings.Join(flagsOfNeeds(needs), " and ") }

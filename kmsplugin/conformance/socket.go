@@ -156,7 +156,7 @@ func (s *session) cameToTheSocket(ended error) error {
 	case ended == nil:
 		return errors.New("the second plugin ended and said nothing: whether it came to the socket is not known")
 	case !s.isNamed(ended.Error()):
-		return fmt.Errorf("the second plugin ended or was ended after %s, and did not name the socket, so that it may have ended for something else or not have come to it: "+
+		return fmt.Errorf("the second plugin ended or was ended after %s, and did not name the socket other than as a setting, so that it may have ended for something else or not have come to it: "+
 			"give it all that it needs, with ports of its own, a --timeout in which it starts, and have it print what it does: %w", s.Timeout, ended)
 	}
 	return nil
