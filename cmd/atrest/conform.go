@@ -130,7 +130,7 @@ func (c *conformCommand) run(ctx context.Context) error {
 		return err
 	}
 	for i, result := range report.Results {
-		if result.Outcome == conformance.NotTried {
+		if len(result.Missing) > 0 {
 			report.Results[i].Why = "it needs " + flagsFor(result.Missing)
 		}
 	}
