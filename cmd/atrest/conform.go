@@ -39,8 +39,8 @@ checks need no more. The others need commands, which sh -c runs, one at a time:
                check is started also when this is interrupted.
   --second     starts another plugin on the same endpoint, which has to leave the
                first one its socket; it is ended after --timeout. It has to print the
-               path of the socket when it gives way or waits: give it ports of its own,
-               so that it does not end for those.
+               path of the socket when it gives way or waits, and not as a setting
+               alone: give it ports of its own, so that it does not end for those.
 
 Also, --pid is the plugin's process, which is then sent SIGTERM and SIGKILL, and comes
 back by --restart; --log is the file that the plugin logs to.

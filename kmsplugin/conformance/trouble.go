@@ -231,6 +231,8 @@ func (t *trouble) callByHand(ctx context.Context, s *session, method string, req
 		t.hung = append(t.hung, fmt.Sprintf("%s goes on %s after its deadline", method, s.Timeout-s.Timeout/3))
 	case errors.Is(err, errCut):
 		t.hung = append(t.hung, fmt.Sprintf("%s ends the connection, as a process does that ends: %v", method, err))
+	case err != nil:
+		_ = s.told.heard(method, err) // it is looked at as any other
 	}
 	return nil
 }
