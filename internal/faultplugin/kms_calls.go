@@ -16,12 +16,6 @@ import (
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
-// places is how many calls [LeaksSlots] and [Hangs] leave room for.
-const places = 32
-
-// work is how long a call of the KMS takes in a place: most of the time that the plugin's takes.
-const work = 10 * time.Millisecond
-
 // firstLabels is how many [FirstLabels] are wrong: those of the checks of wrapping, and some more.
 const firstLabels = 75
 
@@ -186,41 +180,6 @@ func (p *KMS) isEarly() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.labels <= firstLabels
-}
-
-// enter takes a place among the calls of a method, where that is what leaks them.
-func (p *KMS) enter(ctx context.Context, leaks Flaw) (leave func(), err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.flaws[MixesCallers] && leaks == LeaksSlots:
-		p.running++
-		running := p.running
-		p.mu.Unlock()
-		time.Sleep(10 * time.Millisecond) // the KMS takes a while
-		p.mu.Lock()
-		if running > 16 {
-			err = status.Error(codes.Unknown, "another call is on this connection to the KMS")
-			p.running--
-		}
-		return func() { p.mu.Lock(); p.running--; p.mu.Unlock() }, err
-	case p.flaws[leaks]:
-		slots := p.slots
-		p.mu.Unlock()
-		defer p.mu.Lock()
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return nil, status.FromContextError(ctx.Err()).Err()
-		}
-		select { // the KMS takes a while
-		case <-ctx.Done():
-			return nil, status.FromContextError(ctx.Err()).Err()
-		case <-time.After(work):
-			return func() { <-slots }, nil
-		}
-	}
-	return func() {}, nil
 }
 
 const header = "kms:v%d:"

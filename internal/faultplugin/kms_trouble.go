@@ -28,30 +28,6 @@ func (p *KMS) trouble() error {
 	return broken
 }
 
-// hang waits, as [Hangs] has it, for the trouble to end, in one of a few places.
-func (p *KMS) hang() {
-	p.mu.Lock()
-	mended, slots := p.mended, p.slots
-	p.mu.Unlock()
-	if p.flaws[Hangs] && mended != nil {
-		slots <- struct{}{}
-		<-mended
-		<-slots
-	}
-}
-
-// keepsPlace takes a place and gives it back when the trouble has ended, whatever becomes of the call.
-func (p *KMS) keepsPlace(ctx context.Context) {
-	p.mu.Lock()
-	mended, slots := p.mended, p.slots
-	p.mu.Unlock()
-	select {
-	case slots <- struct{}{}:
-		go func() { <-mended; <-slots }()
-	case <-ctx.Done():
-	}
-}
-
 // troubleOf is what to answer a call.
 func (p *KMS) troubleOf(ctx context.Context) error {
 	err := p.trouble()
