@@ -113,7 +113,7 @@ func TestWrongInputOfATPMIsAUsageError(t *testing.T) {
 		{[]string{"create", "--key-file", path, "--pcrs", "sha1:7", "--recovery"}, exitUsage, "banks are"},
 		{[]string{"create", "--key-file", path, "--pcrs", "sha256:7"}, exitUsage, "without --recovery"},
 		{[]string{"create", "--key-file", path, "--pcrs", "sha256:16", "--recovery"}, exitUsage, "resets [16] at any time"},
-		{[]string{"create", "--key-file", path, "--tpm", filepath.Join(folder, "none")}, exitFailed, "switch it on in the firmware"},
+		{[]string{"create", "--key-file", path, "--tpm", filepath.Join(folder, "none")}, exitUsage, "switch it on in the firmware"},
 		{[]string{"serve", "--key-file", path, "--listen", "unix:///x", "--check", "0s"}, exitUsage, "--check is 0s"},
 		{[]string{"serve", "--key-file", path, "--listen", "unix://" + folder + "/kms.sock", "--tpm", filepath.Join(folder, "none")}, exitNoKeyFile, "create it"},
 		{[]string{"serve", "--key-file", file, "--listen", "unix://" + folder + "/kms.sock", "--tpm", filepath.Join(folder, "none")}, exitBadKeyFile, "damaged"},
