@@ -39,8 +39,8 @@ checks need no more. The others need commands, which sh -c runs, one at a time:
                check is started also when this is interrupted.
   --second     starts another plugin on the same endpoint, which has to leave the
                first one its socket; it is ended after --timeout. It has to print the
-               path of the socket when it gives way or waits: give it ports of its own,
-               so that it does not end for those.
+               path of the socket when it gives way or waits, and not as a setting
+               alone: give it ports of its own, so that it does not end for those.
 
 Also, --pid is the plugin's process, which is then sent SIGTERM and SIGKILL, and comes
 back by --restart; --log is the file that the plugin logs to.
@@ -130,7 +130,7 @@ func (c *conformCommand) run(ctx context.Context) error {
 		return err
 	}
 	for i, result := range report.Results {
-		if result.Outcome == conformance.NotTried {
+		if len(result.Missing) > 0 {
 			report.Results[i].Why = "it needs " + flagsFor(result.Missing)
 		}
 	}
@@ -169,9 +169,8 @@ func conclusion(r *conformance.Report) error {
 	return nil
 }
 
-// flagsFor are the flags by which needs are met.
-func flagsFor(needs []conformance.Need) string {
-	var flags []string
+// flagsOfNeeds are the flags by which needs are met.
+func flagsOfNeeds(needs []conformance.Need) (flags []string) {
 	for _, need := range needs {
 		flag := "--" + string(need)
 		if need == conformance.NeedKill || need == conformance.NeedTerminate {
@@ -179,5 +178,8 @@ func flagsFor(needs []conformance.Need) string {
 		}
 		flags = append(flags, flag)
 	}
-	return strings.Join(flags, " and ")
+	return flags
 }
+
+// flagsFor are the same in words.
+func flagsFor(needs []conformance.Need) string { return strings.Join(flagsOfNeeds(needs), " and ") }

@@ -211,6 +211,9 @@ func logSince(path string) (func() ([]byte, error), error) {
 	if err != nil {
 		return nil, fmt.Errorf("flag --log: %w", err)
 	}
+	if !info.Mode().IsRegular() { // a pipe has nothing that could be read once more
+		return nil, usagef("flag --log: %s is no file that keeps what is logged: have the plugin append to one", path)
+	}
 	from := info.Size()
 	return func() ([]byte, error) {
 		file, err := os.Open(path)

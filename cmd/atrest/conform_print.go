@@ -15,7 +15,7 @@ import (
 func (c *conformCommand) printList() error {
 	checks := conformance.Checks()
 	if c.output == "json" {
-		return printIndented(c.out, checks)
+		return printIndented(c.out, listedAll(checks))
 	}
 	rows := [][]string{{"CHECK", "NEEDS", "WHAT HAS TO HOLD"}}
 	for _, check := range checks {
@@ -30,7 +30,36 @@ func printIndented(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-func printConformanceJSON(w io.Writer, r *conformance.Report) error { return printIndented(w, r) }
+// listed is a check as JSON has it: with the flags that it needs, as the command has no functions.
+type listed struct {
+	conformance.Check
+	Needs []string `json:"needs,omitempty"`
+}
+
+func listedAll(checks []conformance.Check) (all []listed) {
+	for _, check := range checks {
+		all = append(all, listed{check, flagsOfNeeds(check.Needs)})
+	}
+	return all
+}
+
+// concluded is a result as JSON has it, with flags too.
+type concluded struct {
+	conformance.Result
+	Needs   []string `json:"needs,omitempty"`
+	Missing []string `json:"missing,omitempty"`
+}
+
+func printConformanceJSON(w io.Writer, r *conformance.Report) error {
+	results := make([]concluded, 0, len(r.Results))
+	for _, result := range r.Results {
+		results = append(results, concluded{result, flagsOfNeeds(result.Needs), flagsOfNeeds(result.Missing)})
+	}
+	return printIndented(w, struct {
+		Endpoint string      `json:"endpoint"`
+		Results  []concluded `json:"results"`
+	}{r.Endpoint, results})
+}
 
 func printConformance(w io.Writer, r *conformance.Report) error {
 	rows := [][]string{{"CHECK", "RESULT", "TOOK"}}

@@ -104,13 +104,15 @@ func (m *matching) Write(p []byte) (int, error) {
 }
 
 // Every command, and every error that it can end with, is in one of the scripts.
-func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+func TestScripts(t *testing.T) { testscript.Run(t, scriptsIn("testdata/script")) }
+
+func scriptsIn(folder string) testscript.Params {
+	return testscript.Params{
+		Dir: folder,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GODEBUG", os.Getenv("GODEBUG")) // fips140=only is for the command too
 			env.Setenv("DEKSOURCE", string(dekSource))
-			env.Values[worldKey] = &world{t: t, plugins: map[string]*faultplugin.Plugin{}, apis: map[string]*apiserver{}, listed: map[string]bool{}}
+			env.Values[worldKey] = &world{t: env.T().(testing.TB), plugins: map[string]*faultplugin.Plugin{}, apis: map[string]*apiserver{}, listed: map[string]bool{}}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -120,7 +122,7 @@ func TestScripts(t *testing.T) {
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-	})
+	}
 }
 
 // dekSource is that of what is sealed here, by the mode in which this process can write.
@@ -128,7 +130,7 @@ var dekSource = map[envelope.WriteMode]audit.DEKSource{envelope.Counter: audit.D
 
 // world is what surrounds one script.
 type world struct {
-	t       *testing.T
+	t       testing.TB // of the script itself: what fails there ends no other
 	plugins map[string]*faultplugin.Plugin
 	etcd    *etcdtest.Server
 	// override has what is below overridden, as with --etcd-servers-overrides, if it is

@@ -59,20 +59,29 @@ const (
 	AnyLikeKeyID     Flaw = "Decrypt looks at the length of the key_id alone"
 	LooseAnnotation  Flaw = "an annotation that takes part in what is opened is not authenticated"
 	Limited          Flaw = "a second Decrypt without an Encrypt is one too many"
-	StaysBroken      Flaw = "trouble ends with a restart alone"                             // vault-kube-kms
-	OpenToAll        Flaw = "everybody may connect"                                         //
-	OpenFolder       Flaw = "everybody may put another socket into its folder"              //
-	OthersSocket     Flaw = "the socket is another user's"                                  //
-	OthersFolder     Flaw = "the folder of the socket is another user's"                    //
-	SecondIsLate     Flaw = "a second one takes long to start"                              //
-	AbstractSocket   Flaw = "the socket is an abstract one"                                 //
-	OpenAbove        Flaw = "everybody may put another folder in the place of the socket's" //
-	TakesTheSocket   Flaw = "a second one takes the socket of the first"                    //
-	SecondEndsEarly  Flaw = "a second one ends before it looks at the socket"               //
-	KeepsStaleSocket Flaw = "a socket file that is there keeps it from starting"            // k8s.io/kms/pkg/service
-	CutsCalls        Flaw = "SIGTERM ends the calls that are under way"                     //
-	LogsPlaintext    Flaw = "the log holds plaintexts"                                      //
-	KeyInError       Flaw = "an error of Encrypt holds the plaintext"                       //
+	StaysBroken      Flaw = "trouble ends with a restart alone"                                     // vault-kube-kms
+	OpenToAll        Flaw = "everybody may connect"                                                 //
+	OpenFolder       Flaw = "everybody may put another socket into its folder"                      //
+	OthersSocket     Flaw = "the socket is another user's"                                          //
+	OthersFolder     Flaw = "the folder of the socket is another user's"                            //
+	SecondIsLate     Flaw = "a second one takes long to start"                                      //
+	AbstractSocket   Flaw = "the socket is an abstract one"                                         //
+	OpenAbove        Flaw = "everybody may put another folder in the place of the socket's"         //
+	TakesTheSocket   Flaw = "a second one takes the socket of the first"                            //
+	SecondEndsEarly  Flaw = "a second one ends before it looks at the socket"                       //
+	KeepsStaleSocket Flaw = "a socket file that is there keeps it from starting"                    // k8s.io/kms/pkg/service
+	CutsCalls        Flaw = "SIGTERM ends the calls that are under way"                             //
+	LogsPlaintext    Flaw = "the log holds plaintexts"                                              //
+	KeyInError       Flaw = "an error of Encrypt holds the plaintext"                               //
+	FirstLabels      Flaw = "the first calls of Encrypt answer under another key_id"                //
+	LeaksDecrypts    Flaw = "a cancelled call of Decrypt keeps its place"                           //
+	HangsOnce        Flaw = "one Decrypt is never answered"                                         //
+	HidesThePile     Flaw = "while there is trouble Decrypts keep their places, and Status is slow" //
+	BrokenAnnotation Flaw = "the name of an annotation is not UTF-8"                                //
+	KeyInDetails     Flaw = "the details of an error of Encrypt hold the plaintext"                 //
+	GroupsFolder     Flaw = "another group may put another socket into its folder"                  //
+	// IsALine is no flaw: a ciphertext is text, and ends with a newline.
+	IsALine Flaw = "a ciphertext is a line"
 	// BindsLabel is no flaw: the key_id is authenticated, and nothing in a ciphertext
 	// says which key made it.
 	BindsLabel Flaw = "the key_id is bound"

@@ -54,6 +54,7 @@ type KMS struct {
 	asked   int // calls of Status in a row
 	opened  int // calls of Decrypt that went well
 	running int // calls of Encrypt
+	labels  int // answers of Encrypt
 	slots   chan struct{}
 	log     bytes.Buffer
 	lagging int  // calls of Status since a rotation
@@ -229,6 +230,8 @@ func (p *KMS) access() error {
 		return errors.Join(os.Chmod(p.path, 0o777), os.Chmod(p.folder, 0o755))
 	case p.flaws[OpenFolder]:
 		return errors.Join(os.Chmod(p.path, 0o600), os.Chmod(p.folder, 0o777))
+	case p.flaws[GroupsFolder]:
+		return errors.Join(os.Chmod(p.path, 0o600), os.Chown(p.folder, -1, 12345), os.Chmod(p.folder, 0o775))
 	case p.flaws[OthersFolder]:
 		return errors.Join(os.Chmod(p.path, 0o600), os.Chown(p.folder, 12345, -1))
 	case p.flaws[OthersSocket]:

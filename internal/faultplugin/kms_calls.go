@@ -16,8 +16,8 @@ import (
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
-// places is how many calls [LeaksSlots] and [Hangs] leave room for.
-const places = 32
+// firstLabels is how many [FirstLabels] are wrong: those of the checks of wrapping, and some more.
+const firstLabels = 75
 
 // SlowFor is how long the call of [SlowOnce] takes.
 const SlowFor = 3100 * time.Millisecond
@@ -115,18 +115,22 @@ func (p *KMS) Encrypt(ctx context.Context, r *kmsapi.EncryptRequest) (*kmsapi.En
 		if p.flaws[KeyInError] {
 			return nil, status.Errorf(codes.Unavailable, "cannot encrypt %x: the KMS is away", r.Plaintext)
 		}
+		if p.flaws[KeyInDetails] {
+			return nil, withDetails(err, r)
+		}
 		return nil, err
 	}
 	if len(r.Plaintext) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "there is nothing to encrypt")
 	}
-	leave, err := p.enter(ctx)
+	leave, err := p.enter(ctx, LeaksSlots)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
 	p.mu.Lock()
 	p.asked = 0
+	p.labels++
 	k, told := cmp.Or(p.stale, p.inUse()), p.told
 	p.opens = true
 	p.mu.Unlock()
@@ -140,10 +144,16 @@ func (p *KMS) Encrypt(ctx context.Context, r *kmsapi.EncryptRequest) (*kmsapi.En
 	return answer, nil
 }
 
+// withDetails is an error that has a request with it.
+func withDetails(err error, request *kmsapi.EncryptRequest) error {
+	detailed, failed := status.Convert(err).WithDetails(request)
+	return cmp.Or(failed, detailed.Err())
+}
+
 // spoil is what the flaws do to an answer of Encrypt.
 func (p *KMS) spoil(answer *kmsapi.EncryptResponse, plaintext []byte, told string) {
 	switch {
-	case p.flaws[OtherLabel]:
+	case p.flaws[OtherLabel], p.flaws[FirstLabels] && p.isEarly():
 		answer.KeyId += "-other"
 	case p.flaws[LabelsFromBefore] && told != "":
 		answer.KeyId = told
@@ -154,6 +164,8 @@ func (p *KMS) spoil(answer *kmsapi.EncryptResponse, plaintext []byte, told strin
 		p.mu.Unlock()
 	case p.flaws[LeaksPlaintext]:
 		answer.Annotations = map[string][]byte{"debug.kms.example.com": []byte(base64.StdEncoding.EncodeToString(plaintext))}
+	case p.flaws[BrokenAnnotation]:
+		answer.Annotations = map[string][]byte{toBreak + own: {0}}
 	case p.flaws[LooseAnnotation]:
 		answer.Annotations = map[string][]byte{own: {0}}
 	case p.flaws[LongAnnotations]:
@@ -163,39 +175,11 @@ func (p *KMS) spoil(answer *kmsapi.EncryptResponse, plaintext []byte, told strin
 	}
 }
 
-// enter takes a place among the calls of Encrypt.
-func (p *KMS) enter(ctx context.Context) (leave func(), err error) {
+// isEarly reports whether Encrypt was called for less than [FirstLabels] has it wrong.
+func (p *KMS) isEarly() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.flaws[MixesCallers]:
-		p.running++
-		running := p.running
-		p.mu.Unlock()
-		time.Sleep(10 * time.Millisecond) // the KMS takes a while
-		p.mu.Lock()
-		if running > 16 {
-			err = status.Error(codes.Unknown, "another call is on this connection to the KMS")
-			p.running--
-		}
-		return func() { p.mu.Lock(); p.running--; p.mu.Unlock() }, err
-	case p.flaws[LeaksSlots]:
-		slots := p.slots
-		p.mu.Unlock()
-		defer p.mu.Lock()
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return nil, status.FromContextError(ctx.Err()).Err()
-		}
-		select { // the KMS takes a while
-		case <-ctx.Done():
-			return nil, status.FromContextError(ctx.Err()).Err()
-		case <-time.After(time.Millisecond):
-			return func() { <-slots }, nil
-		}
-	}
-	return func() {}, nil
+	return p.labels <= firstLabels
 }
 
 const header = "kms:v%d:"
@@ -226,6 +210,8 @@ func (p *KMS) seal(k *kek, plaintext []byte) []byte {
 	switch {
 	case p.flaws[IgnoresTail]:
 		sealed = append(sealed, 'x')
+	case p.flaws[IsALine]:
+		sealed = []byte(base64.StdEncoding.EncodeToString(sealed) + "\n")
 	}
 	return sealed
 }
@@ -236,6 +222,9 @@ func (p *KMS) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.De
 	if err := p.troubleOf(ctx); err != nil {
 		if p.flaws[EndsInTrouble] {
 			p.crash()
+		}
+		if p.flaws[HidesThePile] {
+			p.keepsPlace(ctx)
 		}
 		if p.flaws[GoneInTrouble] {
 			err = status.Error(codes.InvalidArgument, "not encrypted here")
@@ -248,6 +237,11 @@ func (p *KMS) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.De
 	if err := p.annotated(r); err != nil {
 		return nil, err
 	}
+	leave, err := p.enter(ctx, LeaksDecrypts)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	if err := p.panics(r.Ciphertext); err != nil {
 		return nil, err
 	}
@@ -269,10 +263,14 @@ func (p *KMS) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.De
 	}
 	p.mu.Lock()
 	p.opened++
-	slow := p.flaws[SlowOnce] && p.opened == 16
+	slow, hangs := p.flaws[SlowOnce] && p.opened == 16, p.flaws[HangsOnce] && p.opened == 16
 	p.mu.Unlock()
 	if slow {
 		time.Sleep(SlowFor)
+	}
+	if hangs {
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	if p.flaws[LooseAnnotation] {
 		for i := range plaintext {
@@ -346,6 +344,13 @@ func (p *KMS) open(labelled *kek, r *kmsapi.DecryptRequest) ([]byte, error) {
 	}
 	if p.flaws[HidesKey] {
 		return p.openWithAny(r.Ciphertext)
+	}
+	if p.flaws[IsALine] {
+		line, err := base64.StdEncoding.DecodeString(string(r.Ciphertext))
+		if err != nil {
+			return nil, err
+		}
+		r = &kmsapi.DecryptRequest{Ciphertext: line}
 	}
 	var version int
 	if _, err := fmt.Sscanf(string(r.Ciphertext[:min(20, len(r.Ciphertext))]), header, &version); err != nil {

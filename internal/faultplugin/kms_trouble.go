@@ -28,18 +28,6 @@ func (p *KMS) trouble() error {
 	return broken
 }
 
-// hang waits, as [Hangs] has it, for the trouble to end, in one of a few places.
-func (p *KMS) hang() {
-	p.mu.Lock()
-	mended, slots := p.mended, p.slots
-	p.mu.Unlock()
-	if p.flaws[Hangs] && mended != nil {
-		slots <- struct{}{}
-		<-mended
-		<-slots
-	}
-}
-
 // troubleOf is what to answer a call.
 func (p *KMS) troubleOf(ctx context.Context) error {
 	err := p.trouble()
@@ -62,6 +50,11 @@ func (p *KMS) troubleOf(ctx context.Context) error {
 func (p *KMS) statusInTrouble(err error) (*kmsapi.StatusResponse, error) {
 	if p.flaws[Hangs] {
 		p.slots <- struct{}{}
+		<-p.slots
+	}
+	if p.flaws[HidesThePile] {
+		p.slots <- struct{}{}
+		time.Sleep(SlowFor * 6 / 10)
 		<-p.slots
 	}
 	again := p.alarmed.Add(1) > 1

@@ -140,7 +140,7 @@ type Outcome string
 const (
 	Passed   Outcome = "passed"
 	Failed   Outcome = "failed"
-	NotTried Outcome = "not tried" // for want of a function of [Target]
+	NotTried Outcome = "not tried" // for want of a function of [Target], or of what one was to leave
 	Unknown  Outcome = "unknown"   // it could not be carried out
 )
 
@@ -151,7 +151,7 @@ type Result struct {
 	// Why is what was seen, of one that failed, or why nothing is known. It holds no
 	// plaintext.
 	Why string `json:"why,omitempty"`
-	// Missing are the needs that are not met, of one that was not tried.
+	// Missing are the needs that are not met, of one that was not tried for that.
 	Missing []Need        `json:"missing,omitempty"`
 	Took    time.Duration `json:"tookNanoseconds,omitempty"`
 }

@@ -4,4 +4,4 @@ package conformance
 
 import "io/fs"
 
-func ownerOf(fs.FileInfo) (uid int, known bool) { return 0, false }
+func ownerOf(fs.FileInfo) (of owner, known bool) { return owner{}, false }

@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-func ownerOf(info fs.FileInfo) (uid int, known bool) {
+func ownerOf(info fs.FileInfo) (of owner, known bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return 0, false
+		return owner{}, false
 	}
-	return int(stat.Uid), true
+	return owner{int(stat.Uid), int(stat.Gid)}, true
 }

@@ -176,8 +176,27 @@ func TestOthersReachWhatNoFolderKeepsThemFrom(t *testing.T) {
 	below := filepath.Join(folder, "below")
 	require.NoError(t, os.Mkdir(below, 0o755))
 	require.NoError(t, os.Chmod(folder, 0o700))
-	require.False(t, othersReach(below))
-	require.True(t, othersReach("/"))
+	require.False(t, othersReach(below, nobody))
+	require.True(t, othersReach("/", nobody))
+}
+
+// Many programs print all that they are set to when they start, before they come to the socket.
+func TestASettingThatIsPrintedIsNoWordAboutTheSocket(t *testing.T) {
+	s := &session{address: "/run/kms.sock"}
+	for _, setting := range []string{
+		`FLAG: --listen="unix:///run/kms.sock"`, "+ plugin serve --listen unix:///run/kms.sock", "plugin -l=/run/kms.sock -v 2",
+		`msg=starting socket=/run/kms.sock`, `{"msg":"starting","listen":"unix:///run/kms.sock"}`, `{Listen:unix:///run/kms.sock Key:k}`, `"config {\"listen\": \"/run/kms.sock\"}"`,
+	} {
+		require.False(t, s.isNamed("exit status 1\n  --second| "+setting+"\n  --second| metrics: address already in use"), setting)
+		require.True(t, s.isNamed(setting+"\nlisten unix /run/kms.sock: bind: address already in use"), setting)
+	}
+	for _, word := range []string{
+		"listen unix /run/kms.sock: bind: address already in use", "somebody serves at /run/kms.sock", "waiting for unix:///run/kms.sock", "/run/kms.sock: in use",
+		"another server holds /run/kms.sock.lock", `level=ERROR err="listen unix /run/kms.sock: bind: address already in use"`, `{"error":"/run/kms.sock: address in use"}`,
+		"RuntimeError: Failed to bind to address unix:/run/kms.sock; errno 98", "it is in-use: /run/kms.sock",
+	} {
+		require.True(t, s.isNamed(word), word)
+	}
 }
 
 // server speaks HTTP/2 on a socket, in its own way.
@@ -205,7 +224,7 @@ func serverOf(t *testing.T, serve func(net.Conn)) *session {
 			go serve(conn)
 		}
 	}()
-	return &session{Target: Target{Endpoint: "unix://" + address}, Options: Options{Timeout: 100 * time.Millisecond}.withDefaults(), address: address, told: newTold()}
+	return &session{Target: Target{Endpoint: "unix://" + address}, Options: Options{Timeout: time.Minute}.withDefaults(), address: address, told: newTold()}
 }
 
 func TestACallByHand(t *testing.T) {
@@ -233,7 +252,6 @@ func TestACallByHand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := server(t, test.answer)
-			s.Timeout = time.Minute
 			wire, err := s.openWire(t.Context())
 			require.NoError(t, err)
 			defer wire.close()
@@ -282,6 +300,7 @@ func TestACallThatGoesOnAfterItsDeadlineIsSeen(t *testing.T) {
 func TestAConnectionThatNobodyAnswersIsNotTaken(t *testing.T) {
 	s := server(t, func(http.ResponseWriter, *http.Request) {})
 	require.True(t, s.takesConnections(t.Context(), nil))
+	s.Timeout = 100 * time.Millisecond
 	s.address += ".passed-on"
 	listener, err := net.Listen("unix", s.address)
 	require.NoError(t, err)
@@ -326,17 +345,18 @@ func endedWire(t *testing.T, s *session) *wire {
 func TestAConnectionThatEndsByItsAgeIsNoSignThatThePluginLeaves(t *testing.T) {
 	var aged atomic.Bool
 	s := agedServer(t, &aged)
-	s.Timeout = time.Minute
 	aged.Store(true)
 	ignores := leaving{session: s, wire: endedWire(t, s), opened: time.Now()}.seen(t.Context())
 	require.False(t, ignores(), "the next one ends too")
 	require.False(t, ignores())
 
+	old := endedWire(t, s)
 	s.Timeout = 100 * time.Millisecond
-	drains := leaving{session: s, wire: endedWire(t, s), opened: time.Now()}.seen(t.Context())
+	drains := leaving{session: s, wire: old, opened: time.Now()}.seen(t.Context())
 	aged.Store(false)
 	require.True(t, drains(), "the next one stays, as with another plugin in this one's place")
 
+	s.Timeout = time.Minute
 	aged.Store(true)
 	gone := leaving{session: s, wire: endedWire(t, s), opened: time.Now()}.seen(t.Context())
 	s.address += ".none"
@@ -365,10 +385,11 @@ func TestACallThatIsNotTakenIsGivenUp(t *testing.T) {
 	listener, err := net.Listen("unix", filepath.Join(folder, "kms.sock"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, listener.Close()) })
-	s := &session{Options: Options{Timeout: 20 * time.Millisecond}, address: filepath.Join(folder, "kms.sock")}
+	s := &session{Options: Options{Timeout: time.Minute}, address: filepath.Join(folder, "kms.sock")}
 	wire, err := s.openWire(context.Background())
 	require.NoError(t, err)
 	defer wire.close()
+	wire.patience = 20 * time.Millisecond
 	_, err = wire.begin(t.Context(), "Status", &kmsapi.StatusRequest{}, 0)
 	require.Error(t, err)
 }

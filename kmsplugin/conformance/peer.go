@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Peer is the process that listens on a socket, as the kernel tells it: 0 and -1 if it
+// Peer is the process that listens on a socket, as the kernel tells it: 0 and twice -1 if it
 // does not.
-type Peer struct{ PID, UID int }
+type Peer struct{ PID, UID, GID int }
 
 // Serves is the process that serves an endpoint.
 func Serves(endpoint string) (Peer, error) {

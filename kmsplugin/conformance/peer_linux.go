@@ -21,5 +21,5 @@ func peerAt(connection *net.UnixConn) (Peer, error) {
 	if err != nil {
 		return Peer{}, fmt.Errorf("peer credentials: %w", err)
 	}
-	return Peer{PID: int(peer.Pid), UID: int(peer.Uid)}, nil
+	return Peer{PID: int(peer.Pid), UID: int(peer.Uid), GID: int(peer.Gid)}, nil
 }

@@ -4,4 +4,4 @@ package conformance
 
 import "net"
 
-func peerAt(*net.UnixConn) (Peer, error) { return Peer{UID: -1}, nil }
+func peerAt(*net.UnixConn) (Peer, error) { return Peer{UID: -1, GID: -1}, nil }

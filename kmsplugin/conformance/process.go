@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	kmsapi "k8s.io/kms/apis/v2"
@@ -95,60 +94,18 @@ func (s *session) restarted(ctx context.Context) error {
 	return s.becomesWell(ctx)
 }
 
-func staleSocketReplaced(ctx context.Context, s *session) error {
-	if _, err := s.keyID(ctx); err != nil {
-		return err
-	}
-	wire, err := s.openWire(ctx)
-	if err != nil {
-		return err
-	}
-	defer wire.close()
-	if err := wire.connection.Ping(ctx); err != nil {
-		return err
-	}
-	if err := s.Kill(ctx); err != nil {
-		return fmt.Errorf("kill: %w", err)
-	}
-	// The kernel closes the connection of a process that ends.
-	ended := eventually(ctx, s.patience(), wire.isClosed)
-	left := s.staysBehind()
-	failing := s.restart(ctx)
-	switch {
-	case ended != nil:
-		return errors.Join(fmt.Errorf("kill did not end the plugin: %w", ended), failing)
-	case left != nil:
-		return errors.Join(left, failing, s.becomesWell(ctx))
-	}
-	if err := s.becomesWell(ctx); err != nil {
-		return failed("%v", errors.Join(failing, err))
-	}
-	return nil
-}
-
-// staysBehind is an error unless the socket's file is there.
-func (s *session) staysBehind() error {
-	if isAbstract(s.address) {
-		return nil // it has none, and so none can be in the way
-	}
-	if _, err := os.Lstat(s.address); err != nil {
-		return fmt.Errorf("the plugin was killed and its socket file is not there, so that no other finds one in its way: %w", err)
-	}
-	return nil
-}
-
 // eventually waits for what is done without a call, by the system's own time.
 func eventually(ctx context.Context, most time.Duration, done func() bool) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	timeout := time.NewTimer(most)
-	defer timeout.Stop()
+	start := time.Now()
 	for !done() {
+		if time.Since(start) >= most {
+			return fmt.Errorf("not after %s", most)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-timeout.C:
-			return fmt.Errorf("not after %s", most)
 		case <-tick.C:
 		}
 	}

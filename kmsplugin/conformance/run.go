@@ -116,6 +116,11 @@ func (f failure) Error() string { return f.seen }
 
 func failed(format string, args ...any) error { return failure{fmt.Sprintf(format, args...)} }
 
+// untried is why there was nothing to be looked at, though all that a check needs was there.
+type untried struct{ why string }
+
+func (u untried) Error() string { return u.why }
+
 // try runs a check that has all that it needs.
 func (s *session) try(ctx context.Context, c Check) Result {
 	r := Result{Check: c}
@@ -138,11 +143,14 @@ func (s *session) try(ctx context.Context, c Check) Result {
 	}
 	r.Took = time.Since(start)
 	var seen failure
+	var skipped untried
 	switch {
 	case err == nil:
 		r.Outcome = Passed
 	case errors.As(err, &seen) && (c.afterwards || ctx.Err() == nil): // what fails for an interrupt is no fault of the plugin's
 		r.Outcome, r.Why = Failed, s.told.scrub(err.Error())
+	case errors.As(err, &skipped) && ctx.Err() == nil:
+		r.Outcome, r.Why = NotTried, s.told.scrub(err.Error())
 	default:
 		r.Outcome, r.Why = Unknown, s.told.scrub(err.Error())
 	}
@@ -190,7 +198,10 @@ func (s *session) answers(ctx context.Context) error {
 	took, err := timed(func() error { return s.statusWithin(ctx, patience) })
 	s.silent = err != nil && took >= patience
 	if s.silent {
-		return fmt.Errorf("the plugin accepts connections, and does not answer: %w", err)
+		if gone := s.dial(ctx); gone != nil {
+			return lost(gone)
+		}
+		return fmt.Errorf("the plugin accepts connections, and has not answered Status within %s: %w", patience, err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -14,7 +15,7 @@ import (
 func socketChecks() []Check {
 	return []Check{{
 		ID:      "socket-mode",
-		Says:    "Nobody but root and the plugin's user and group can connect to the socket or put another in its place.",
+		Says:    "Nobody but root, the plugin's user and group, and the group that the socket is for can connect to it or put another in its place.",
 		Source:  "KEP-3299: the socket is the only protection; abstract sockets have none",
 		Suffers: "every process on the node has any data key decrypted, or is given new ones.",
 		run:     socketMode,
@@ -40,21 +41,32 @@ func socketMode(_ context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	owner, known := ownerOf(socket)
+	of, known := ownerOf(socket)
 	switch mode := socket.Mode().Perm(); {
-	case mode&0o002 != 0 && othersReach(filepath.Dir(s.address)):
+	case mode&0o002 != 0 && othersReach(filepath.Dir(s.address), nobody):
 		return failed("the socket has mode %04o, and its folder lets everybody through", mode)
-	case known && peer.UID >= 0 && owner != 0 && owner != peer.UID:
-		return failed("the socket is owned by uid %d, and the plugin is of uid %d", owner, peer.UID)
+	case known && peer.UID >= 0 && of.uid != 0 && of.uid != peer.UID:
+		return failed("the socket is owned by uid %d, and the plugin is of uid %d", of.uid, peer.UID)
 	}
-	return foldersAreSafe(filepath.Dir(s.address), peer.UID)
+	groups := []int{0, nobody, peer.GID, os.Getegid()}
+	if socket.Mode().Perm()&0o020 != 0 {
+		groups = append(groups, of.gid) // which it is for
+	}
+	return allowed{uids: []int{0, nobody, peer.UID, os.Geteuid()}, gids: groups}.alone(filepath.Dir(s.address), peer)
 }
 
-// othersReach reports whether everybody may go into a folder, and those above it.
-func othersReach(folder string) bool {
+// An owner is that of a file, and its group.
+type owner struct{ uid, gid int }
+
+// othersReach reports whether everybody, or a group, may go into a folder, and those above it.
+func othersReach(folder string, group int) bool {
 	for _, folder := range upFrom(folder) {
 		info, err := os.Stat(folder)
-		if err != nil || info.Mode().Perm()&0o001 == 0 {
+		if err != nil {
+			return false
+		}
+		of, known := ownerOf(info)
+		if mode := info.Mode().Perm(); mode&0o001 == 0 && (!known || of.gid != group || mode&0o010 == 0) {
 			return false
 		}
 	}
@@ -64,10 +76,13 @@ func othersReach(folder string) bool {
 // nobody is who owns what is another user namespace's, which tells nothing.
 const nobody = 65534
 
-// foldersAreSafe fails if everybody, or another user, may rename what is in the folder of the socket,
-// or in one above it, by the names that are written and by those that links among them stand for. The
-// plugin's user is no other, and neither is the one who asks, as the apiserver's.
-func foldersAreSafe(written string, plugins int) error {
+// allowed are who may put another socket in the place of the plugin's: its user and group, and those of
+// the one who asks, as the apiserver's.
+type allowed struct{ uids, gids []int }
+
+// alone fails if anybody else may rename what is in the folder of the socket, or in one above it, by
+// the names that are written and by those that links among them stand for.
+func (a allowed) alone(written string, peer Peer) error {
 	resolved, err := filepath.EvalSymlinks(written)
 	if err != nil {
 		return err
@@ -77,11 +92,16 @@ func foldersAreSafe(written string, plugins int) error {
 		if err != nil {
 			return err
 		}
-		if info.Mode().Perm()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0 && othersReach(folder) {
-			return failed("everybody may put another socket in its place, in folder %s, which has mode %04o", folder, info.Mode().Perm())
-		}
-		if owner, known := ownerOf(info); known && plugins >= 0 && !slices.Contains([]int{0, nobody, plugins, os.Geteuid()}, owner) {
-			return failed("uid %d may put another socket in its place, in folder %s, which is that user's", owner, folder)
+		of, known := ownerOf(info)
+		mode, sticky := info.Mode().Perm(), info.Mode()&fs.ModeSticky != 0
+		switch {
+		case mode&0o002 != 0 && !sticky && othersReach(folder, nobody):
+			return failed("everybody may put another socket in its place, in folder %s, which has mode %04o", folder, mode)
+		case !known || peer.UID < 0:
+		case !slices.Contains(a.uids, of.uid):
+			return failed("uid %d may put another socket in its place, in folder %s, which is that user's", of.uid, folder)
+		case mode&0o020 != 0 && !sticky && !slices.Contains(a.gids, of.gid) && othersReach(folder, of.gid):
+			return failed("group %d may put another socket in its place, in folder %s, which has mode %04o", of.gid, folder, mode)
 		}
 	}
 	return nil
@@ -135,11 +155,20 @@ func (s *session) cameToTheSocket(ended error) error {
 	switch {
 	case ended == nil:
 		return errors.New("the second plugin ended and said nothing: whether it came to the socket is not known")
-	case !strings.Contains(ended.Error(), s.address):
-		return fmt.Errorf("the second plugin ended or was ended after %s, and did not name the socket, so that it may have ended for something else or not have come to it: "+
+	case !s.isNamed(ended.Error()):
+		return fmt.Errorf("the second plugin ended or was ended after %s, and did not name the socket other than as a setting, so that it may have ended for something else or not have come to it: "+
 			"give it all that it needs, with ports of its own, a --timeout in which it starts, and have it print what it does: %w", s.Timeout, ended)
 	}
 	return nil
+}
+
+// isNamed reports whether a text tells of the socket, and does not only print a setting that has it, as
+// many programs do with all of them when they start.
+func (s *session) isNamed(text string) bool {
+	value := `(unix:(//)?)?` + regexp.QuoteMeta(s.address)
+	setting := regexp.MustCompile(`(?m)(((^|\s)--?[\w.-]+[ =])|\b[\w.-]+=|"[\w.-]+\\?"\s*:\s*|\b[A-Z]\w*:)` +
+		`(["'\\]+` + value + `["'\\]|` + value + `([\s,;})\]]|$))`)
+	return strings.Contains(setting.ReplaceAllString(text, ""), s.address)
 }
 
 // bringBack restarts, if it can, a plugin that a check has found wanting, so that the

@@ -24,7 +24,7 @@ func statusChecks() []Check {
 		run:     statusVersion,
 	}, {
 		ID:      "key-id-form",
-		Says:    "The key_id is there, is UTF-8, and has at most 1024 bytes.",
+		Says:    "The key_id is there and has at most 1024 bytes, and all texts of an answer are UTF-8.",
 		Source:  "KEP-3299",
 		Suffers: "it refuses the key_id, and encrypts nothing.",
 		run:     keyIDForm,
@@ -60,11 +60,11 @@ func statusVersion(ctx context.Context, s *session) error {
 func keyIDForm(ctx context.Context, s *session) error {
 	answer, err := s.status(ctx)
 	if err != nil {
-		return notUTF8(err)
+		return notUTF8(err, "the key_id")
 	}
 	w, err := s.wrap(ctx)
 	if err != nil {
-		return notUTF8(err)
+		return notUTF8(err, "the key_id, or the name of an annotation")
 	}
 	for of, id := range map[string]string{"Status": answer.KeyId, "Encrypt": w.KeyId} {
 		switch {
@@ -78,10 +78,10 @@ func keyIDForm(ctx context.Context, s *session) error {
 }
 
 // notUTF8 is a failure if an answer has a text that is not UTF-8, which no client takes and
-// some servers do not send: the key_id is the only text of theirs that can be.
-func notUTF8(err error) error {
+// some servers do not send. It is not seen which, but there are few.
+func notUTF8(err error, texts string) error {
 	if status.Code(err) == codes.Internal && strings.Contains(err.Error(), "invalid UTF-8") {
-		return failed("there is a key_id that is not UTF-8: %v", err)
+		return failed("there is a text that is not UTF-8: %s: %v", texts, err)
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // told is what the plugin was told that nobody else may hear, and what it said in errors.
@@ -92,7 +93,8 @@ func (t *told) heard(method string, err error) error {
 	if err == nil {
 		return nil
 	}
-	held := t.isIn([]byte(err.Error()))
+	details, _ := proto.Marshal(status.Convert(err).Proto()) // an empty one holds nothing
+	held := t.isIn([]byte(err.Error())) || t.isIn(details)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.errs++

@@ -72,6 +72,7 @@ type trouble struct {
 	nobody error     // how the last call ended that the plugin did not answer
 	fine   bool      // Status said ok, when it was asked last
 	hung   []string  // what did not end, or ended more than itself
+	crowd  error     // why it is not known whether calls leave their places
 	mended error     // why it did not end
 }
 
@@ -230,17 +231,25 @@ func (t *trouble) callByHand(ctx context.Context, s *session, method string, req
 		t.hung = append(t.hung, fmt.Sprintf("%s goes on %s after its deadline", method, s.Timeout-s.Timeout/3))
 	case errors.Is(err, errCut):
 		t.hung = append(t.hung, fmt.Sprintf("%s ends the connection, as a process does that ends: %v", method, err))
+	case err != nil:
+		_ = s.told.heard(method, err) // it is looked at as any other
 	}
 	return nil
 }
 
 // lookForAPile sees whether calls whose deadline has passed keep others out: a server may
-// end the call for the caller's eyes alone. It can be seen where Status is quick.
+// end the call for the caller's eyes alone. It can be seen where Status is answered at all.
 func (t *trouble) lookForAPile(ctx context.Context, s *session) error {
-	took, _ := timed(func() error { return s.statusWithin(ctx, s.Timeout) })
-	if took > s.Timeout/2 {
-		return nil
+	if err := s.dial(ctx); err != nil {
+		t.crowd = t.unanswered(err)
+		return ctx.Err()
 	}
+	took, err := timed(func() error { return s.statusWithin(ctx, s.patience()) })
+	if took >= s.patience() {
+		t.crowd = fmt.Errorf("whether calls whose deadline has passed leave their places to others is not known: there is no call that is answered while there is trouble: %w", err)
+		return ctx.Err()
+	}
+	usual := min(took+s.Timeout, s.patience())
 	var all sync.WaitGroup
 	for range piled {
 		all.Go(func() {
@@ -250,8 +259,8 @@ func (t *trouble) lookForAPile(ctx context.Context, s *session) error {
 		})
 	}
 	all.Wait()
-	if took, _ := timed(func() error { return s.statusWithin(ctx, s.Timeout) }); took >= s.Timeout {
-		t.hung = append(t.hung, fmt.Sprintf("Status is not answered within %s after %d calls of Decrypt whose deadline has passed", s.Timeout, piled))
+	if after, _ := timed(func() error { return s.statusWithin(ctx, usual) }); after >= usual {
+		t.hung = append(t.hung, fmt.Sprintf("Status is not answered within %s after %d calls of Decrypt whose deadline has passed, and was within %s before", usual.Round(time.Millisecond), piled, took.Round(time.Millisecond)))
 	}
 	return ctx.Err()
 }
@@ -303,7 +312,7 @@ func troubleShows(ctx context.Context, s *session) error {
 	case t.shown:
 		return nil
 	case !t.fine:
-		return t.unanswered()
+		return t.unanswered(t.nobody)
 	}
 	if len(t.errs) > 0 {
 		return failed("Status says ok for %s, and calls fail: %v", s.Interval, t.errs[0])
@@ -336,7 +345,7 @@ func troubleClass(ctx context.Context, s *session) error {
 	}
 	switch {
 	case t.nobody != nil:
-		return t.unanswered()
+		return t.unanswered(t.nobody)
 	case len(t.errs) == 0:
 		return errors.New("no call failed while Status told of trouble")
 	}
@@ -344,8 +353,8 @@ func troubleClass(ctx context.Context, s *session) error {
 }
 
 // unanswered is that the plugin did not answer a call, and the client alone said how it ended.
-func (t *trouble) unanswered() error {
-	return fmt.Errorf("a call was not answered by the plugin while there was trouble, so that what it says then is not known: if break ends the plugin, have it take the KMS away: %w", t.nobody)
+func (t *trouble) unanswered(err error) error {
+	return fmt.Errorf("a call was not answered by the plugin while there was trouble, so that what it says then is not known: if break ends the plugin, have it take the KMS away: %w", err)
 }
 
 func deadlineKept(ctx context.Context, s *session) error {
@@ -353,7 +362,7 @@ func deadlineKept(ctx context.Context, s *session) error {
 	if t.err == nil && len(t.hung) > 0 {
 		return failed("%s", strings.Join(t.hung, "; "))
 	}
-	return cmp.Or(t.err, t.unseen())
+	return cmp.Or(t.err, t.unseen(), t.crowd)
 }
 
 func troubleEnds(ctx context.Context, s *session) error {

@@ -28,7 +28,7 @@ func wrappingChecks() []Check {
 		run:     roundTrip,
 	}, {
 		ID:      "ciphertext-hides",
-		Says:    "Neither the ciphertext nor the key_id nor an annotation contains the plaintext, in any form.",
+		Says:    "Neither the ciphertext nor the key_id nor an annotation contains the plaintext, in any way in which bytes are printed.",
 		Source:  "KEP-3299: all three are stored in the clear",
 		Suffers: "the data key lies in etcd and in its backups beside what it encrypts.",
 		run:     ciphertextHides,

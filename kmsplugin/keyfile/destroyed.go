@@ -2,6 +2,7 @@ package keyfile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
@@ -23,6 +24,20 @@ func (f *File) Destroy(ctx context.Context, id string) (KeyInfo, error) {
 		}
 		return &ring{Ring: now.Without(k)}, k, nil
 	})
+}
+
+// MayDestroy is the version that [File.Destroy] would remove, or why it would remove none. Nothing is
+// changed.
+func (f *File) MayDestroy(id string) (KeyInfo, error) {
+	ring, _, err := f.load()
+	if err != nil && !errors.Is(err, ErrNotDurable) {
+		return KeyInfo{}, f.disk.Explain(err)
+	}
+	k, err := ring.ToDestroy(id)
+	if err != nil {
+		return KeyInfo{}, f.disk.Explain(err)
+	}
+	return ring.info(k), nil
 }
 
 // Destroy removes a version from the file.

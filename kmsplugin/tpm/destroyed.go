@@ -2,10 +2,12 @@ package tpm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/internal/keptfile"
 )
 
 // Destroy removes a version for ever: its id, or its key_id, has to be given whole. What is
@@ -27,6 +29,20 @@ func (s *Store) Destroy(ctx context.Context, id string) (info KeyInfo, err error
 		return KeyInfo{}, err
 	}
 	return info, nil
+}
+
+// MayDestroy is the version that [Store.Destroy] would remove, or why it would remove none. Nothing is
+// changed, and it needs no TPM.
+func (s *Store) MayDestroy(id string) (KeyInfo, error) {
+	now, _, err := s.load()
+	if err != nil && !errors.Is(err, keptfile.ErrNotDurable) {
+		return KeyInfo{}, s.disk.Explain(err)
+	}
+	k, err := now.ToDestroy(id)
+	if err != nil {
+		return KeyInfo{}, s.disk.Explain(err)
+	}
+	return now.info(k), nil
 }
 
 // Destroy removes a version from the file.

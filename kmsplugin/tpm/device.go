@@ -41,14 +41,20 @@ func dial(ctx context.Context, path string) (transport.TPMCloser, error) {
 	return opened, nil
 }
 
+// noTPM is an error that is ErrNoTPM too, and says so in its own words.
+type noTPM struct{ error }
+
+func (e noTPM) Unwrap() error      { return e.error }
+func (noTPM) Is(target error) bool { return target == ErrNoTPM }
+
 // noDevice says what to do where a TPM cannot be opened. It does not wrap the cause, which would be
 // taken for that of the file of keys.
 func noDevice(path string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: no TPM at %s: switch it on in the firmware, look with ls -l /dev/tpm*, and give a container the device: %v", kmsplugin.ErrUnavailable, path, err)
+		return noTPM{fmt.Errorf("%w: no TPM at %s: switch it on in the firmware, look with ls -l /dev/tpm*, and give a container the device: %v", kmsplugin.ErrUnavailable, path, err)}
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: TPM %s: let uid %d read and write it, most often by the group tss: %v", kmsplugin.ErrDenied, path, os.Geteuid(), err)
+		return noTPM{fmt.Errorf("%w: TPM %s: let uid %d read and write it, most often by the group tss: %v", kmsplugin.ErrDenied, path, os.Geteuid(), err)}
 	case errors.Is(err, syscall.EBUSY):
 		return fmt.Errorf("%w: TPM %s is in use by another process: /dev/tpmrm0 is the one that takes several: %v", kmsplugin.ErrUnavailable, path, err)
 	}

@@ -34,6 +34,9 @@ var (
 	ErrFull = errors.New("full")
 	// ErrConfig: a setting that can never work.
 	ErrConfig = errors.New("wrong setting")
+	// ErrNoTPM: there is no TPM at the path, or this user may not use it. For who serves that may be
+	// over when the device comes; for who changes something it has to be put right first.
+	ErrNoTPM = errors.New("no TPM")
 )
 
 // DefaultCheck is [Config.Check] if that is zero.

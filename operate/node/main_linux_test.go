@@ -194,7 +194,8 @@ func (r *rig) killAll() {
 	found, _, err := instances{filepath.Join(r.o.Run, "instances")}.all()
 	require.NoError(r.t, err)
 	for _, in := range found {
-		require.NoError(r.t, r.o.Runner.Stop(in.Spec, true))
+		// One that was just started is about to become its program.
+		require.Eventually(r.t, func() bool { return r.o.Runner.Stop(in.Spec, true) == nil }, time.Minute, 10*time.Millisecond)
 		require.Eventually(r.t, func() bool { runs, err := r.o.Runner.Runs(in.Spec); return err == nil && !runs }, time.Minute, 10*time.Millisecond)
 	}
 }

@@ -40,8 +40,10 @@ without the key within a second. The key_id goes to standard output, alone.`,
 			if err := requireFlags(command, "key-file"); err != nil {
 				return err
 			}
-			return destruction{path, yes, func(ctx context.Context, id string) (string, string, error) {
-				info, err := keyfile.At(path).Destroy(ctx, id)
+			file := keyfile.At(path)
+			may := func(id string) error { _, err := file.MayDestroy(id); return err }
+			return destruction{path, yes, may, func(ctx context.Context, id string) (string, string, error) {
+				info, err := file.Destroy(ctx, id)
 				return info.ID, info.KeyID, err
 			}}.run(command, args[0])
 		},
@@ -59,10 +61,14 @@ func yesFlag(command *cobra.Command, yes *bool) {
 type destruction struct {
 	path    string
 	yes     bool // nobody is asked
+	may     func(given string) error
 	destroy func(ctx context.Context, given string) (id, keyID string, err error)
 }
 
 func (d destruction) run(command *cobra.Command, given string) error {
+	if err := d.may(given); err != nil { // nobody is asked for what cannot be
+		return err
+	}
 	if !d.yes {
 		if err := confirm(command.InOrStdin(), command.ErrOrStderr(), d.path, given); err != nil {
 			return err
@@ -84,7 +90,7 @@ func confirm(in io.Reader, out io.Writer, keyFile, id string) error {
 	fmt.Fprintf(out, "%s: all that is stored under version %.64q will be lost for ever, in copies of etcd too.\n\"atrest retire\" tells whether something is. Type it again to destroy it: ", keyFile, id)
 	line, err := bufio.NewReader(io.LimitReader(in, 1<<10)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
-		return err
+		return fmt.Errorf("key file %s: nothing was destroyed: %w", keyFile, err)
 	}
 	if strings.TrimSpace(line) != id {
 		return fmt.Errorf("key file %s: nothing was destroyed: what was typed is not %.64q; to be asked nothing give --yes", keyFile, id)

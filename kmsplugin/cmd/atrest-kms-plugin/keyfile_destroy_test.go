@@ -51,6 +51,20 @@ func TestDestroyAsksForTheIDASecondTime(t *testing.T) {
 	require.Equal(t, infos[1:], left)
 }
 
+// Nobody is made to confirm what cannot be done.
+func TestDestroyAsksForNothingThatIsNotThere(t *testing.T) {
+	path, infos := twoKeys(t)
+	for given, problem := range map[string]string{"abc": "none of its 2 versions", infos[0].ID[:20]: "give all of it", infos[1].ID: "activate another one first"} {
+		got := runTyped(t, given+"\n", "keyfile", "destroy", given, "--key-file", path)
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stderr, problem)
+		require.NotContains(t, got.stderr, "Type it again")
+	}
+	got := runTyped(t, "abc\n", "keyfile", "destroy", "abc", "--key-file", path+".no")
+	require.Equal(t, exitNoKeyFile, got.code)
+	require.NotContains(t, got.stderr, "Type it again")
+}
+
 func TestWhatWrapsIsNotDestroyed(t *testing.T) {
 	path, infos := twoKeys(t)
 	got := runCommand(t, "keyfile", "destroy", infos[1].ID, "--yes", "--key-file", path)

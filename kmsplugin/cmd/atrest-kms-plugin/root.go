@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,7 +26,7 @@ Each command below is one kind of place where the keys (KEKs) are, and has a
   vault     in the Transit engine of HashiCorp Vault or OpenBao
 
 Exit codes:
-  0  done, or ended by SIGTERM or SIGINT
+  0  done, or a serve that SIGTERM or SIGINT has ended
   1  any other failure
   2  wrong flags or arguments, or what they name is set up wrongly
   3  the key file does not exist, or the token has no such key
@@ -58,6 +59,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	root.SetIn(interruptible{ctx, os.Stdin})
 	command, err := root.ExecuteContextC(ctx)
 	if err != nil {
 		fmt.Fprintf(stderr, "atrest-kms-plugin: %s\n", err)
@@ -74,7 +76,23 @@ func newRoot() *cobra.Command {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions = cobra.CompletionOptions{DisableDefaultCmd: true}
 	root.SetFlagErrorFunc(ofFlag)
+	root.SetHelpCommand(newHelp())
 	return root
+}
+
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Say what a command is for, and what its flags are",
+		Long: "Say what a command is for, and what its flags are. It is the same as COMMAND --help.",
+		RunE: func(command *cobra.Command, args []string) error {
+			of, rest, err := command.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return unexpected(args, "no command %q", strings.Join(args, " "))
+			}
+			of.InitDefaultHelpFlag() // which is among the flags that are printed
+			return of.Help()
+		},
+	}
 }
 
 // group is a command that does nothing but hold others.

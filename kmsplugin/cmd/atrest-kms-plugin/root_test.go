@@ -46,6 +46,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 	}{
 		"no command":      {nil, "no command: there is keyfile, pkcs11, tpm, vault", "atrest-kms-plugin --help"},
 		"unknown command": {[]string{"rotate"}, `no command "rotate"`, "atrest-kms-plugin --help"},
+		"help of none":    {[]string{"help", "nosuch"}, `no command "nosuch"`, "atrest-kms-plugin help --help"},
 		"no verb":         {[]string{"keyfile"}, "no command: there is serve, create, rotate", "atrest-kms-plugin keyfile --help"},
 		"unknown verb":    {[]string{"keyfile", "trim"}, `no command "trim"`, "atrest-kms-plugin keyfile --help"},
 		"unknown flag":    {[]string{"keyfile", "list", "--keys"}, "unknown flag: --keys", "atrest-kms-plugin keyfile list --help"},

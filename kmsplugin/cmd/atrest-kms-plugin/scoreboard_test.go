@@ -43,7 +43,7 @@ func TestScoreboard(t *testing.T) {
 				p.t = t
 				require.NoError(t, p.start(t.Context()))
 				t.Cleanup(p.end)
-				report, err := conformance.Run(t.Context(), p.target(), conformance.Options{Interval: 5 * time.Second})
+				report, err := conformance.Run(t.Context(), p.target(), conformance.Options{Interval: 20 * time.Second, Timeout: 10 * time.Second}) // of a busy machine
 				require.NoError(t, err)
 				reports[i] = report
 				for _, result := range report.Results {

@@ -112,7 +112,7 @@ func (c tpmChange) change(command *cobra.Command, config tpm.Config, argument st
 	ctx, cancel := context.WithTimeout(command.Context(), tpmTime(config.File, argument))
 	defer cancel()
 	info, recoveryKey, err := c.run(ctx, store, argument, recovery)
-	if errors.Is(err, tpm.ErrConfig) || errors.Is(err, tpm.ErrRecoveryKey) {
+	if errors.Is(err, tpm.ErrConfig) || errors.Is(err, tpm.ErrRecoveryKey) || errors.Is(err, tpm.ErrNoTPM) {
 		return usageError{err}
 	}
 	if err != nil {

@@ -40,7 +40,8 @@ without the key within a second. The key_id goes to standard output, alone.`,
 			if err != nil {
 				return usageError{err}
 			}
-			return destruction{path, yes, func(ctx context.Context, id string) (string, string, error) {
+			may := func(id string) error { _, err := store.MayDestroy(id); return err }
+			return destruction{path, yes, may, func(ctx context.Context, id string) (string, string, error) {
 				info, err := store.Destroy(ctx, id)
 				return info.ID, info.KeyID, err
 			}}.run(command, args[0])

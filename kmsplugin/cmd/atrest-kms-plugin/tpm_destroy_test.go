@@ -54,6 +54,16 @@ func TestDestroyOfASealedKeyAsksForTheIDASecondTime(t *testing.T) {
 	require.Equal(t, infos[1:], sealedKeys(t, path))
 }
 
+func TestDestroyAsksForNoSealedKeyThatIsNotThere(t *testing.T) {
+	_, path, infos := twoSealedKeys(t)
+	for given, problem := range map[string]string{"abc": "none of its 2 versions", infos[1].ID: "activate another one first"} {
+		got := runTyped(t, given+"\n", "tpm", "destroy", given, "--key-file", path)
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stderr, problem)
+		require.NotContains(t, got.stderr, "Type it again")
+	}
+}
+
 func TestASealedKeyThatWrapsIsNotDestroyed(t *testing.T) {
 	_, path, infos := twoSealedKeys(t)
 	got := runCommand(t, "tpm", "destroy", infos[1].ID, "--yes", "--key-file", path)

@@ -23,6 +23,21 @@ func tpmCommand(t *testing.T, chip *swtpmtest.TPM, path string, args ...string) 
 	return runCommand(t, append(append([]string{"tpm"}, args...), "--tpm", chip.Device(), "--key-file", path)...)
 }
 
+// The page of exit codes has 2 for what is set up wrongly.
+func TestAMachineWithoutATPMIsSetUpWrongly(t *testing.T) {
+	folder := t.TempDir()
+	for _, verb := range []string{"create", "reseal"} {
+		path := filepath.Join(folder, verb+".json")
+		if verb == "reseal" {
+			require.Equal(t, exitDone, tpmCommand(t, swtpmtest.Start(t), path, "create").code)
+		}
+		got := runCommand(t, "tpm", verb, "--key-file", path, "--tpm", filepath.Join(folder, "none"))
+		require.Equal(t, exitUsage, got.code, got.stderr)
+		require.Contains(t, got.stderr, "no TPM at "+folder)
+		require.Empty(t, got.stdout)
+	}
+}
+
 func TestTheLifeOfAFileOfSealedKeys(t *testing.T) {
 	chip, path := swtpmtest.Start(t), filepath.Join(t.TempDir(), "tpm.json")
 	made := tpmCommand(t, chip, path, "create", "--recovery", "--pcrs", "sha256:7")
@@ -98,7 +113,7 @@ func TestWrongInputOfATPMIsAUsageError(t *testing.T) {
 		{[]string{"create", "--key-file", path, "--pcrs", "sha1:7", "--recovery"}, exitUsage, "banks are"},
 		{[]string{"create", "--key-file", path, "--pcrs", "sha256:7"}, exitUsage, "without --recovery"},
 		{[]string{"create", "--key-file", path, "--pcrs", "sha256:16", "--recovery"}, exitUsage, "resets [16] at any time"},
-		{[]string{"create", "--key-file", path, "--tpm", filepath.Join(folder, "none")}, exitFailed, "switch it on in the firmware"},
+		{[]string{"create", "--key-file", path, "--tpm", filepath.Join(folder, "none")}, exitUsage, "switch it on in the firmware"},
 		{[]string{"serve", "--key-file", path, "--listen", "unix:///x", "--check", "0s"}, exitUsage, "--check is 0s"},
 		{[]string{"serve", "--key-file", path, "--listen", "unix://" + folder + "/kms.sock", "--tpm", filepath.Join(folder, "none")}, exitNoKeyFile, "create it"},
 		{[]string{"serve", "--key-file", file, "--listen", "unix://" + folder + "/kms.sock", "--tpm", filepath.Join(folder, "none")}, exitBadKeyFile, "damaged"},

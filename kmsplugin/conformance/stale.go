@@ -1,0 +1,128 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+func staleSocketReplaced(ctx context.Context, s *session) error {
+	if _, err := s.keyID(ctx); err != nil {
+		return err
+	}
+	wire, err := s.openWire(ctx)
+	if err != nil {
+		return err
+	}
+	defer wire.close()
+	if err := wire.connection.Ping(ctx); err != nil {
+		return err
+	}
+	file := s.socketFile()
+	if err := s.Kill(ctx); err != nil {
+		return fmt.Errorf("kill: %w", err)
+	}
+	// The kernel closes the connection of a process that ends.
+	ended := eventually(ctx, s.patience(), wire.isClosed)
+	left := s.isLeft(file)
+	watch := s.watchLeft(file)
+	failing := s.restart(ctx)
+	switch {
+	case ended != nil:
+		watch.end()
+		return errors.Join(fmt.Errorf("kill did not end the plugin: %w", ended), failing)
+	case left != nil:
+		watch.end()
+		if err := errors.Join(failing, s.becomesWell(ctx)); err != nil {
+			return errors.Join(left, err)
+		}
+		return untried{left.Error()}
+	}
+	well := s.becomesWell(ctx)
+	newest := watch.end()
+	if well != nil {
+		return failed("%v", errors.Join(failing, well))
+	}
+	return s.isRemover(newest)
+}
+
+// socketFile is the file of the socket, or nil: an abstract one has none.
+func (s *session) socketFile() os.FileInfo {
+	info, err := os.Lstat(s.address)
+	if isAbstract(s.address) || err != nil {
+		return nil
+	}
+	return info
+}
+
+// hasFile reports whether the file of the socket is that one. Another may have got its number.
+func (s *session) hasFile(file os.FileInfo) bool {
+	now := s.socketFile()
+	return now != nil && os.SameFile(file, now) && now.ModTime().Equal(file.ModTime())
+}
+
+// isLeft is an error unless the file of the socket is there as it was.
+func (s *session) isLeft(file os.FileInfo) error {
+	if isAbstract(s.address) {
+		return nil // it has none, and so none can be in the way
+	}
+	if file == nil || !s.hasFile(file) {
+		return errors.New("the plugin was killed, and its socket file was not there any more when it had ended, so that no other finds one in its way")
+	}
+	return nil
+}
+
+// A leftWatch looks for the moment at which a file that was left is gone.
+type leftWatch struct {
+	stop  chan struct{}
+	ended sync.WaitGroup
+	// newest is the process that was started last by then, or 0.
+	newest int
+}
+
+// watchLeft looks often: who removes the file may start the plugin at once.
+func (s *session) watchLeft(file os.FileInfo) *leftWatch {
+	w := &leftWatch{stop: make(chan struct{})}
+	w.ended.Go(func() {
+		tick := time.NewTicker(100 * time.Microsecond)
+		defer tick.Stop()
+		for file != nil {
+			if !s.hasFile(file) {
+				w.newest = newestProcess()
+				return
+			}
+			select {
+			case <-w.stop:
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return w
+}
+
+// end is the newest process of the moment at which the file was gone, or 0 if that is not known.
+func (w *leftWatch) end() int {
+	close(w.stop)
+	w.ended.Wait()
+	return w.newest
+}
+
+// isRemover is an error if the file was gone before the process began that listens now: then that has
+// replaced nothing, and whatever has started it has removed the file.
+func (s *session) isRemover(newest int) error {
+	if isAbstract(s.address) || newest == 0 {
+		return nil
+	}
+	peer, err := peerOf(s.address)
+	if err != nil {
+		return fmt.Errorf("who listens now is not known: %w", err)
+	}
+	if peer.PID > newest {
+		return untried{fmt.Sprintf("the socket file was removed before process %d began, which listens now: restart has to start the plugin and do no more, as after a crash", peer.PID)}
+	}
+	return nil
+}
