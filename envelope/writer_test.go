@@ -86,6 +86,18 @@ func TestABreakInTheConnectionIsLookedAtAtOnceAndCountsAfterTheGrace(t *testing.
 	require.Empty(t, r.Health().Problem)
 }
 
+// Timers that are set anew while a clock is turned end late.
+func TestAPollThatTellsNothingNewSetsNoTimers(t *testing.T) {
+	r := newRig(t)
+	r.plugin.die()
+	r.pass(DefaultHealthyPoll)
+	turn := r.writer.now.Load().turn
+	for range 3 {
+		r.pass(DefaultUnhealthyPoll)
+	}
+	require.Equal(t, turn, r.writer.now.Load().turn)
+}
+
 // Writes end three minutes after the last healthy Status, to the nanosecond,
 // whatever it is that makes the plugin unhealthy; reads never do.
 func TestTheWriteWindow(t *testing.T) {

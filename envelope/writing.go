@@ -116,8 +116,8 @@ func (w *writer) name(keyID string, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now.Load()
-	if now == nil {
-		return
+	if now == nil || now.keyID == keyID && w.named.Equal(at) {
+		return // its timers run
 	}
 	w.named = at
 	next := *now
