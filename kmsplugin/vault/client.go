@@ -22,8 +22,9 @@ const maxAnswer = 1 << 20
 
 // A client asks one Vault. It is safe for concurrent use.
 type client struct {
-	http *http.Client
-	base string // scheme, host and port
+	http  *http.Client
+	base  string // scheme, host and port
+	nodes dialer
 }
 
 // A request is one question.
@@ -45,7 +46,7 @@ type request struct {
 // newClient reads the files of TLS. Its connections are HTTP/1.1: one that hangs ends with its
 // call, and no other call waits in it. There is no proxy, and no redirect is followed:
 // what is sent is for this Vault alone.
-func newClient(c Config) (*client, error) {
+func newClient(c Config, nodes dialer) (*client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.TLS.ServerName}
 	if c.TLS.CAFile != "" {
 		content, err := readFile("CA", c.TLS.CAFile, maxBundle)
@@ -64,11 +65,11 @@ func newClient(c Config) (*client, error) {
 		}
 		config.Certificates = []tls.Certificate{own}
 	}
-	return &client{base: c.Address, http: &http.Client{
+	return &client{base: c.Address, nodes: nodes, http: &http.Client{
 		Transport: &http.Transport{
 			TLSClientConfig:     config,
 			TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
-			DialContext:         dialing.dial,
+			DialContext:         nodes.dial,
 			TLSHandshakeTimeout: 2 * time.Second,
 			MaxIdleConnsPerHost: 64,
 			IdleConnTimeout:     90 * time.Second,
@@ -118,8 +119,8 @@ func (c *client) ask(ctx context.Context, r request, out any) error {
 func (c *client) try(ctx context.Context, r request, body []byte, out any) error {
 	sent := newOnce(body)
 	defer sent.Close()
-	kept := false // whether the connection was used before
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { kept = i.Reused }})
+	var on httptrace.GotConnInfo
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { on = i }})
 	asked, err := http.NewRequestWithContext(traced, r.method, c.base+"/v1/"+r.path, sent)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kmsplugin.ErrUnavailable, err)
@@ -138,18 +139,22 @@ func (c *client) try(ctx context.Context, r request, body []byte, out any) error
 	}
 	answer, err := c.http.Do(asked)
 	if err != nil {
-		return c.unanswered(ctx, kept, err)
+		return c.unanswered(ctx, on, err)
 	}
 	defer answer.Body.Close()
 	content, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
 	defer clear(content)
 	switch {
 	case err != nil:
-		return c.unanswered(ctx, kept, err)
+		return c.unanswered(ctx, on, err)
 	case len(content) > maxAnswer:
 		return fmt.Errorf("%w: an answer of more than %d bytes: is this Vault?", kmsplugin.ErrUnavailable, maxAnswer)
 	case answer.StatusCode/100 != 2:
-		return refusal(r, answer, content)
+		refused := refusal(r, answer, content)
+		if refused.again {
+			c.leave(on)
+		}
+		return refused
 	case out == nil:
 		return nil
 	}
@@ -159,13 +164,21 @@ func (c *client) try(ctx context.Context, r request, body []byte, out any) error
 	return nil
 }
 
-// unanswered is why there was no whole answer. If that was on a connection that was kept, all that
-// are kept are closed: what was at their other end may have gone away without a word.
-func (c *client) unanswered(ctx context.Context, kept bool, err error) error {
-	if kept && !errors.Is(context.Cause(ctx), context.Canceled) {
-		c.close()
+// unanswered is why there was no whole answer. A connection that was kept is left then: what was at
+// its other end may have gone away without a word.
+func (c *client) unanswered(ctx context.Context, on httptrace.GotConnInfo, err error) error {
+	if on.Reused && !errors.Is(context.Cause(ctx), context.Canceled) {
+		c.leave(on)
 	}
 	return unreached(ctx, err)
+}
+
+// leave has the next question go to another node than this connection, if there is one: a balancer of
+// TCP leads no connection away from a node that it has found to be sealed. All that are kept are
+// closed, as most of them are to the same one.
+func (c *client) leave(on httptrace.GotConnInfo) {
+	c.nodes.avoid(on.Conn.RemoteAddr())
+	c.close()
 }
 
 // once is a body of a request, which is wiped when it is sent: the transport may read it until

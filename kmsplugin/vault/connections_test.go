@@ -2,8 +2,10 @@ package vault_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -171,4 +173,50 @@ func TestACallThatIsGivenUpLeavesTheConnections(t *testing.T) {
 		require.NoError(t, unwrap(t, s, v, ciphertext))
 	}
 	require.Equal(t, before, b.forget(func(*passed) {}))
+}
+
+// A balancer of TCP leads new connections to a node that answers, and leaves those that there are with
+// the one that does no more, for as long as it keeps them.
+func TestAKeptConnectionToANodeThatCannotAnswerIsLeft(t *testing.T) {
+	for name, answer := range map[string]func(http.ResponseWriter){
+		"sealed": func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprint(w, `{"errors":["Vault is sealed"]}`)
+		},
+		"without an active node": func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusInternalServerError)
+			fmt.Fprint(w, `{"errors":["local node not active but active cluster node not found"]}`)
+		},
+		"a standby that sends elsewhere": func(w http.ResponseWriter) {
+			w.Header().Set("Location", "https://active.test:8200/v1/")
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			out, of := false, map[string]bool{} // connections to the node, until it is taken out
+			p := newPlace(t)
+			p.before(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				mu.Lock()
+				if !out {
+					of[r.RemoteAddr] = true
+				}
+				refuses := out && of[r.RemoteAddr]
+				mu.Unlock()
+				if refuses {
+					answer(w)
+					return
+				}
+				next.ServeHTTP(w, r)
+			})
+			s := open(t, p.transit(t))
+			v := writer(t, s)
+			ciphertext := wrap(t, s, v)
+			mu.Lock()
+			out = true
+			mu.Unlock()
+			require.NoError(t, unwrap(t, s, v, ciphertext))
+			requireWorks(t, s)
+		})
+	}
 }

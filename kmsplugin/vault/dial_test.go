@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -22,6 +24,20 @@ type reached struct {
 }
 
 func (r reached) Close() error { r.open.Add(-1); return nil }
+
+// node is an address of a host.
+type node string
+
+func (node) Network() string  { return "tcp" }
+func (n node) String() string { return string(n) }
+
+// to is a connection to a node.
+type to struct {
+	net.Conn
+	node node
+}
+
+func (t to) RemoteAddr() net.Addr { return t.node }
 
 var errRefused = errors.New("refused")
 
@@ -60,7 +76,7 @@ func (h *hosts) connect(ctx context.Context, _, address string) (net.Conn, error
 
 // dialer is that of the plugin, to these hosts.
 func (h *hosts) dialer() dialer {
-	d := dialing
+	d := newDialer()
 	d.lookUp, d.connect = h.lookUp, h.connect
 	return d
 }
@@ -135,4 +151,33 @@ func TestAHostWithoutAnAddressIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "no address")
 	_, err = d.dial(t.Context(), "tcp", "vault.test")
 	require.Error(t, err)
+}
+
+// A host has the addresses of several nodes, and one of them is sealed: it takes connections.
+func TestANodeThatIsSealedHidesNoneThatIsNot(t *testing.T) {
+	answers := map[string]string{}
+	for n, is := range []bool{true, true, false} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if is {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				fmt.Fprint(w, `{"errors":["Vault is sealed"]}`)
+			}
+		}))
+		defer server.Close()
+		answers[fmt.Sprintf("%d:8200", n)] = server.Listener.Addr().String()
+	}
+	d := (&hosts{nodes: make([]string, len(answers))}).dialer()
+	d.connect = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, answers[address])
+		return to{conn, node(address)}, err
+	}
+	ask := func(safe bool) error { // as with each login
+		c, err := newClient(Config{Address: "http://vault.test:8200"}, d)
+		require.NoError(t, err)
+		defer c.close()
+		return c.ask(t.Context(), request{method: http.MethodGet, path: "k", safe: safe}, nil)
+	}
+	require.ErrorContains(t, ask(false), "unseal it", "a login is not tried again")
+	require.NoError(t, ask(true), "and the other two are, one after the other")
+	require.NoError(t, ask(false))
 }

@@ -78,7 +78,7 @@ func is[E error](err error) bool {
 }
 
 // refusal is what an answer other than 2xx means.
-func refusal(r request, answer *http.Response, content []byte) error {
+func refusal(r request, answer *http.Response, content []byte) failure {
 	text, ofVault := told(r, content)
 	shown := strings.TrimSpace(fmt.Sprint(answer.StatusCode, " ", r.shown(text)))
 	class, remedy := kmsplugin.ErrUnavailable, "is this Vault, with nothing between that answers for it?"
@@ -97,9 +97,9 @@ func refusal(r request, answer *http.Response, content []byte) error {
 	case code == http.StatusTooManyRequests:
 		class, remedy = kmsplugin.ErrThrottled, "a quota of Vault is used up: raise it, or find who else uses it"
 	case code/100 == 3:
-		remedy = "it is a standby that sends callers elsewhere: give the address of the active node, or of a load balancer that finds it" + r.location(answer)
+		remedy, again = "it is a standby that sends callers elsewhere: give the address of the active node, or of a load balancer that finds it"+r.location(answer), true
 	case code == http.StatusServiceUnavailable && strings.Contains(text, "sealed"):
-		remedy = "it is sealed: unseal it"
+		remedy, again = "it is sealed: unseal it", true
 	case code == 472, code == 473, code == http.StatusPreconditionFailed, code >= 500:
 		remedy, again = "this node cannot answer now: see its log", true
 	}
