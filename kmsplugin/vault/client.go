@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
@@ -22,9 +23,10 @@ const maxAnswer = 1 << 20
 
 // A client asks one Vault. It is safe for concurrent use.
 type client struct {
-	http  *http.Client
 	base  string // scheme, host and port
 	nodes dialer
+	// kept has the connections; it is another one once those are left.
+	kept atomic.Pointer[http.Transport]
 }
 
 // A request is one question.
@@ -65,18 +67,17 @@ func newClient(c Config, nodes dialer) (*client, error) {
 		}
 		config.Certificates = []tls.Certificate{own}
 	}
-	return &client{base: c.Address, nodes: nodes, http: &http.Client{
-		Transport: &http.Transport{
-			TLSClientConfig:     config,
-			TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
-			DialContext:         nodes.dial,
-			TLSHandshakeTimeout: 2 * time.Second,
-			MaxIdleConnsPerHost: 64,
-			IdleConnTimeout:     90 * time.Second,
-			DisableCompression:  true,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	asks := &client{base: c.Address, nodes: nodes}
+	asks.kept.Store(&http.Transport{
+		TLSClientConfig:     config,
+		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
+		DialContext:         nodes.dial,
+		TLSHandshakeTimeout: 2 * time.Second,
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     90 * time.Second,
+		DisableCompression:  true,
+	})
+	return asks, nil
 }
 
 func certificate(t TLS) (tls.Certificate, error) {
@@ -96,7 +97,7 @@ func certificate(t TLS) (tls.Certificate, error) {
 	return own, nil
 }
 
-func (c *client) close() { c.http.CloseIdleConnections() }
+func (c *client) close() { c.kept.Load().CloseIdleConnections() }
 
 // ask has a question answered into out, which may be nil.
 func (c *client) ask(ctx context.Context, r request, out any) error {
@@ -119,8 +120,9 @@ func (c *client) ask(ctx context.Context, r request, out any) error {
 func (c *client) try(ctx context.Context, r request, body []byte, out any) error {
 	sent := newOnce(body)
 	defer sent.Close()
-	var on httptrace.GotConnInfo
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { on = i }})
+	on := used{of: c.kept.Load()}
+	defer c.end(on.of)
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { on.GotConnInfo = i }})
 	asked, err := http.NewRequestWithContext(traced, r.method, c.base+"/v1/"+r.path, sent)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kmsplugin.ErrUnavailable, err)
@@ -137,7 +139,7 @@ func (c *client) try(ctx context.Context, r request, body []byte, out any) error
 	if r.token != nil {
 		asked.Header.Set("X-Vault-Token", r.token.text)
 	}
-	answer, err := c.http.Do(asked)
+	answer, err := on.of.RoundTrip(asked)
 	if err != nil {
 		return c.unanswered(ctx, on, err)
 	}
@@ -166,19 +168,33 @@ func (c *client) try(ctx context.Context, r request, body []byte, out any) error
 
 // unanswered is why there was no whole answer. A connection that was kept is left then: what was at
 // its other end may have gone away without a word.
-func (c *client) unanswered(ctx context.Context, on httptrace.GotConnInfo, err error) error {
+func (c *client) unanswered(ctx context.Context, on used, err error) error {
 	if on.Reused && !errors.Is(context.Cause(ctx), context.Canceled) {
 		c.leave(on)
 	}
 	return unreached(ctx, err)
 }
 
+// used is a connection, and those that were kept with it.
+type used struct {
+	httptrace.GotConnInfo
+	of *http.Transport
+}
+
 // leave has the next question go to another node than this connection, if there is one: a balancer of
-// TCP leads no connection away from a node that it has found to be sealed. All that are kept are
-// closed, as most of them are to the same one.
-func (c *client) leave(on httptrace.GotConnInfo) {
-	c.nodes.avoid(on.Conn.RemoteAddr())
-	c.close()
+// TCP leads no connection away from a node that it has found to be sealed. None that was kept with
+// it is used again, as most of them are to the same one.
+func (c *client) leave(on used) {
+	if c.kept.CompareAndSwap(on.of, on.of.Clone()) {
+		c.nodes.avoid(on.Conn.RemoteAddr())
+	}
+}
+
+// end is the end of a question. The last one that used connections which were left closes them.
+func (c *client) end(used *http.Transport) {
+	if used != c.kept.Load() {
+		used.CloseIdleConnections()
+	}
 }
 
 // once is a body of a request, which is wiped when it is sent: the transport may read it until

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/vault"
 )
 
 // balancer passes connections on to a Vault, as one of TCP does.
@@ -193,6 +194,9 @@ func TestAKeptConnectionToANodeThatCannotAnswerIsLeft(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			const many = 16
+			var together sync.WaitGroup // of calls, so that each keeps a connection of its own
+			together.Add(many)
 			var mu sync.Mutex
 			out, of := false, map[string]bool{} // connections to the node, until it is taken out
 			p := newPlace(t)
@@ -201,22 +205,38 @@ func TestAKeptConnectionToANodeThatCannotAnswerIsLeft(t *testing.T) {
 				if !out {
 					of[r.RemoteAddr] = true
 				}
-				refuses := out && of[r.RemoteAddr]
+				before, refuses := !out, out && of[r.RemoteAddr]
 				mu.Unlock()
-				if refuses {
+				switch {
+				case refuses:
 					answer(w)
 					return
+				case before && strings.Contains(r.URL.Path, "/decrypt/"):
+					together.Done()
+					together.Wait()
 				}
 				next.ServeHTTP(w, r)
 			})
-			s := open(t, p.transit(t))
-			v := writer(t, s)
-			ciphertext := wrap(t, s, v)
+			s, err := p.transit(t).Open(t.Context())
+			require.NoError(t, err)
+			v := vault.VersionOf(p.config, 1, 1)
+			ciphertext := []byte(p.Write("transit/encrypt/k", map[string]any{"plaintext": dek})["ciphertext"].(string))
+			unwrapAll := func() {
+				var all sync.WaitGroup
+				for range many {
+					all.Go(func() {
+						_, err := s.Unwrap(t.Context(), v, ciphertext, nil)
+						assert.NoError(t, err)
+					})
+				}
+				all.Wait()
+			}
+			unwrapAll()
 			mu.Lock()
 			out = true
 			mu.Unlock()
-			require.NoError(t, unwrap(t, s, v, ciphertext))
-			requireWorks(t, s)
+			unwrapAll()
+			require.NoError(t, s.Close(t.Context()))
 		})
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/textproto"
-	"net/url"
 	"strings"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
@@ -42,9 +41,6 @@ const maxText = 300
 
 // unreached is why there was no whole answer.
 func unreached(ctx context.Context, err error) error {
-	if inURL := new(url.Error); errors.As(err, &inURL) {
-		err = inURL.Err // the method and the path are told by the caller
-	}
 	remedy := "does it run, and does the network let this host reach it?"
 	if repeats(err) {
 		err, remedy = errors.New("an answer that is not HTTP's"), "is something else at this address?"
@@ -58,7 +54,7 @@ func unreached(ctx context.Context, err error) error {
 		remedy = "give the server name that its certificate has, if this is the right Vault"
 	case is[x509.CertificateInvalidError](err):
 		remedy = "its certificate, or this host's clock, has to be set right"
-	case errors.Is(err, http.ErrSchemeMismatch), is[tls.RecordHeaderError](err):
+	case is[tls.RecordHeaderError](err):
 		remedy = "it does not speak TLS: is the port right?"
 	case strings.Contains(err.Error(), "remote error: tls"):
 		remedy = "it does not take this plugin's certificate, or wants one: give its files"
