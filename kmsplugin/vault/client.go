@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"sync"
@@ -122,7 +123,7 @@ func (c *client) try(ctx context.Context, r request, body []byte, out any) error
 	defer sent.Close()
 	on := used{of: c.kept.Load()}
 	defer c.end(on.of)
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { on.GotConnInfo = i }})
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { on.conn = i.Conn }})
 	asked, err := http.NewRequestWithContext(traced, r.method, c.base+"/v1/"+r.path, sent)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kmsplugin.ErrUnavailable, err)
@@ -166,10 +167,10 @@ func (c *client) try(ctx context.Context, r request, body []byte, out any) error
 	return nil
 }
 
-// unanswered is why there was no whole answer. A connection that was kept is left then: what was at
-// its other end may have gone away without a word.
+// unanswered is why there was no whole answer. The connection is left then, if there was one: what was
+// at its other end may hang, or have gone away without a word.
 func (c *client) unanswered(ctx context.Context, on used, err error) error {
-	if on.Reused && !errors.Is(context.Cause(ctx), context.Canceled) {
+	if on.conn != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
 		c.leave(on)
 	}
 	return unreached(ctx, err)
@@ -177,8 +178,8 @@ func (c *client) unanswered(ctx context.Context, on used, err error) error {
 
 // used is a connection, and those that were kept with it.
 type used struct {
-	httptrace.GotConnInfo
-	of *http.Transport
+	conn net.Conn
+	of   *http.Transport
 }
 
 // leave has the next question go to another node than this connection, if there is one: a balancer of
@@ -186,7 +187,7 @@ type used struct {
 // it is used again, as most of them are to the same one.
 func (c *client) leave(on used) {
 	if c.kept.CompareAndSwap(on.of, on.of.Clone()) {
-		c.nodes.avoid(on.Conn.RemoteAddr())
+		c.nodes.avoid(on.conn.RemoteAddr())
 	}
 }
 

@@ -22,7 +22,7 @@ type dialer struct {
 	find  time.Duration
 	most  time.Duration // for all addresses
 	ahead time.Duration // how long one is tried alone
-	// avoided is the address of a node that could not answer; those after it come first.
+	// avoided is the address of a node that could not answer, or did not; those after it come first.
 	avoided *atomic.Pointer[string]
 }
 

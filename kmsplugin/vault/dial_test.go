@@ -153,31 +153,55 @@ func TestAHostWithoutAnAddressIsAnError(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A host has the addresses of several nodes, and one of them is sealed: it takes connections.
-func TestANodeThatIsSealedHidesNoneThatIsNot(t *testing.T) {
-	answers := map[string]string{}
-	for n, is := range []bool{true, true, false} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if is {
-				w.WriteHeader(http.StatusServiceUnavailable)
-				fmt.Fprint(w, `{"errors":["Vault is sealed"]}`)
-			}
-		}))
-		defer server.Close()
-		answers[fmt.Sprintf("%d:8200", n)] = server.Listener.Addr().String()
+// clusterOf has the addresses of several nodes that take connections, and what each does.
+func clusterOf(t *testing.T, nodes ...http.HandlerFunc) dialer {
+	t.Helper()
+	at := map[string]string{}
+	for n, does := range nodes {
+		server := httptest.NewServer(does)
+		t.Cleanup(server.Close)
+		at[fmt.Sprintf("%d:8200", n)] = server.Listener.Addr().String()
 	}
-	d := (&hosts{nodes: make([]string, len(answers))}).dialer()
+	d := (&hosts{nodes: make([]string, len(nodes))}).dialer()
 	d.connect = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, answers[address])
+		conn, err := new(net.Dialer).DialContext(ctx, network, at[address])
 		return to{conn, node(address)}, err
 	}
-	ask := func(safe bool) error { // as with each login
-		c, err := newClient(Config{Address: "http://vault.test:8200"}, d)
-		require.NoError(t, err)
-		defer c.close()
-		return c.ask(t.Context(), request{method: http.MethodGet, path: "k", safe: safe}, nil)
+	return d
+}
+
+// askOne asks one of them, with a client of its own as each login has it.
+func askOne(ctx context.Context, d dialer, safe bool) error {
+	c, err := newClient(Config{Address: "http://vault.test:8200"}, d)
+	if err != nil {
+		return err
 	}
-	require.ErrorContains(t, ask(false), "unseal it", "a login is not tried again")
-	require.NoError(t, ask(true), "and the other two are, one after the other")
-	require.NoError(t, ask(false))
+	defer c.close()
+	return c.ask(ctx, request{method: http.MethodGet, path: "k", safe: safe}, nil)
+}
+
+func sealed(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusServiceUnavailable)
+	fmt.Fprint(w, `{"errors":["Vault is sealed"]}`)
+}
+
+func well(http.ResponseWriter, *http.Request) {}
+
+func TestANodeThatIsSealedHidesNoneThatIsNot(t *testing.T) {
+	d := clusterOf(t, sealed, sealed, well)
+	require.ErrorContains(t, askOne(t.Context(), d, false), "unseal it", "a login is not tried again")
+	require.NoError(t, askOne(t.Context(), d, true), "and the other two are, one after the other")
+	require.NoError(t, askOne(t.Context(), d, false))
+}
+
+func TestANodeThatHangsHidesNoneThatDoesNot(t *testing.T) {
+	ctx, late := context.WithCancelCause(t.Context())
+	d := clusterOf(t, func(_ http.ResponseWriter, r *http.Request) {
+		late(context.DeadlineExceeded)
+		<-r.Context().Done()
+	}, well)
+	require.ErrorIs(t, askOne(ctx, d, true), context.DeadlineExceeded)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, askOne(ctx, d, false))
 }
