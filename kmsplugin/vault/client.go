@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
@@ -22,8 +24,10 @@ const maxAnswer = 1 << 20
 
 // A client asks one Vault. It is safe for concurrent use.
 type client struct {
-	http *http.Client
-	base string // scheme, host and port
+	base  string // scheme, host and port
+	nodes dialer
+	// kept has the connections; it is another one once those are left.
+	kept atomic.Pointer[http.Transport]
 }
 
 // A request is one question.
@@ -45,7 +49,7 @@ type request struct {
 // newClient reads the files of TLS. Its connections are HTTP/1.1: one that hangs ends with its
 // call, and no other call waits in it. There is no proxy, and no redirect is followed:
 // what is sent is for this Vault alone.
-func newClient(c Config) (*client, error) {
+func newClient(c Config, nodes dialer) (*client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.TLS.ServerName}
 	if c.TLS.CAFile != "" {
 		content, err := readFile("CA", c.TLS.CAFile, maxBundle)
@@ -64,18 +68,17 @@ func newClient(c Config) (*client, error) {
 		}
 		config.Certificates = []tls.Certificate{own}
 	}
-	return &client{base: c.Address, http: &http.Client{
-		Transport: &http.Transport{
-			TLSClientConfig:     config,
-			TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
-			DialContext:         dialing.dial,
-			TLSHandshakeTimeout: 2 * time.Second,
-			MaxIdleConnsPerHost: 64,
-			IdleConnTimeout:     90 * time.Second,
-			DisableCompression:  true,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	asks := &client{base: c.Address, nodes: nodes}
+	asks.kept.Store(&http.Transport{
+		TLSClientConfig:     config,
+		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
+		DialContext:         nodes.dial,
+		TLSHandshakeTimeout: 2 * time.Second,
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     90 * time.Second,
+		DisableCompression:  true,
+	})
+	return asks, nil
 }
 
 func certificate(t TLS) (tls.Certificate, error) {
@@ -95,7 +98,7 @@ func certificate(t TLS) (tls.Certificate, error) {
 	return own, nil
 }
 
-func (c *client) close() { c.http.CloseIdleConnections() }
+func (c *client) close() { c.kept.Load().CloseIdleConnections() }
 
 // ask has a question answered into out, which may be nil.
 func (c *client) ask(ctx context.Context, r request, out any) error {
@@ -118,8 +121,9 @@ func (c *client) ask(ctx context.Context, r request, out any) error {
 func (c *client) try(ctx context.Context, r request, body []byte, out any) error {
 	sent := newOnce(body)
 	defer sent.Close()
-	kept := false // whether the connection was used before
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { kept = i.Reused }})
+	on := used{of: c.kept.Load()}
+	defer c.end(on.of)
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { on.conn = i.Conn }})
 	asked, err := http.NewRequestWithContext(traced, r.method, c.base+"/v1/"+r.path, sent)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kmsplugin.ErrUnavailable, err)
@@ -136,20 +140,24 @@ func (c *client) try(ctx context.Context, r request, body []byte, out any) error
 	if r.token != nil {
 		asked.Header.Set("X-Vault-Token", r.token.text)
 	}
-	answer, err := c.http.Do(asked)
+	answer, err := on.of.RoundTrip(asked)
 	if err != nil {
-		return c.unanswered(ctx, kept, err)
+		return c.unanswered(ctx, on, err)
 	}
 	defer answer.Body.Close()
 	content, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
 	defer clear(content)
 	switch {
 	case err != nil:
-		return c.unanswered(ctx, kept, err)
+		return c.unanswered(ctx, on, err)
 	case len(content) > maxAnswer:
 		return fmt.Errorf("%w: an answer of more than %d bytes: is this Vault?", kmsplugin.ErrUnavailable, maxAnswer)
 	case answer.StatusCode/100 != 2:
-		return refusal(r, answer, content)
+		refused := refusal(r, answer, content)
+		if refused.again {
+			c.leave(on)
+		}
+		return refused
 	case out == nil:
 		return nil
 	}
@@ -159,13 +167,35 @@ func (c *client) try(ctx context.Context, r request, body []byte, out any) error
 	return nil
 }
 
-// unanswered is why there was no whole answer. If that was on a connection that was kept, all that
-// are kept are closed: what was at their other end may have gone away without a word.
-func (c *client) unanswered(ctx context.Context, kept bool, err error) error {
-	if kept && !errors.Is(context.Cause(ctx), context.Canceled) {
-		c.close()
+// unanswered is why there was no whole answer. The connection is left then, if there was one: what was
+// at its other end may hang, or have gone away without a word.
+func (c *client) unanswered(ctx context.Context, on used, err error) error {
+	if on.conn != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
+		c.leave(on)
 	}
 	return unreached(ctx, err)
+}
+
+// used is a connection, and those that were kept with it.
+type used struct {
+	conn net.Conn
+	of   *http.Transport
+}
+
+// leave has the next question go to another node than this connection, if there is one: a balancer of
+// TCP leads no connection away from a node that it has found to be sealed. None that was kept with
+// it is used again, as most of them are to the same one.
+func (c *client) leave(on used) {
+	if c.kept.CompareAndSwap(on.of, on.of.Clone()) {
+		c.nodes.avoid(on.conn.RemoteAddr())
+	}
+}
+
+// end is the end of a question. The last one that used connections which were left closes them.
+func (c *client) end(used *http.Transport) {
+	if used != c.kept.Load() {
+		used.CloseIdleConnections()
+	}
 }
 
 // once is a body of a request, which is wiped when it is sent: the transport may read it until

@@ -2,8 +2,10 @@ package vault_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/vault"
 )
 
 // balancer passes connections on to a Vault, as one of TCP does.
@@ -171,4 +174,69 @@ func TestACallThatIsGivenUpLeavesTheConnections(t *testing.T) {
 		require.NoError(t, unwrap(t, s, v, ciphertext))
 	}
 	require.Equal(t, before, b.forget(func(*passed) {}))
+}
+
+// A balancer of TCP leads new connections to a node that answers, and leaves those that there are with
+// the one that does no more, for as long as it keeps them.
+func TestAKeptConnectionToANodeThatCannotAnswerIsLeft(t *testing.T) {
+	for name, answer := range map[string]func(http.ResponseWriter){
+		"sealed": func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprint(w, `{"errors":["Vault is sealed"]}`)
+		},
+		"without an active node": func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusInternalServerError)
+			fmt.Fprint(w, `{"errors":["local node not active but active cluster node not found"]}`)
+		},
+		"a standby that sends elsewhere": func(w http.ResponseWriter) {
+			w.Header().Set("Location", "https://active.test:8200/v1/")
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const many = 16
+			var together sync.WaitGroup // of calls, so that each keeps a connection of its own
+			together.Add(many)
+			var mu sync.Mutex
+			out, of := false, map[string]bool{} // connections to the node, until it is taken out
+			p := newPlace(t)
+			p.before(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				mu.Lock()
+				if !out {
+					of[r.RemoteAddr] = true
+				}
+				before, refuses := !out, out && of[r.RemoteAddr]
+				mu.Unlock()
+				switch {
+				case refuses:
+					answer(w)
+					return
+				case before && strings.Contains(r.URL.Path, "/decrypt/"):
+					together.Done()
+					together.Wait()
+				}
+				next.ServeHTTP(w, r)
+			})
+			s, err := p.transit(t).Open(t.Context())
+			require.NoError(t, err)
+			v := vault.VersionOf(p.config, 1, 1)
+			ciphertext := []byte(p.Write("transit/encrypt/k", map[string]any{"plaintext": dek})["ciphertext"].(string))
+			unwrapAll := func() {
+				var all sync.WaitGroup
+				for range many {
+					all.Go(func() {
+						_, err := s.Unwrap(t.Context(), v, ciphertext, nil)
+						assert.NoError(t, err)
+					})
+				}
+				all.Wait()
+			}
+			unwrapAll()
+			mu.Lock()
+			out = true
+			mu.Unlock()
+			unwrapAll()
+			require.NoError(t, s.Close(t.Context()))
+		})
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,10 +22,19 @@ type dialer struct {
 	find  time.Duration
 	most  time.Duration // for all addresses
 	ahead time.Duration // how long one is tried alone
+	// avoided is the address of a node that could not answer, or did not; those after it come first.
+	avoided *atomic.Pointer[string]
 }
 
-// dialing is how Vault is dialed.
-var dialing = dialer{net.DefaultResolver.LookupHost, new(net.Dialer).DialContext, 12 * time.Second, time.Second, 200 * time.Millisecond}
+func newDialer() dialer {
+	return dialer{net.DefaultResolver.LookupHost, new(net.Dialer).DialContext, 12 * time.Second, time.Second, 200 * time.Millisecond, new(atomic.Pointer[string])}
+}
+
+// avoid has a node tried after all others of its host.
+func (d dialer) avoid(node net.Addr) {
+	address := node.String()
+	d.avoided.Store(&address)
+}
 
 type dialed struct {
 	net.Conn
@@ -82,6 +93,10 @@ func (d dialer) addresses(ctx context.Context, address string) (all []string, er
 	}
 	for _, ip := range found {
 		all = append(all, net.JoinHostPort(ip, port))
+	}
+	if avoided := d.avoided.Load(); avoided != nil {
+		at := slices.Index(all, *avoided) + 1
+		all = slices.Concat(all[at:], all[:at])
 	}
 	return all, err
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -22,6 +24,20 @@ type reached struct {
 }
 
 func (r reached) Close() error { r.open.Add(-1); return nil }
+
+// node is an address of a host.
+type node string
+
+func (node) Network() string  { return "tcp" }
+func (n node) String() string { return string(n) }
+
+// to is a connection to a node.
+type to struct {
+	net.Conn
+	node node
+}
+
+func (t to) RemoteAddr() net.Addr { return t.node }
 
 var errRefused = errors.New("refused")
 
@@ -60,7 +76,7 @@ func (h *hosts) connect(ctx context.Context, _, address string) (net.Conn, error
 
 // dialer is that of the plugin, to these hosts.
 func (h *hosts) dialer() dialer {
-	d := dialing
+	d := newDialer()
 	d.lookUp, d.connect = h.lookUp, h.connect
 	return d
 }
@@ -135,4 +151,57 @@ func TestAHostWithoutAnAddressIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "no address")
 	_, err = d.dial(t.Context(), "tcp", "vault.test")
 	require.Error(t, err)
+}
+
+// clusterOf has the addresses of several nodes that take connections, and what each does.
+func clusterOf(t *testing.T, nodes ...http.HandlerFunc) dialer {
+	t.Helper()
+	at := map[string]string{}
+	for n, does := range nodes {
+		server := httptest.NewServer(does)
+		t.Cleanup(server.Close)
+		at[fmt.Sprintf("%d:8200", n)] = server.Listener.Addr().String()
+	}
+	d := (&hosts{nodes: make([]string, len(nodes))}).dialer()
+	d.connect = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, at[address])
+		return to{conn, node(address)}, err
+	}
+	return d
+}
+
+// askOne asks one of them, with a client of its own as each login has it.
+func askOne(ctx context.Context, d dialer, safe bool) error {
+	c, err := newClient(Config{Address: "http://vault.test:8200"}, d)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	return c.ask(ctx, request{method: http.MethodGet, path: "k", safe: safe}, nil)
+}
+
+func sealed(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusServiceUnavailable)
+	fmt.Fprint(w, `{"errors":["Vault is sealed"]}`)
+}
+
+func well(http.ResponseWriter, *http.Request) {}
+
+func TestANodeThatIsSealedHidesNoneThatIsNot(t *testing.T) {
+	d := clusterOf(t, sealed, sealed, well)
+	require.ErrorContains(t, askOne(t.Context(), d, false), "unseal it", "a login is not tried again")
+	require.NoError(t, askOne(t.Context(), d, true), "and the other two are, one after the other")
+	require.NoError(t, askOne(t.Context(), d, false))
+}
+
+func TestANodeThatHangsHidesNoneThatDoesNot(t *testing.T) {
+	ctx, late := context.WithCancelCause(t.Context())
+	d := clusterOf(t, func(_ http.ResponseWriter, r *http.Request) {
+		late(context.DeadlineExceeded)
+		<-r.Context().Done()
+	}, well)
+	require.ErrorIs(t, askOne(ctx, d, true), context.DeadlineExceeded)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, askOne(ctx, d, false))
 }

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/textproto"
-	"net/url"
 	"strings"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
@@ -42,9 +41,6 @@ const maxText = 300
 
 // unreached is why there was no whole answer.
 func unreached(ctx context.Context, err error) error {
-	if inURL := new(url.Error); errors.As(err, &inURL) {
-		err = inURL.Err // the method and the path are told by the caller
-	}
 	remedy := "does it run, and does the network let this host reach it?"
 	if repeats(err) {
 		err, remedy = errors.New("an answer that is not HTTP's"), "is something else at this address?"
@@ -58,7 +54,7 @@ func unreached(ctx context.Context, err error) error {
 		remedy = "give the server name that its certificate has, if this is the right Vault"
 	case is[x509.CertificateInvalidError](err):
 		remedy = "its certificate, or this host's clock, has to be set right"
-	case errors.Is(err, http.ErrSchemeMismatch), is[tls.RecordHeaderError](err):
+	case is[tls.RecordHeaderError](err):
 		remedy = "it does not speak TLS: is the port right?"
 	case strings.Contains(err.Error(), "remote error: tls"):
 		remedy = "it does not take this plugin's certificate, or wants one: give its files"
@@ -78,7 +74,7 @@ func is[E error](err error) bool {
 }
 
 // refusal is what an answer other than 2xx means.
-func refusal(r request, answer *http.Response, content []byte) error {
+func refusal(r request, answer *http.Response, content []byte) failure {
 	text, ofVault := told(r, content)
 	shown := strings.TrimSpace(fmt.Sprint(answer.StatusCode, " ", r.shown(text)))
 	class, remedy := kmsplugin.ErrUnavailable, "is this Vault, with nothing between that answers for it?"
@@ -97,9 +93,9 @@ func refusal(r request, answer *http.Response, content []byte) error {
 	case code == http.StatusTooManyRequests:
 		class, remedy = kmsplugin.ErrThrottled, "a quota of Vault is used up: raise it, or find who else uses it"
 	case code/100 == 3:
-		remedy = "it is a standby that sends callers elsewhere: give the address of the active node, or of a load balancer that finds it" + r.location(answer)
+		remedy, again = "it is a standby that sends callers elsewhere: give the address of the active node, or of a load balancer that finds it"+r.location(answer), true
 	case code == http.StatusServiceUnavailable && strings.Contains(text, "sealed"):
-		remedy = "it is sealed: unseal it"
+		remedy, again = "it is sealed: unseal it", true
 	case code == 472, code == 473, code == http.StatusPreconditionFailed, code >= 500:
 		remedy, again = "this node cannot answer now: see its log", true
 	}

@@ -82,7 +82,7 @@ func TestAnswersOfANodeThatCannotHaveAClass(t *testing.T) {
 		"a standby":          {473, `{"errors":[]}`, kmsplugin.ErrUnavailable, "cannot answer now", 2},
 		"a missing state":    {412, `{"errors":["required index state not present"]}`, kmsplugin.ErrUnavailable, "cannot answer now", 2},
 		"no active node":     {503, `{"errors":["no active Vault instance found"]}`, kmsplugin.ErrUnavailable, "no active Vault", 2},
-		"sealed":             {503, `{"errors":["Vault is sealed"]}`, kmsplugin.ErrUnavailable, "unseal it", 1},
+		"sealed":             {503, `{"errors":["Vault is sealed"]}`, kmsplugin.ErrUnavailable, "unseal it", 2},
 		"a gateway":          {502, `<html>Bad Gateway</html>`, kmsplugin.ErrUnavailable, "502", 2},
 		"an error within":    {500, `{"errors":["internal error"]}`, kmsplugin.ErrUnavailable, "see its log", 2},
 		"another server":     {404, `<html>Not Found</html>`, kmsplugin.ErrUnavailable, "is this Vault", 1},

@@ -13,6 +13,7 @@ var _ kmsplugin.Backend = (*Transit)(nil)
 type Transit struct {
 	config Config
 	login  login
+	nodes  dialer
 	known  memory
 
 	holding sync.Mutex
@@ -26,8 +27,8 @@ func New(config Config) (*Transit, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Transit{config: config, login: config.login()}
-	if _, err := newClient(config); err != nil {
+	t := &Transit{config: config, login: config.login(), nodes: newDialer()}
+	if _, err := newClient(config, t.nodes); err != nil {
 		return nil, err
 	}
 	for _, f := range t.login.files {
@@ -56,7 +57,7 @@ func (t *Transit) Config() kmsplugin.Config {
 // Open logs in, with files as they are now. If those of the login are as they were, the token is
 // the one that there is.
 func (t *Transit) Open(ctx context.Context) (kmsplugin.Session, error) {
-	client, err := newClient(t.config)
+	client, err := newClient(t.config, t.nodes)
 	if err != nil {
 		return nil, err
 	}

@@ -50,14 +50,11 @@ func (o portOptions) open(ctx context.Context, instance string) (*port, error) {
 	if err != nil {
 		return nil, ofListening(ctx, "metrics-address", err)
 	}
-	p := &port{Port: opened, metrics: telemetry.NewMetrics(instance)}
-	if err := o.write(p); err != nil {
-		return nil, errors.Join(err, p.close())
-	}
-	return p, nil
+	return &port{Port: opened, metrics: telemetry.NewMetrics(instance)}, nil
 }
 
-// write puts the address into the file as a whole: who waits for the file never reads half.
+// write puts the address into the file as a whole: who waits for the file never reads half. Until this
+// plugin has its socket the file may be that of another one, which serves.
 func (o portOptions) write(p *port) error {
 	if o.file == "" {
 		return nil

@@ -61,14 +61,32 @@ func TestTheAddressOfTheNextPluginStays(t *testing.T) {
 	o := portOptions{address: "127.0.0.1:0", file: file}
 	first, err := o.open(t.Context(), "")
 	require.NoError(t, err)
+	require.NoError(t, o.write(first))
 	second, err := o.open(t.Context(), "")
 	require.NoError(t, err)
+	require.NoError(t, o.write(second))
 	require.NoError(t, first.close())
 	written, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, second.Address(), strings.TrimSpace(string(written)))
 	require.NoError(t, second.close())
 	require.NoFileExists(t, file)
+}
+
+func TestASecondPluginLeavesTheAddressOfTheOneThatServes(t *testing.T) {
+	path, _ := newKeyFile(t)
+	file := filepath.Join(t.TempDir(), "address")
+	args := []string{"--key-file", path, "--listen", plugintest.Endpoint(t), "--metrics-address", "127.0.0.1:0", "--metrics-address-file", file}
+	code, log := serveUntil(t, args, func() {
+		before, err := os.ReadFile(file)
+		require.NoError(t, err)
+		got := runCommand(t, append([]string{"keyfile", "serve"}, args...)...)
+		require.Equal(t, exitSocketInUse, got.code, got.stderr)
+		after, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, string(before), string(after))
+	})
+	require.Equal(t, exitDone, code, log)
 }
 
 func TestNothingIsServedOverHTTPUnasked(t *testing.T) {

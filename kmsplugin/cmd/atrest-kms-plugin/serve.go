@@ -127,6 +127,9 @@ func (o serveOptions) serve(command *cobra.Command, backend kmsplugin.Backend, r
 	}
 	logger = logger.WithValues("endpoint", server.Endpoint())
 	about, err := ready(ctx)
+	if err == nil {
+		err = o.port.write(port)
+	}
 	if err != nil {
 		ended, end := context.WithCancel(ctx)
 		end()
