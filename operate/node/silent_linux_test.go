@@ -53,7 +53,7 @@ func TestAPluginThatHangsKeepsItsNameWhileNoOtherAnswers(t *testing.T) {
 func TestAPluginThatTellsItsStatusAndWrapsNothingIsNotSilent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.o.Timeout = time.Second
+	r.o.Timeout = 5 * time.Second
 	d := r.draft(1, 1)
 	d.Plugins[0] = r.faultyPlugin(1, "hangs")
 	r.give(d)
