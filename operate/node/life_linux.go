@@ -60,7 +60,7 @@ func (l life) lasts() (bool, error) {
 func (l life) ended() (bool, error) {
 	held, err := unix.PidfdOpen(l.PID, 0)
 	switch {
-	case isNone(err), errors.Is(err, unix.ENOSYS): // before Linux 5.3 there is nobody else to ask
+	case isNone(err), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM): // it cannot be asked before Linux 5.3, or where a filter forbids it
 		return true, nil
 	case err != nil:
 		return false, err
