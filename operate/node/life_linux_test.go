@@ -114,7 +114,7 @@ func beginAgain(more string) {
 
 // What /proc has under the number is, for a moment, the first thread that has gone.
 func TestAProcessThatBeginsAProgramIsNotGone(t *testing.T) {
-	again := exec.Command(os.Args[0], asAgain, "150")
+	again := exec.Command(os.Args[0], asAgain, "60")
 	in, err := again.StdinPipe()
 	require.NoError(t, err)
 	out, err := again.StdoutPipe()
