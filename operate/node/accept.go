@@ -81,10 +81,12 @@ func (d *decider) untried(keyID string) string {
 		return "its plugin has other files than it is to be tried with, and is started anew"
 	case !p.Tried.Passed:
 		return cmp.Or(p.Tried.Why, "its plugin works, and is being tried")
-	case !runs:
-		return d.otherThanNamed(p)
 	}
-	return ""
+	why := otherKey(p, key.KeyIDHash, "the bundle was tried with")
+	if why == "" && !runs {
+		why = d.otherThanNamed(p)
+	}
+	return why
 }
 
 // otherThanNamed is why a plugin may have another key than one that an apiserver may be connected to,

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/wholefile"
 	"github.com/kube-atrest/atrest/operate/bundle"
 )
@@ -34,7 +35,7 @@ func (n *Node) do(a Action) error {
 		if now.sample == nil {
 			return fmt.Errorf("%s has wrapped nothing", a.Instance)
 		}
-		return n.keep(n.kept.remembering(a.KeyID, seenKey{now.KeyIDHash, now.sample}))
+		return n.keep(n.kept.remembering(a.KeyID, seenKey{envelope.HashKeyID(now.sample.Wrapped.KeyID), now.sample}))
 	case PlaceFile:
 		return n.place(a.Bundle)
 	case ForgetKey:

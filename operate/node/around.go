@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"strings"
@@ -53,17 +54,20 @@ func (n *Node) waits(what string) bool {
 	return false
 }
 
-// drain has all plugins end, and waits for that.
-func (n *Node) drain() error {
+// drain has all plugins end that are on record, one too that was started just before, and waits for that.
+func (n *Node) drain(ctx context.Context) error {
 	ticker := n.o.Clock.NewTicker(n.o.Every)
 	defer ticker.Stop()
 	for {
-		left := 0
-		for _, one := range n.own {
-			if n.ended(one) {
-				continue
+		n.readInstances(ctx)
+		if n.known.blind {
+			return errors.New("which plugins run is not known, and so not whether all have ended")
+		}
+		left := len(n.known.plugins)
+		for _, p := range n.known.plugins {
+			if n.ended(p) {
+				left--
 			}
-			left++
 		}
 		if left == 0 {
 			return nil
@@ -73,8 +77,9 @@ func (n *Node) drain() error {
 }
 
 // ended has one instance end, a step at a time.
-func (n *Node) ended(one *own) bool {
-	switch n.look(one).State {
+func (n *Node) ended(p Plugin) bool {
+	one := n.own[p.Instance]
+	switch p.State {
 	case Ended:
 		err := n.clear(one)
 		n.trouble("clear "+one.Spec.KeyID, err)

@@ -71,7 +71,7 @@ func (a *asked) ask(ctx context.Context, now func() time.Time) account {
 	l := &a.last
 	l.At = now()
 	l.Well = f == nil
-	l.Serving = f == nil || f.Problem != plugin.Unreachable && f.Problem != plugin.TimedOut
+	l.Serving = keyIDHash != "" || f.Problem != plugin.Unreachable && f.Problem != plugin.TimedOut
 	switch {
 	case l.Serving:
 		l.SilentSince = time.Time{}

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 
@@ -17,7 +16,7 @@ func (r *Processes) waitEnd(ctx context.Context, s Spec) error {
 		return err
 	}
 	fd, err := unix.PidfdOpen(p.Life.PID, unix.PIDFD_NONBLOCK)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // as also of a thread that has its number by now
+	if isNone(err) {
 		return nil
 	}
 	if err != nil {

@@ -48,7 +48,31 @@ func (l life) lasts() (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	return is.start == l.Start && is.runs(), nil
+	if is.start != l.Start || is.runs() {
+		return is.start == l.Start, nil
+	}
+	ended, err := l.ended()
+	return !ended, err
+}
+
+// ended asks the kernel once more about a process that seems to have. While another thread than the first
+// begins a program, /proc shows for a moment the first one, that is no longer there.
+func (l life) ended() (bool, error) {
+	held, err := unix.PidfdOpen(l.PID, 0)
+	switch {
+	case isNone(err), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM): // it cannot be asked before Linux 5.3, or where a filter forbids it
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	defer unix.Close(held)
+	return hasEnded(uintptr(held)), nil
+}
+
+// isNone reports whether an error of pidfd_open(2) says that no process has the number. A thread may have it: that
+// is EINVAL or, since Linux 6.15, ENOENT.
+func isNone(err error) bool {
+	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT)
 }
 
 // gone is an error unless no process has the number: /proc may be away, or mounted so that it

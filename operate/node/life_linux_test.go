@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -70,7 +71,7 @@ func loseFirstThread() {
 }
 
 func init() {
-	if len(os.Args) > 1 && os.Args[1] == asHeadless {
+	if len(os.Args) > 1 && (os.Args[1] == asHeadless || os.Args[1] == asAgain) {
 		runtime.LockOSThread() // the main function stays on the first thread
 	}
 }
@@ -93,6 +94,52 @@ func TestAProcessWhoseFirstThreadEndedBeforeAnotherIsNotGone(t *testing.T) {
 	there, err = l.lasts()
 	require.NoError(t, err)
 	require.False(t, there)
+}
+
+// beginAgain is the same program so many times more, and then ends with its input.
+func beginAgain(more string) {
+	left, _ := strconv.Atoi(more)
+	if left == 0 {
+		fmt.Println("done")
+		_, _ = io.ReadAll(os.Stdin)
+		os.Exit(0)
+	}
+	go func() {
+		runtime.LockOSThread() // and so not on the first
+		fmt.Println(syscall.Exec("/proc/self/exe", []string{os.Args[0], asAgain, strconv.Itoa(left - 1)}, os.Environ()))
+		os.Exit(1)
+	}()
+	select {}
+}
+
+// What /proc has under the number is, for a moment, the first thread that has gone.
+func TestAProcessThatBeginsAProgramIsNotGone(t *testing.T) {
+	again := exec.Command(os.Args[0], asAgain, "60")
+	in, err := again.StdinPipe()
+	require.NoError(t, err)
+	out, err := again.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, again.Start())
+	defer func() { require.NoError(t, errors.Join(in.Close(), again.Wait())) }()
+	l, err := lifeOf(again.Process.Pid)
+	require.NoError(t, err)
+	said := make(chan string, 1)
+	go func() {
+		text := make([]byte, 100)
+		n, _ := out.Read(text)
+		said <- string(text[:n])
+	}()
+	for looks := 1; ; looks++ {
+		select {
+		case text := <-said:
+			require.Equal(t, "done\n", text)
+			return
+		default:
+		}
+		there, err := l.lasts()
+		require.NoError(t, err)
+		require.True(t, there, "after %d looks", looks)
+	}
 }
 
 func TestAProcessThatEndedIsGone(t *testing.T) {

@@ -31,6 +31,9 @@ const asStranger, asHidden = "not-root", "hidden"
 // asHeadless is that when its first thread ends, and it goes on.
 const asHeadless = "headless"
 
+// asAgain is that when it begins itself again and again, from another thread than its first.
+const asAgain = "again"
+
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == asLauncher {
 		fmt.Fprintln(os.Stderr, Launch(os.Args[2:]))
@@ -47,6 +50,9 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 1 && os.Args[1] == asHeadless {
 		loseFirstThread()
+	}
+	if len(os.Args) > 2 && os.Args[1] == asAgain {
+		beginAgain(os.Args[2])
 	}
 	if len(os.Args) > 1 && os.Args[1] == asHidden {
 		hide()

@@ -183,7 +183,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	var err error
 	if n.o.Drain {
-		err = n.drain()
+		err = n.drain(ctx)
 	}
 	for _, w := range n.apiservers {
 		w.end()
@@ -250,7 +250,7 @@ func (n *Node) trouble(what string, err error) {
 
 // settle ends the troubles with what is no longer tried.
 func (n *Node) settle(d Decision) {
-	tried := map[string]bool{"bundles on disk": true, "folder of bundles": true, "configuration file": true, "instances": true}
+	tried := map[string]bool{"bundles on disk": true, "folder of bundles": true, "sockets": true, "configuration file": true, "instances": true}
 	for _, a := range d.Actions {
 		tried[string(a.Verb)+" "+a.KeyID] = true
 	}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,9 +21,12 @@ import (
 
 // observe looks at everything anew.
 func (n *Node) observe(ctx context.Context) Observation {
+	n.readInstances(ctx)
+	if len(n.kept.bundles) > 0 {
+		n.trouble("sockets", n.elsewhere(n.socketsOf(n.kept.bundles[0])))
+	}
 	n.readCandidate()
 	n.readFile()
-	n.readInstances(ctx)
 	o := Observation{Now: n.o.Clock.Now(), Accepted: n.kept.wanted(), File: n.known.file, Plugins: n.known.plugins,
 		NotBefore: map[Start]time.Time{}, Grace: n.o.Grace, Fresh: within(n.o.AskEvery)}
 	if b := n.known.candidate; b != nil {
@@ -69,6 +74,18 @@ func (n *Node) fits(b *bundle.Bundle) error {
 	for _, former := range n.kept.bundles {
 		if is := n.socketsOf(former); is != "" && folder != "" && is != folder {
 			return fmt.Errorf("the sockets of the bundle are in %s, and plugins that may be needed have theirs in %s: leave them there", folder, is)
+		}
+	}
+	return n.elsewhere(folder)
+}
+
+// elsewhere is an error if a plugin has its socket in another folder: it was started before the folder was
+// changed.
+func (n *Node) elsewhere(folder string) error {
+	for _, instance := range slices.Sorted(maps.Keys(n.own)) {
+		s := n.own[instance].Spec
+		if is := filepath.Dir(s.Socket); folder != "" && is != filepath.Clean(folder) {
+			return fmt.Errorf("the plugin of keyID %s, %s, has its socket in %s, and not in %s: name the former folder or, if it is the wrong one, end the plugin by --drain", s.KeyID, instance, is, folder)
 		}
 	}
 	return nil

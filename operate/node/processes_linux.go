@@ -245,7 +245,7 @@ func (r *Processes) Stop(s Spec, hard bool) error {
 		return err
 	}
 	held, err := unix.PidfdOpen(p.Life.PID, 0)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+	if isNone(err) {
 		return nil
 	}
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/internal/plugin"
 )
 
 // It accepts connections, and that is all.
@@ -45,4 +47,18 @@ func TestAPluginThatHangsKeepsItsNameWhileNoOtherAnswers(t *testing.T) {
 	require.NoError(t, os.Rename(keys+".away", keys))
 	require.NoError(t, syscall.Kill(hangs, syscall.SIGCONT))
 	r.until("one answers", settled(1, 1))
+}
+
+// Its KMS may be what hangs, and another one would wait for that as well.
+func TestAPluginThatTellsItsStatusAndWrapsNothingIsNotSilent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.o.Timeout = 5 * time.Second
+	d := r.draft(1, 1)
+	d.Plugins[0] = r.faultyPlugin(1, "hangs")
+	r.give(d)
+	r.start()
+	r.until("it is told", func(r *Report) bool {
+		return len(r.Plugins) == 1 && r.Plugins[0].Class == plugin.TimedOut && r.Plugins[0].State == "serving" && r.Plugins[0].SilentSince.IsZero()
+	})
 }

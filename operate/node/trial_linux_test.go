@@ -27,7 +27,8 @@ import (
 const asFaulty = "be-a-faulty-plugin"
 
 // faulty is a plugin with a key file at a path, on a socket. What is in the file at the third path says what
-// is wrong with it: nothing, "sloppy" looks at no key_id, "denied" is not let in, "port N" wants a port.
+// is wrong with it: nothing, "sloppy" looks at no key_id, "denied" is not let in,
+// "hangs" tells how it is and wraps nothing, "port N" wants a port.
 func faulty(args []string) {
 	socket, path, fault := args[0], args[1], args[2]
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // nobody has to remember it
@@ -67,6 +68,13 @@ func (w wrong) Status(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%w: the login was refused", kmsplugin.ErrDenied)
 	}
 	return w.Keeper.Status(ctx)
+}
+
+func (w wrong) Encrypt(ctx context.Context, uid string, dek []byte) (kmsplugin.Sealed, error) {
+	if read(w.fault) == "hangs" {
+		<-ctx.Done()
+	}
+	return w.Keeper.Encrypt(ctx, uid, dek)
 }
 
 func (w wrong) Decrypt(ctx context.Context, uid string, sealed kmsplugin.Sealed) ([]byte, error) {
