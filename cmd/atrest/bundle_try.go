@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
+	"os/signal"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -105,6 +108,8 @@ func (t *bundleTry) run(ctx context.Context, path string) error {
 	o := t.node.o
 	o.Runner, o.Clock, o.Every, o.AskEvery, o.Patience = runnerOf(&t.node), clock.RealClock{}, 100*time.Millisecond, time.Second, 10*time.Second
 	o.Log = func(line string) { fmt.Fprintf(t.err, "%s %s\n", now(), printable(line)) }
+	ctx, stop := outliving(ctx)
+	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, t.wait)
 	defer cancel()
 	found, err := node.Try(ctx, b, o)
@@ -122,6 +127,19 @@ func (t *bundleTry) run(ctx context.Context, path string) error {
 		return errors.New("not decided: what may be over soon was not over within --wait")
 	}
 	return nil
+}
+
+// outliving is a context that ends with the terminal, too, and has this process live on when that or who
+// reads its output is gone: the plugins would stay, and their credentials.
+func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
+	unread := make(chan os.Signal, 1)
+	signal.Notify(unread, syscall.SIGPIPE) // and a write is an error
+	stop := func() { signal.Stop(unread) }
+	if signal.Ignored(syscall.SIGHUP) { // as by nohup
+		return ctx, stop
+	}
+	ctx, end := signal.NotifyContext(ctx, syscall.SIGHUP)
+	return ctx, func() { end(); stop() }
 }
 
 func (t *bundleTry) checkFlags(path string) error {

@@ -322,3 +322,34 @@ func TestTryTellsOfEachPluginAndLeavesNothing(t *testing.T) {
 	require.Equal(t, preflight.NotYet, found[0].Outcome)
 	require.Contains(t, found[0].Failure.Text, "somebody listens at "+r.folder+"/kms/kms-1.sock who was not started by this node")
 }
+
+// Nobody else knows what runs there, or has the credentials overwritten.
+func TestTryEndsWhatOneLeftThatWasKilled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	require.NoError(t, os.MkdirAll(r.o.Run, 0o700))
+	former := newRig(t)
+	former.o = r.o.within(r.o.Run + "/" + tries + "1")
+	former.o.Drain = false // what is killed ends nothing
+	require.NoError(t, os.MkdirAll(former.o.Run, 0o700))
+	former.give(former.draft(1, 1))
+	former.start()
+	former.until("its plugin runs", func(r *Report) bool { return len(r.Plugins) == 1 && r.Plugins[0].Well })
+	found, _, err := instances{former.o.Run + "/instances"}.all()
+	require.NoError(t, err)
+	left, err := recordOf(found[0].Spec)
+	require.NoError(t, err)
+	former.end()
+	require.True(t, lives(left.Life.PID))
+	require.NoError(t, os.WriteFile(former.o.Run+"/"+lockName, nil, 0o600)) // as it stays then
+
+	b, err := bundle.New(r.draft(1, 1))
+	require.NoError(t, err)
+	verdict, err := Try(t.Context(), b, r.o)
+	require.NoError(t, err)
+	require.Equal(t, preflight.Passed, verdict[0].Outcome)
+	require.False(t, lives(left.Life.PID))
+	entries, err := os.ReadDir(r.o.Run)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
