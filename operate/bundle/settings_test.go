@@ -162,6 +162,9 @@ func TestAnErrorOfSettingsRepeatsNoValue(t *testing.T) {
 		"sesame\n  secretID: {",
 		`{"vault": sesame`,
 		"\x00sesame",
+		vaultWith("appRole", "    token: {secret: hvs.Sesame-sesame}"), // by who takes the name for the token
+		wrapper + "pkcs11: {module: /m.so, token: t, key: kek, secret: Sesame-sesame}",
+		command("$(socket)", "$(secret/Sesame-sesame/token)"),
 	} {
 		_, err := ParseSettings([]byte(text))
 		require.Error(t, err)
