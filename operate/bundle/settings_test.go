@@ -143,6 +143,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		{"command.arguments[1] has a $", command("$(socket)", "$(secret/t)")},
 		{"command.arguments[1] has a $", command("$(socket)", "$(secret/t/token")},
 		{"command.arguments[1] has a $", command("$(socket)", "$(env/t/token)")},
+		{"it is no UTF-8", `{"apiVersion": "` + APIVersion + `", "kind": "PluginSettings", "keyFile": {"path": "/k` + "\xff" + `"}}`},
 		{"is no data key", command("$(socket)", "$(secret/t/..)")},
 	} {
 		s, err := ParseSettings([]byte(row.text))
