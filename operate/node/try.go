@@ -67,7 +67,7 @@ func Try(ctx context.Context, b *bundle.Bundle, o Options) (found []TrialReport,
 }
 
 // tries begins the names of the folders of trials.
-const tries = "try-"
+const tries = "atrest-try-"
 
 // within are the options of a node that has all that it needs in one folder.
 func (o Options) within(folder string) Options {
@@ -79,7 +79,7 @@ func (o Options) within(folder string) Options {
 // endKilled ends the plugins of trials that were killed, and overwrites what those left. It is known by
 // the lock, which a trial holds while it lasts and has no file afterwards.
 func endKilled(o Options) {
-	locks, _ := filepath.Glob(filepath.Join(o.Run, tries+"*", "run", lockName)) // no pattern, none found
+	locks, _ := filepath.Glob(filepath.Join(o.Run, tries+"[0-9]*", "run", lockName)) // no pattern, none found
 	for _, lock := range locks {
 		folder := filepath.Dir(filepath.Dir(lock))
 		n, err := New(o.within(folder))
