@@ -65,7 +65,8 @@ func newBundleCheck(s streams) *cobra.Command {
 		Short: "Say whether a bundle is whole",
 		Long: `Say whether a bundle is whole: its configuration is one that an apiserver takes, every
 socket in it has a plugin and every plugin a socket, each plugin has the files that
-its settings name and no others, and nothing was changed since it was made.
+its settings name and no others, and nothing was changed since it was made, but
+perhaps the number of its revision.
 
 Exit codes:
   0  it is

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -197,8 +198,11 @@ func (m bundleMake) readParts(source bundle.Source, flag string, given []string,
 			return usagef("flag --%s: %s is given twice", flag, part)
 		}
 		content, err := readLimited(path, m.in, maxPartFile)
+		if away := new(fs.PathError); errors.As(err, &away) {
+			err = fmt.Errorf("%w: give the path of a file that holds it", away.Err)
+		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("flag --%s: %s", flag, part), err)
+			return fmt.Errorf("flag --%s: %s: %w", flag, part, err)
 		}
 		into[part] = content
 	}

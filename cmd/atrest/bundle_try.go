@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
+	"os/signal"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -105,6 +108,8 @@ func (t *bundleTry) run(ctx context.Context, path string) error {
 	o := t.node.o
 	o.Runner, o.Clock, o.Every, o.AskEvery, o.Patience = runnerOf(&t.node), clock.RealClock{}, 100*time.Millisecond, time.Second, 10*time.Second
 	o.Log = func(line string) { fmt.Fprintf(t.err, "%s %s\n", now(), printable(line)) }
+	stop := outlive()
+	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, t.wait)
 	defer cancel()
 	found, err := node.Try(ctx, b, o)
@@ -122,6 +127,14 @@ func (t *bundleTry) run(ctx context.Context, path string) error {
 		return errors.New("not decided: what may be over soon was not over within --wait")
 	}
 	return nil
+}
+
+// outlive has this process live on when who reads its output is gone, until it is called: the plugins would stay, and
+// their credentials.
+func outlive() (stop func()) {
+	unread := make(chan os.Signal, 1)
+	signal.Notify(unread, syscall.SIGPIPE) // and a write is an error
+	return func() { signal.Stop(unread) }
 }
 
 func (t *bundleTry) checkFlags(path string) error {

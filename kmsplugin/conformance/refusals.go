@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -121,14 +122,38 @@ func underKeyID(w *sealed, keyID string) *kmsapi.EncryptResponse {
 	return &kmsapi.EncryptResponse{Ciphertext: w.Ciphertext, KeyId: keyID, Annotations: w.Annotations}
 }
 
+// refusesUnknownKeyID asks for all at once: a plugin may look at its KMS before it says that it does not
+// know a key_id, and does so seldom.
 func refusesUnknownKeyID(ctx context.Context, s *session, w *sealed) error {
-	for _, keyID := range append(likeKeyID(w.KeyId), "of-nobody-"+uuid.NewString()) {
-		what := fmt.Sprintf("a key_id that it never named, of %d bytes where its own has %d", len(keyID), len(w.KeyId))
-		if err := s.refused(ctx, what, underKeyID(w, keyID)); err != nil {
+	keyIDs := append(likeKeyID(w.KeyId), "of-nobody-"+uuid.NewString())
+	seen := make([]error, len(keyIDs))
+	var asked sync.WaitGroup
+	for i, keyID := range keyIDs {
+		asked.Go(func() { seen[i] = s.doesNotKnow(ctx, w, keyID) })
+	}
+	asked.Wait()
+	for _, err := range seen {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// doesNotKnow fails unless Decrypt opens nothing under a key_id that the plugin never named. That it
+// cannot say now whether there is such a key is its answer, too, where it is one: another HSM of a
+// cluster may have it.
+func (s *session) doesNotKnow(ctx context.Context, w *sealed, keyID string) error {
+	what := fmt.Sprintf("a key_id that it never named, of %d bytes where its own has %d", len(keyID), len(w.KeyId))
+	var seen watch
+	plaintext, err := s.decrypt(watching(ctx, &seen), underKeyID(w, keyID))
+	switch code := status.Code(err); {
+	case err == nil:
+		return failed("Decrypt takes %s, and answers with %d bytes", what, len(plaintext))
+	case seen.answered.Load() && (code == codes.Unavailable || code == codes.DeadlineExceeded):
+		return s.isThere(ctx, what)
+	}
+	return s.refusedBy(ctx, what, w.EncryptResponse, err)
 }
 
 // likeKeyID are key_ids that differ from one in a letter: at the beginning, in the middle, and by

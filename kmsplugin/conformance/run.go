@@ -49,7 +49,7 @@ func chosen(ids []string) ([]Check, error) {
 }
 
 // Quick are the IDs of checks that are safe on a plugin in use: all together they make fewer than
-// a hundred calls, one at a time, ask for nothing that a plugin could break down of, and need
+// a hundred calls, at most five at once, ask for nothing that a plugin could break down of, and need
 // nothing but the socket.
 func Quick() []string {
 	return []string{"status-version", "key-id-form", "key-id-clear", "round-trip", "ciphertext-hides", "ciphertext-size",

@@ -68,7 +68,7 @@ func (c Comparison) TakenInPlace() bool {
 // one path may have stood for two keys, and two addresses may lead to one.
 func Compare(from, to *Plugin, seen Evidence) Comparison {
 	kek, why := seen.verdict()
-	c := Comparison{Effect: NoChange, Why: "nothing is changed", Proven: kek.proves(), Changes: slices.Concat(settingChanges(from, to, kek, why), partChanges(from, to))}
+	c := Comparison{Effect: NoChange, Why: "nothing is changed", Proven: kek.proves(), Changes: slices.Concat(settingChanges(from, to, kek, why), partChanges(from, to, kek, why))}
 	for _, change := range c.Changes {
 		if effect := more(c.Effect, change.Effect); effect != c.Effect {
 			c.Effect, c.Why = effect, change.Field+": "+change.Why
@@ -100,15 +100,31 @@ func settingChanges(from, to *Plugin, kek kekVerdict, why string) []Change {
 }
 
 // partChanges are those of files, of which the settings tell when another one is named.
-func partChanges(from, to *Plugin) []Change {
+func partChanges(from, to *Plugin, kek kekVerdict, why string) []Change {
 	var changes []Change
 	for _, part := range to.Parts() {
 		content, had := from.parts[part]
 		if had && !bytes.Equal(content, to.parts[part]) {
-			changes = append(changes, Change{Field: part.String(), Effect: InPlace, Why: "credentials and certificates are read again by the plugin that runs"})
+			change := Change{Field: part.String(), Effect: InPlace, Why: "credentials and certificates are read again by the plugin that runs"}
+			if to.settings.Backend() == BackendCommand {
+				change.Effect, change.Why = ofSomebodyElse(kek, why)
+			}
+			changes = append(changes, change)
 		}
 	}
 	return changes
+}
+
+// ofSomebodyElse is what it needs to give a plugin of somebody else's another file: it may be a credential,
+// or the configuration that names the KEK.
+func ofSomebodyElse(kek kekVerdict, why string) (Effect, string) {
+	switch {
+	case kek == anotherKEK:
+		return AnotherKeyID, why
+	case kek.proves():
+		return InPlace, "with it the plugin opens what it opened before: " + why
+	}
+	return Undecided, "what it says to a plugin of somebody else's is not known, it may name another KEK: " + why
 }
 
 func fieldNames(was, is map[string]string) []string {

@@ -150,6 +150,22 @@ func TestANewCredentialIsInPlaceAndNotShown(t *testing.T) {
 	}}}, diff.Changed)
 }
 
+// The file may be a token, or the configuration of the plugin with the name of the key in it.
+func TestAFileOfSomebodyElsesPluginMayNameAnotherKEK(t *testing.T) {
+	settings := command("$(socket)", "$(secret/azure/config)")
+	from, to := plugin(t, settings), plugin(t, settings)
+	to.parts = map[Part][]byte{{Secret, "azure", "config"}: []byte("key: other-sesame")}
+	for _, row := range []struct {
+		seen Evidence
+		want Effect
+	}{{Evidence{}, Undecided}, {Evidence{Was: "k1", Is: "k1"}, Undecided}, {same, InPlace}, {rotated, InPlace}, {other, AnotherKeyID}} {
+		c := Compare(from, to, row.seen)
+		require.Equal(t, row.want, c.Effect, c.Why)
+		require.Equal(t, row.want == InPlace, c.TakenInPlace())
+		require.NotContains(t, c.Why, "sesame")
+	}
+}
+
 func TestPluginsThatComeAndGo(t *testing.T) {
 	from := made(t, draft())
 	d := draft()

@@ -72,7 +72,7 @@ func (s *Settings) check(found *problems) {
 	}
 	for _, part := range s.Parts() {
 		if err := part.check(1); err != nil {
-			found.addf("%s: %w", part, err)
+			found.addf("%s with %.64q: %w", part.Source, part.Key, err)
 		}
 	}
 }

@@ -86,13 +86,13 @@ var (
 )
 
 // check is an error if it names no part, or one whose file for a keyID has a name that
-// is too long.
+// is too long. It does not repeat the name: somebody may have put the credential there.
 func (p Part) check(id KeyID) error {
 	switch {
 	case p.Source != Secret && p.Source != ConfigMap:
 		return fmt.Errorf("it comes from %.40q, which is neither %s nor %s", p.Source, Secret, ConfigMap)
 	case len(p.Name) > maxName || !objectName.MatchString(p.Name):
-		return fmt.Errorf("%.260q is no name of a %s: it has at most %d lower case letters, digits, '-' and '.', and a letter or a digit at each end", p.Name, p.Source, maxName)
+		return fmt.Errorf("what is given is no name of a %s: one has at most %d lower case letters, digits, '-' and '.', and a letter or a digit at each end", p.Source, maxName)
 	case len(p.Key) > maxName || !dataKey.MatchString(p.Key) || p.Key == "." || strings.HasPrefix(p.Key, ".."):
 		return fmt.Errorf("%.260q is no data key of a %s: it has letters, digits, '-', '_' and '.'", p.Key, p.Source)
 	}

@@ -143,6 +143,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		{"command.arguments[1] has a $", command("$(socket)", "$(secret/t)")},
 		{"command.arguments[1] has a $", command("$(socket)", "$(secret/t/token")},
 		{"command.arguments[1] has a $", command("$(socket)", "$(env/t/token)")},
+		{"it is no UTF-8", `{"apiVersion": "` + APIVersion + `", "kind": "PluginSettings", "keyFile": {"path": "/k` + "\xff" + `"}}`},
 		{"is no data key", command("$(socket)", "$(secret/t/..)")},
 	} {
 		s, err := ParseSettings([]byte(row.text))
@@ -162,6 +163,9 @@ func TestAnErrorOfSettingsRepeatsNoValue(t *testing.T) {
 		"sesame\n  secretID: {",
 		`{"vault": sesame`,
 		"\x00sesame",
+		vaultWith("appRole", "    token: {secret: hvs.Sesame-sesame}"), // by who takes the name for the token
+		wrapper + "pkcs11: {module: /m.so, token: t, key: kek, secret: Sesame-sesame}",
+		command("$(socket)", "$(secret/Sesame-sesame/token)"),
 	} {
 		_, err := ParseSettings([]byte(text))
 		require.Error(t, err)

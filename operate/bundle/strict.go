@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v2"
 	"sigs.k8s.io/json"
@@ -17,6 +18,9 @@ import (
 // struct has no field for, what is there twice, and a second document. The error repeats
 // no value of the text: somebody may have put a credential there.
 func decodeStrict(data []byte, into any) error {
+	if !utf8.Valid(data) { // which JSON would have read as something else
+		return errors.New("it is no UTF-8")
+	}
 	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) {
 		var err error
 		if data, err = asJSON(data); err != nil {

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/kmsplugin/vault"
+	"github.com/kube-atrest/atrest/kmsplugin/vault/vaulttest"
 	"github.com/kube-atrest/atrest/operate/bundle"
 )
 
@@ -274,10 +276,13 @@ func (r *rig) command(secret string) bundle.DraftPlugin {
 
 func TestNewCredentialsComeWithoutARestartAndTheFormerAreOverwritten(t *testing.T) {
 	t.Parallel()
+	s := vaulttest.Start(t)
+	s.CreateKey("k", "")
+	policy, err := vault.Policy(vault.Config{Address: s.Address, Mount: "transit", Key: "k"})
+	require.NoError(t, err)
+	s.Policy("plugin", policy)
 	r := newRig(t)
-	d := r.draft(1, 1)
-	d.Plugins[0] = r.command(r.read(r.keys(1)))
-	r.give(d)
+	r.giveVault(s, 1, s.Address, s.Token(time.Hour, "plugin"), "")
 	r.follows()
 	r.start()
 	r.until("it is in effect", settled(1, 1))
@@ -289,12 +294,8 @@ func TestNewCredentialsComeWithoutARestartAndTheFormerAreOverwritten(t *testing.
 	spy := r.folder + "/spy"
 	require.NoError(t, os.Link(file, spy))
 
-	said, err := exec.Command(realPlugin(t), "keyfile", "rotate", "--key-file", r.keys(1)).CombinedOutput()
-	require.NoError(t, err, string(said))
-	newer := r.read(r.keys(1))
-	d = r.draft(2, 1)
-	d.Plugins[0] = r.command(newer)
-	r.give(d)
+	newer := s.Token(time.Hour, "plugin")
+	r.giveVault(s, 2, s.Address, newer, "")
 	require.Eventually(t, func() bool { content, err := os.ReadFile(file); return err == nil && string(content) == newer }, time.Minute, 10*time.Millisecond)
 	r.until("it is in effect", settled(2, 1))
 	require.Equal(t, pid, r.pid("1"))
@@ -302,6 +303,30 @@ func TestNewCredentialsComeWithoutARestartAndTheFormerAreOverwritten(t *testing.
 		content, err := os.ReadFile(spy)
 		return err == nil && strings.Trim(string(content), "\x00") == ""
 	}, time.Minute, 50*time.Millisecond)
+}
+
+// It may read them but once, and they may name another key: it has to open what the former one wrapped.
+func TestNewCredentialsOfSomebodyElsesPluginAreTriedBesideIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	d := r.draft(1, 1)
+	d.Plugins[0] = r.command(r.read(r.keys(1)))
+	r.give(d)
+	r.follows()
+	r.start()
+	r.until("it is in effect", settled(1, 1))
+	pid := r.pid("1")
+	found, _, err := r.node.disk.all()
+	require.NoError(t, err)
+	said, err := exec.Command(realPlugin(t), "keyfile", "rotate", "--key-file", r.keys(1)).CombinedOutput()
+	require.NoError(t, err, string(said))
+	d = r.draft(2, 1)
+	d.Plugins[0] = r.command(r.read(r.keys(1)))
+	r.give(d)
+	r.until("it is in effect", settled(2, 1))
+	require.NotEqual(t, pid, r.pid("1"))
+	require.False(t, lives(pid))
+	require.NoDirExists(t, found[0].Spec.Folder)
 }
 
 func (r *rig) read(path string) string {

@@ -41,9 +41,9 @@ type Wanted struct {
 
 // Key is what a bundle asks for under a keyID.
 type Key struct {
-	// Settings name the program and its arguments: others take another process.
+	// Settings name the program, its arguments and, of one of somebody else's, its files: others take another process.
 	Settings string
-	// Files name the credentials and the CA: others are put in place while it runs.
+	// Files name the credentials and the CA: others of one of ours are put in place while it runs.
 	Files string
 	// KeyIDHash is that of the key_id which the plugin named when the candidate was tried or, of
 	// an accepted bundle, which it named last when it was well; empty if that is not told.

@@ -156,14 +156,14 @@ func (t *trial) found(from, to *bundle.Plugin, seen bundle.Evidence) Tried {
 	return Tried{Passed: c.TakenInPlace(), Why: string(c.Effect) + ": " + c.Why}
 }
 
-// hashOf names exactly what is tried.
+// hashOf names exactly what is tried. It has the salt of the bundle, as people see it.
 func (n *Node) hashOf(p *bundle.Plugin, key Key, c preflight.Candidate) string {
 	samples, _ := json.Marshal(c.Samples) // which have nothing that fails
 	program := ""
 	if r, ok := n.o.Runner.(interface{ ProgramNow(bundle.Program) string }); ok {
 		program = r.ProgramNow(p.Settings().Program)
 	}
-	return hashed.Name(joined([]byte(key.Settings), []byte(key.Files), []byte(program), []byte(c.Expected), samples))
+	return hashed.Name(joined(n.known.candidate.Salt(), []byte(key.Settings), []byte(key.Files), []byte(program), []byte(c.Expected), samples))
 }
 
 // tell logs how a trial is, when that changes.

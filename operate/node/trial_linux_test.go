@@ -231,6 +231,18 @@ func TestAnotherPinnedVersionIsTakenInPlaceAsDiffSays(t *testing.T) {
 	require.NotEqual(t, before.KeyIDHash, after.KeyIDHash)
 }
 
+// giveVault puts a bundle into the folder with one plugin, of the key k in a Vault.
+func (r *rig) giveVault(s *vaulttest.Server, revision uint64, address, token, more string) *bundle.Bundle {
+	r.t.Helper()
+	return r.give(bundle.Draft{Revision: revision, EncryptionConfig: []byte(r.configOf(1)), Plugins: []bundle.DraftPlugin{{KeyID: 1,
+		Settings: []byte(fmt.Sprintf("apiVersion: %s\nkind: %s\nvault: {address: %q, keyPath: transit/keys/k, tls: {caBundle: ca, serverName: vault.test}, auth: {token: {secret: login}}%s}\n",
+			bundle.APIVersion, bundle.SettingsKind, address, more)),
+		Parts: map[bundle.Part][]byte{
+			{Source: bundle.ConfigMap, Name: "ca", Key: "ca-bundle.crt"}: []byte(read(s.CA)),
+			{Source: bundle.Secret, Name: "login", Key: "token"}:         []byte(token),
+		}}}})
+}
+
 func TestAnotherPinnedVersionOfVaultAndAnotherNameOfItAreTakenInPlace(t *testing.T) {
 	t.Parallel()
 	s := vaulttest.Start(t)
@@ -242,17 +254,10 @@ func TestAnotherPinnedVersionOfVaultAndAnotherNameOfItAreTakenInPlace(t *testing
 	other, err := vault.Policy(vault.Config{Address: s.Address, Mount: "transit", Key: "other"})
 	require.NoError(t, err)
 	s.Policy("plugin", policy+"\n"+other)
-	token, ca := s.Token(time.Hour, "plugin"), read(s.CA)
+	token := s.Token(time.Hour, "plugin")
 	r := newRig(t)
 	give := func(revision uint64, address, more string) *bundle.Bundle {
-		d := bundle.Draft{Revision: revision, EncryptionConfig: []byte(r.configOf(1)), Plugins: []bundle.DraftPlugin{{KeyID: 1,
-			Settings: []byte(fmt.Sprintf("apiVersion: %s\nkind: %s\nvault: {address: %q, keyPath: transit/keys/k, tls: {caBundle: ca, serverName: vault.test}, auth: {token: {secret: login}}%s}\n",
-				bundle.APIVersion, bundle.SettingsKind, address, more)),
-			Parts: map[bundle.Part][]byte{
-				{Source: bundle.ConfigMap, Name: "ca", Key: "ca-bundle.crt"}: []byte(ca),
-				{Source: bundle.Secret, Name: "login", Key: "token"}:         []byte(token),
-			}}}}
-		return r.give(d)
+		return r.giveVault(s, revision, address, token, more)
 	}
 	first := give(1, s.Address, ", keyVersion: \"1\"")
 	r.follows()
@@ -287,6 +292,43 @@ func TestWhatIsKeptOfAKeyIsItsHashAndARandomValue(t *testing.T) {
 		return err == nil && k.keys["1"].Sample != nil && k.keys["1"].KeyIDHash == report.Plugins[0].KeyIDHash &&
 			hashed.ID(k.keys["1"].Sample.Wrapped.KeyID) == k.keys["1"].KeyIDHash && len(k.keys["1"].Sample.DEK) == 32
 	}, time.Minute, 10*time.Millisecond)
+}
+
+// What is a credential to one is all its configuration to another, with the name of the key in it.
+func TestAFileThatHasSomebodyElsesPluginTakeAnotherKEKIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	d := r.draft(1, 1)
+	d.Plugins[0] = r.command(r.read(r.keys(1)))
+	r.give(d)
+	r.follows()
+	r.start()
+	before := r.until("it is in effect", settled(1, 1)).Plugins[0]
+	d = r.draft(2, 1)
+	d.Plugins[0] = r.command(r.read(r.keys(2)))
+	r.give(d)
+	r.until("it is refused", waits("revision 2 waits for keyID 1: it is refused, until the bundle has another one: open what the plugin in use has wrapped: it cannot"))
+	after := r.until("it is ended", func(r *Report) bool { return len(r.Plugins) == 1 })
+	require.Equal(t, uint64(1), after.InEffect.Revision)
+	require.Equal(t, []string{before.Instance, before.KeyIDHash}, []string{after.Plugins[0].Instance, after.Plugins[0].KeyIDHash})
+}
+
+// Who has the hash of a trial, as a person who reads what was tried, cannot try which PIN it is of.
+func TestTheHashOfATrialHasTheSaltOfTheBundle(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	require.NoError(t, os.MkdirAll(r.o.Run, 0o700))
+	hashes := map[string]bool{}
+	for _, salt := range []string{"", "one", "two"} {
+		d := r.draft(1, 1)
+		d.Salt, d.Plugins[0] = []byte(salt), r.command(r.read(r.keys(1)))
+		b, err := bundle.New(d)
+		require.NoError(t, err)
+		found, err := Try(t.Context(), b, r.o)
+		require.NoError(t, err)
+		hashes[found[0].Hash] = true
+	}
+	require.Len(t, hashes, 3)
 }
 
 func TestTryTellsOfEachPluginAndLeavesNothing(t *testing.T) {
@@ -329,4 +371,35 @@ func TestTryTellsOfEachPluginAndLeavesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, preflight.NotYet, found[0].Outcome)
 	require.Contains(t, found[0].Failure.Text, "somebody listens at "+r.folder+"/kms/kms-1.sock who was not started by this node")
+}
+
+// Nobody else knows what runs there, or has the credentials overwritten.
+func TestTryEndsWhatOneLeftThatWasKilled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	require.NoError(t, os.MkdirAll(r.o.Run, 0o700))
+	former := newRig(t)
+	former.o = r.o.within(r.o.Run + "/" + tries + "1")
+	former.o.Drain = false // what is killed ends nothing
+	require.NoError(t, os.MkdirAll(former.o.Run, 0o700))
+	former.give(former.draft(1, 1))
+	former.start()
+	former.until("its plugin runs", func(r *Report) bool { return len(r.Plugins) == 1 && r.Plugins[0].Well })
+	found, _, err := instances{former.o.Run + "/instances"}.all()
+	require.NoError(t, err)
+	left, err := recordOf(found[0].Spec)
+	require.NoError(t, err)
+	former.end()
+	require.True(t, lives(left.Life.PID))
+	require.NoError(t, os.WriteFile(former.o.Run+"/"+lockName, nil, 0o600)) // as it stays then
+
+	b, err := bundle.New(r.draft(1, 1))
+	require.NoError(t, err)
+	verdict, err := Try(t.Context(), b, r.o)
+	require.NoError(t, err)
+	require.Equal(t, preflight.Passed, verdict[0].Outcome)
+	require.False(t, lives(left.Life.PID))
+	entries, err := os.ReadDir(r.o.Run)
+	require.NoError(t, err)
+	require.Empty(t, entries)
 }

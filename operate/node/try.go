@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kube-atrest/atrest/internal/filelock"
 	"github.com/kube-atrest/atrest/operate/bundle"
 	"github.com/kube-atrest/atrest/operate/preflight"
 )
@@ -19,26 +20,27 @@ import (
 // below [Options.Run]. It ends them, overwrites the files, and gives what was found of each, the oldest
 // keyID first. What was not decided when ctx ends is [preflight.NotYet], and so is one whose socket's name
 // somebody has whom no node started. A bundle with a login that can be used once is an error. No other folder, file or apiserver that the options name is used.
+// What another one left below [Options.Run] that was killed is ended and overwritten first.
 func Try(ctx context.Context, b *bundle.Bundle, o Options) (found []TrialReport, err error) {
 	for _, p := range b.Plugins() {
 		if v := p.Settings().Vault; v != nil && v.Auth.AppRole != nil && v.Auth.AppRole.Wrapped {
 			return nil, fmt.Errorf("the secret-id of keyID %s is wrapped, and can be had once: it would be used up", p.KeyID())
 		}
 	}
-	folder, err := os.MkdirTemp(o.Run, "try-")
+	endKilled(o)
+	folder, err := os.MkdirTemp(o.Run, tries)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, wipe(folder)) }()
 	sockets := cmp.Or(o.Sockets, b.SocketFolder())
-	o.Bundles, o.State, o.Run, o.Sockets, o.ConfigFile = folder+"/bundle", folder+"/state", folder+"/run", folder+"/s", folder+"/config.yaml"
-	o.Expected, o.Apiservers, o.Drain = nil, nil, true
-	if err := b.WriteFolder(o.Bundles); err != nil {
-		return nil, err
-	}
-	n, err := New(o)
+	o = o.within(folder)
+	n, err := New(o) // before there is anything of which nobody else would know whose it is
 	if err != nil {
 		return nil, err
+	}
+	if err := b.WriteFolder(o.Bundles); err != nil {
+		return nil, errors.Join(err, n.lock.Release())
 	}
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -62,6 +64,51 @@ func Try(ctx context.Context, b *bundle.Bundle, o Options) (found []TrialReport,
 		found = append(found, is)
 	}
 	return found, err
+}
+
+// tries begins the names of the folders of trials.
+const tries = "atrest-try-"
+
+// within are the options of a node that has all that it needs in one folder.
+func (o Options) within(folder string) Options {
+	o.Bundles, o.State, o.Run, o.Sockets, o.ConfigFile = folder+"/bundle", folder+"/state", folder+"/run", folder+"/s", folder+"/config.yaml"
+	o.Expected, o.Apiservers, o.Drain = nil, nil, true
+	return o
+}
+
+// endKilled ends the plugins of trials that were killed, and overwrites what those left. It is known by
+// the lock, which a trial holds while it lasts and has no file afterwards.
+func endKilled(o Options) {
+	locks, _ := filepath.Glob(filepath.Join(o.Run, tries+"[0-9]*", "run", lockName)) // no pattern, none found
+	for _, lock := range locks {
+		folder := filepath.Dir(filepath.Dir(lock))
+		n, err := New(o.within(folder))
+		if errors.Is(err, filelock.ErrHeld) {
+			continue
+		}
+		if err == nil {
+			err = n.endAll(folder)
+		}
+		if err != nil {
+			o.Log("problem: what a trial that was killed left in " + folder + ": " + err.Error())
+		}
+	}
+}
+
+// endAll has all plugins end that are on record, and removes the folder of everything.
+func (n *Node) endAll(folder string) error {
+	over, end := context.WithCancel(context.Background())
+	end()
+	n.readInstances(over)
+	blind := n.known.blind
+	err := n.Run(over)
+	if blind {
+		err = errors.Join(errors.New("which plugins run is not known"), err)
+	}
+	if err != nil {
+		return err
+	}
+	return wipe(folder)
 }
 
 // beside is an error if the name that a plugin will have is that of somebody whom no node started, as far

@@ -33,7 +33,8 @@ func (all bundles) wanted(b *bundle.Bundle, forgotten map[string]bool, expected 
 }
 
 // settingsOf names what a plugin is started with: its program, its arguments, and which files it
-// has, but not what is in them.
+// has, but not what is in them. Of one of somebody else's that too: nobody knows whether it reads them again,
+// or whether they say which KEK it is.
 func settingsOf(p *bundle.Plugin) string {
 	text, err := json.Marshal(p.Settings())
 	if err != nil { // it was read from such a text
@@ -42,6 +43,9 @@ func settingsOf(p *bundle.Plugin) string {
 	parts := [][]byte{text}
 	for _, part := range p.Parts() {
 		parts = append(parts, []byte(part.FileName(p.KeyID())))
+		if p.Settings().Backend() == bundle.BackendCommand {
+			parts = append(parts, p.Content(part))
+		}
 	}
 	return hashed.Name(joined(parts...))
 }

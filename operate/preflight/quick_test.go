@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -145,14 +146,19 @@ func TestATrialWithoutABoundEndsWithItsContext(t *testing.T) {
 // counting counts the calls of a plugin that works.
 type counting struct {
 	kmsapi.UnimplementedKeyManagementServiceServer
-	to           *faultplugin.Plugin
+	to           kmsapi.KeyManagementServiceServer
 	calls, atOne atomic.Int64
 	atMost       atomic.Int64
+	unknown      func() error // what Decrypt does about a key_id that was never named, if not nil
+	mu           sync.Mutex
+	conns        []net.Conn
 }
 
 func (c *counting) began() func() {
 	c.calls.Add(1)
-	c.atMost.Store(max(c.atMost.Load(), c.atOne.Add(1)))
+	now := c.atOne.Add(1)
+	for most := c.atMost.Load(); now > most && !c.atMost.CompareAndSwap(most, now); most = c.atMost.Load() {
+	}
 	return func() { c.atOne.Add(-1) }
 }
 
@@ -168,26 +174,82 @@ func (c *counting) Encrypt(ctx context.Context, r *kmsapi.EncryptRequest) (*kmsa
 
 func (c *counting) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.DecryptResponse, error) {
 	defer c.began()()
-	return c.to.Decrypt(ctx, r)
+	answer, err := c.to.Decrypt(ctx, r)
+	if err != nil && c.unknown != nil {
+		return nil, c.unknown()
+	}
+	return answer, err
 }
 
-func TestTheQuickChecksMakeFewCallsOneAtATime(t *testing.T) {
+// breakAll closes all connections in the midst of their calls.
+func (c *counting) breakAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.conns = nil
+}
+
+// kept is a listener that keeps what it accepted.
+type kept struct {
+	net.Listener
+	by *counting
+}
+
+func (k kept) Accept() (net.Conn, error) {
+	conn, err := k.Listener.Accept()
+	if err == nil {
+		k.by.mu.Lock()
+		defer k.by.mu.Unlock()
+		k.by.conns = append(k.by.conns, conn)
+	}
+	return conn, err
+}
+
+// served is the path of its socket.
+func (c *counting) served(t *testing.T) string {
+	t.Helper()
 	folder, err := os.MkdirTemp("", "q")
 	require.NoError(t, err)
-	defer os.RemoveAll(folder)
 	listener, err := net.Listen("unix", folder+"/kms.sock")
 	require.NoError(t, err)
-	c := &counting{to: faultplugin.Start(t)}
 	server := grpc.NewServer()
 	kmsapi.RegisterKeyManagementServiceServer(server, c)
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	err = preflight.QuickChecks(folder + "/kms.sock").Try(t.Context())
-	server.Stop()
-	require.NoError(t, <-served)
+	go func() { served <- server.Serve(kept{listener, c}) }()
+	t.Cleanup(func() {
+		server.Stop()
+		require.NoError(t, <-served)
+		require.NoError(t, os.RemoveAll(folder))
+	})
+	return folder + "/kms.sock"
+}
+
+func TestTheQuickChecksMakeFewCallsAndFewAtOnce(t *testing.T) {
+	c := &counting{to: faultplugin.StartKMS(t)}
+	err := preflight.QuickChecks(c.served(t)).Try(t.Context())
 	require.Less(t, c.calls.Load(), int64(100))
 	require.Greater(t, c.calls.Load(), int64(40), "they were made: %v", err)
-	require.Equal(t, int64(1), c.atMost.Load())
+	require.LessOrEqual(t, c.atMost.Load(), int64(5))
+}
+
+// An HSM that may be one of several does not rule out that another one has a key, and a plugin on a single
+// session of one never does.
+func TestAPluginThatCannotSayWhetherAKeyIsThereIsFit(t *testing.T) {
+	for _, code := range []codes.Code{codes.Unavailable, codes.DeadlineExceeded} {
+		c := &counting{to: faultplugin.StartKMS(t), unknown: func() error { return status.Error(code, "not all could be asked") }}
+		require.NoError(t, preflight.QuickChecks(c.served(t)).Try(t.Context()), code)
+	}
+}
+
+// That the connection breaks is no answer, whatever code the client gives it.
+func TestAPluginThatBreaksDownOfAnUnknownKeyIDIsFinal(t *testing.T) {
+	c := &counting{to: faultplugin.StartKMS(t)}
+	c.unknown = func() error { c.breakAll(); return status.Error(codes.Unavailable, "never heard") }
+	err := preflight.QuickChecks(c.served(t)).Try(t.Context())
+	require.ErrorContains(t, err, "refuses-unknown-key-id: ")
+	require.Equal(t, preflight.Final(errors.Unwrap(err)), err)
 }
 
 // What could not be carried out is not passed, and is no fault of the plugin.
