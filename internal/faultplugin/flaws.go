@@ -87,6 +87,8 @@ const (
 	BindsLabel Flaw = "the key_id is bound"
 	// LateDecrypt is none either: after trouble Decrypt is well some calls later than Status.
 	LateDecrypt Flaw = "Decrypt is well a while later"
+	// FarAway is none either: the KMS takes a while for each call, and Status does not ask it.
+	FarAway Flaw = "the KMS is far away, and Status is answered from memory"
 	// HidesKey is none that a check fails: nothing says which key made a ciphertext, as Decrypt
 	// tries them all, whatever the key_id.
 	HidesKey Flaw = "Decrypt tries all keys"

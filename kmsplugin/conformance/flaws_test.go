@@ -204,6 +204,16 @@ func TestALossIsToldOfAsThatLoss(t *testing.T) {
 	}
 }
 
+// Most plugins answer Status from memory, and ask a KMS that is far away for all else.
+func TestCallsOfStatusAreCancelledThoughAllElseTakesLonger(t *testing.T) {
+	t.Parallel()
+	options := patient()
+	options.Only = []string{"cancelled-calls-end"}
+	report, err := conformance.Run(t.Context(), everything(faultplugin.StartKMS(t, faultplugin.FarAway)), options)
+	require.NoError(t, err)
+	require.Equal(t, conformance.Passed, report.Results[0].Outcome, report.Results[0])
+}
+
 // A standby that lags answers all calls under the older key for a while, so that no label is wrong.
 func TestAKeyIDThatIsGoneBackToShows(t *testing.T) {
 	t.Parallel()
