@@ -80,6 +80,7 @@ const (
 	BrokenAnnotation Flaw = "the name of an annotation is not UTF-8"                                //
 	KeyInDetails     Flaw = "the details of an error of Encrypt hold the plaintext"                 //
 	GroupsFolder     Flaw = "another group may put another socket into its folder"                  //
+	EmptyInTrouble   Flaw = "while there is trouble Status answers nothing, and no error"           //
 	// IsALine is no flaw: a ciphertext is text, and ends with a newline.
 	IsALine Flaw = "a ciphertext is a line"
 	// BindsLabel is no flaw: the key_id is authenticated, and nothing in a ciphertext

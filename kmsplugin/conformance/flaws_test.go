@@ -106,6 +106,7 @@ var flawed = map[faultplugin.Flaw]struct {
 	faultplugin.HangsOnce:        {fails: []string{"answers-in-time"}},
 	faultplugin.SilentTrouble:    {fails: []string{"trouble-shows"}, unknown: []string{"trouble-is-an-error"}, because: "how trouble is told is not known of a plugin that does not tell it"},
 	faultplugin.TroubleAsText:    {fails: []string{"trouble-is-an-error"}},
+	faultplugin.EmptyInTrouble:   {fails: []string{"trouble-is-an-error"}},
 	faultplugin.TellsOnce:        {fails: []string{"trouble-shows"}},
 	faultplugin.TextAfterError:   {fails: []string{"trouble-is-an-error"}},
 	faultplugin.WaitsInTrouble: {fails: []string{"trouble-class"}, unknown: []string{"deadline-kept"},
