@@ -171,23 +171,57 @@ func (c *counting) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsa
 	return c.to.Decrypt(ctx, r)
 }
 
-func TestTheQuickChecksMakeFewCallsOneAtATime(t *testing.T) {
+// serve serves a plugin until the test ends, at the path of a socket.
+func serve(t *testing.T, plugin kmsapi.KeyManagementServiceServer) (socket string) {
+	t.Helper()
 	folder, err := os.MkdirTemp("", "q")
 	require.NoError(t, err)
-	defer os.RemoveAll(folder)
 	listener, err := net.Listen("unix", folder+"/kms.sock")
 	require.NoError(t, err)
-	c := &counting{to: faultplugin.Start(t)}
 	server := grpc.NewServer()
-	kmsapi.RegisterKeyManagementServiceServer(server, c)
+	kmsapi.RegisterKeyManagementServiceServer(server, plugin)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	err = preflight.QuickChecks(folder + "/kms.sock").Try(t.Context())
-	server.Stop()
-	require.NoError(t, <-served)
+	t.Cleanup(func() {
+		server.Stop()
+		require.NoError(t, <-served)
+		require.NoError(t, os.RemoveAll(folder))
+	})
+	return folder + "/kms.sock"
+}
+
+func TestTheQuickChecksMakeFewCallsOneAtATime(t *testing.T) {
+	c := &counting{to: faultplugin.Start(t)}
+	err := preflight.QuickChecks(serve(t, c)).Try(t.Context())
 	require.Less(t, c.calls.Load(), int64(100))
 	require.Greater(t, c.calls.Load(), int64(40), "they were made: %v", err)
 	require.Equal(t, int64(1), c.atMost.Load())
+}
+
+// faltering answers one Decrypt with something else, and one Encrypt not at all.
+type faltering struct {
+	*faultplugin.KMS
+	encrypted, decrypted atomic.Int64
+}
+
+func (f *faltering) Encrypt(ctx context.Context, r *kmsapi.EncryptRequest) (*kmsapi.EncryptResponse, error) {
+	if f.encrypted.Add(1) == 3 { // after those of key-id-form and round-trip
+		return nil, status.Error(codes.Unavailable, "away")
+	}
+	return f.KMS.Encrypt(ctx, r)
+}
+
+func (f *faltering) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.DecryptResponse, error) {
+	if f.decrypted.Add(1) == 1 {
+		return &kmsapi.DecryptResponse{Plaintext: []byte("another DEK")}, nil
+	}
+	return f.KMS.Decrypt(ctx, r)
+}
+
+// What was not known beside a failure is not known when that is over.
+func TestAQuickCheckThatIsUnknownBesideOneThatFailsOnceIsNotPassed(t *testing.T) {
+	err := preflight.QuickChecks(serve(t, &faltering{KMS: faultplugin.StartKMS(t)})).Try(t.Context())
+	require.ErrorContains(t, err, "ciphertext-hides could not be carried out")
 }
 
 // What could not be carried out is not passed, and is no fault of the plugin.
