@@ -37,11 +37,9 @@ func triedFor(t *testing.T, endpoint string, steps ...preflight.Step) preflight.
 // What Status, Encrypt and Decrypt of one DEK do not show, the quick checks do.
 func TestAFlawOfAPluginThatWorksIsFinal(t *testing.T) {
 	for flaw, check := range map[faultplugin.Flaw]string{
-		faultplugin.ShowsAddress:   "key-id-clear",
 		faultplugin.AltersNewlines: "round-trip",
 		faultplugin.LeaksPlaintext: "ciphertext-hides",
 		faultplugin.ReusesNonce:    "ciphertext-fresh",
-		faultplugin.AnyKeyID:       "refuses-unknown-key-id",
 	} {
 		t.Run(check, func(t *testing.T) {
 			v := triedFor(t, faultplugin.StartKMS(t, flaw).Endpoint())
@@ -52,6 +50,13 @@ func TestAFlawOfAPluginThatWorksIsFinal(t *testing.T) {
 		})
 	}
 	v := triedFor(t, faultplugin.StartKMS(t).Endpoint())
+	require.Equal(t, preflight.Passed, v.Outcome, v.Failure)
+}
+
+// Plugins of clouds name a key by its path, and decrypt whatever the key_id: conform tells of it, and a
+// cluster runs well with them.
+func TestAPluginThatIsWrongInWhatHarmsNoDataIsNotRefused(t *testing.T) {
+	v := triedFor(t, faultplugin.StartKMS(t, faultplugin.ShowsAddress, faultplugin.AnyKeyID).Endpoint())
 	require.Equal(t, preflight.Passed, v.Outcome, v.Failure)
 }
 
@@ -194,7 +199,7 @@ func TestTheQuickChecksMakeFewCallsOneAtATime(t *testing.T) {
 	c := &counting{to: faultplugin.Start(t)}
 	err := preflight.QuickChecks(serve(t, c)).Try(t.Context())
 	require.Less(t, c.calls.Load(), int64(100))
-	require.Greater(t, c.calls.Load(), int64(40), "they were made: %v", err)
+	require.Greater(t, c.calls.Load(), int64(30), "they were made: %v", err)
 	require.Equal(t, int64(1), c.atMost.Load())
 }
 
