@@ -171,6 +171,15 @@ func TestAStreamThatIsUsedTwiceShows(t *testing.T) {
 	require.NotEqual(t, differenceOf(a, b), differenceOf(differenceOf(a, stream), differenceOf(b, random(32))))
 }
 
+func TestASocketIsThePluginsOrForTheUserWhoAsks(t *testing.T) {
+	for _, test := range []struct {
+		of, plugin, asks int
+		another          bool
+	}{{0, 1, 2, false}, {1, 1, 2, false}, {2, 1, 2, false}, {2, 0, 2, false}, {3, 1, 2, true}, {3, 0, 0, true}} {
+		require.Equal(t, test.another, owner{uid: test.of}.isAnother(test.plugin, test.asks), test)
+	}
+}
+
 func TestOthersReachWhatNoFolderKeepsThemFrom(t *testing.T) {
 	folder := t.TempDir()
 	below := filepath.Join(folder, "below")
