@@ -195,6 +195,7 @@ func TestASettingThatIsPrintedIsNoWordAboutTheSocket(t *testing.T) {
 	for _, setting := range []string{
 		`FLAG: --listen="unix:///run/kms.sock"`, "+ plugin serve --listen unix:///run/kms.sock", "plugin -l=/run/kms.sock -v 2",
 		`msg=starting socket=/run/kms.sock`, `{"msg":"starting","listen":"unix:///run/kms.sock"}`, `{Listen:unix:///run/kms.sock Key:k}`, `"config {\"listen\": \"/run/kms.sock\"}"`,
+		`{"msg":"running","args":["plugin","--listen=unix:///run/kms.sock"]}`, `{"args":["plugin","--listen","unix:///run/kms.sock","-v"]}`, `os.Args ["plugin" "-l" "/run/kms.sock"]`,
 	} {
 		require.False(t, s.isNamed("exit status 1\n  --second| "+setting+"\n  --second| metrics: address already in use"), setting)
 		require.True(t, s.isNamed(setting+"\nlisten unix /run/kms.sock: bind: address already in use"), setting)

@@ -172,8 +172,8 @@ func (s *session) cameToTheSocket(ended error) error {
 // many programs do with all of them when they start.
 func (s *session) isNamed(text string) bool {
 	value := `(unix:(//)?)?` + regexp.QuoteMeta(s.address)
-	setting := regexp.MustCompile(`(?m)(((^|\s)--?[\w.-]+[ =])|\b[\w.-]+=|"[\w.-]+\\?"\s*:\s*|\b[A-Z]\w*:)` +
-		`(["'\\]+` + value + `["'\\]|` + value + `([\s,;})\]]|$))`)
+	setting := regexp.MustCompile(`(?m)(((^|\s)--?[\w.-]+[ =])|"--?[\w.-]+\\?"[\s,]+|\b[\w.-]+=|"[\w.-]+\\?"\s*:\s*|\b[A-Z]\w*:)` +
+		`(["'\\]+` + value + `["'\\]|` + value + `([\s,;})\]"'\\]|$))`)
 	return strings.Contains(setting.ReplaceAllString(text, ""), s.address)
 }
 
