@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,11 @@ func socketMode(_ context.Context, s *session) error {
 	if isAbstract(s.address) {
 		return failed("it is an abstract socket: any process may take its name while the plugin is down")
 	}
-	socket, err := os.Stat(s.address)
+	resolved, err := filepath.EvalSymlinks(s.address)
+	if err != nil {
+		return err
+	}
+	socket, err := os.Stat(resolved)
 	if err != nil {
 		return err
 	}
@@ -43,7 +48,7 @@ func socketMode(_ context.Context, s *session) error {
 	}
 	of, known := ownerOf(socket)
 	switch mode := socket.Mode().Perm(); {
-	case mode&0o002 != 0 && othersReach(filepath.Dir(s.address), nobody):
+	case mode&0o002 != 0 && othersReach(filepath.Dir(resolved), nobody):
 		return failed("the socket has mode %04o, and its folder lets everybody through", mode)
 	case known && peer.UID >= 0 && of.isAnother(peer.UID, os.Geteuid()):
 		return failed("the socket is owned by uid %d, and the plugin is of uid %d: if it is for that user, as the apiserver's, run this as that user", of.uid, peer.UID)
@@ -52,7 +57,8 @@ func socketMode(_ context.Context, s *session) error {
 	if socket.Mode().Perm()&0o020 != 0 {
 		groups = append(groups, of.gid) // which it is for
 	}
-	return allowed{uids: []int{0, nobody, peer.UID, os.Geteuid()}, gids: groups}.alone(filepath.Dir(s.address), peer)
+	a := allowed{uids: []int{0, nobody, peer.UID, os.Geteuid()}, gids: groups}
+	return cmp.Or(a.alone(filepath.Dir(s.address), peer), a.alone(filepath.Dir(resolved), peer))
 }
 
 // An owner is that of a file, and its group.
