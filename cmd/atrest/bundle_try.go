@@ -31,11 +31,11 @@ of them are started on this machine, with their credentials, on sockets of their
 a new folder below --run, and are ended again. Nothing that runs is touched.
 
 Each has to become well, to wrap and unwrap a random DEK under the key_id that it names,
-and to pass these checks of "atrest conform": status-version, key-id-form, key-id-clear,
-round-trip, ciphertext-hides, ciphertext-size, ciphertext-fresh, annotations and
-refuses-unknown-key-id: fewer than a hundred calls. A value that is stored, from --stored,
-or from etcd or a --snapshot, has to open with the plugin of the provider that it is
-stored under: give it where the KEK should be the same.
+and to pass these checks of "atrest conform": status-version, key-id-form, round-trip,
+ciphertext-hides, ciphertext-size, ciphertext-fresh and annotations: fewer than a hundred
+calls. A value that is stored, from --stored, or from etcd or a --snapshot, has to open
+with the plugin of the provider that it is stored under: give it where the KEK should be
+the same.
 
 What may be over soon is tried again with growing pauses, up to --wait: a KMS that is
 away, a login that is refused, a plugin that ends. What no try would mend is refused at

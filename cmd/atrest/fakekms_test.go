@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -151,7 +152,7 @@ func untilServed(folder string, served bool) error {
 }
 
 // serveAt is kms at SOCKET FOLDER [sloppy] [PORT]: the plugin of a bundle, with its key file in a
-// folder. A sloppy one looks at no key_id when it decrypts; with a port it listens there too.
+// folder. A sloppy one loses newlines at the end; with a port it listens there too.
 func serveAt(args []string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -184,14 +185,10 @@ func serveAt(args []string) {
 	}
 }
 
-// sloppy takes whatever key_id there is for its own.
+// sloppy loses newlines at the end, of which no random DEK has so many.
 type sloppy struct{ *kmsplugin.Keeper }
 
 func (s sloppy) Decrypt(ctx context.Context, uid string, sealed kmsplugin.Sealed) ([]byte, error) {
-	keyID, err := s.Status(ctx)
-	if err != nil {
-		return nil, err
-	}
-	sealed.KeyID = keyID
-	return s.Keeper.Decrypt(ctx, uid, sealed)
+	plaintext, err := s.Keeper.Decrypt(ctx, uid, sealed)
+	return bytes.TrimSuffix(plaintext, []byte("\n\n\n\n")), err
 }

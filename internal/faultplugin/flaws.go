@@ -80,6 +80,7 @@ const (
 	BrokenAnnotation Flaw = "the name of an annotation is not UTF-8"                                //
 	KeyInDetails     Flaw = "the details of an error of Encrypt hold the plaintext"                 //
 	GroupsFolder     Flaw = "another group may put another socket into its folder"                  //
+	EmptyInTrouble   Flaw = "while there is trouble Status answers nothing, and no error"           //
 	// IsALine is no flaw: a ciphertext is text, and ends with a newline.
 	IsALine Flaw = "a ciphertext is a line"
 	// BindsLabel is no flaw: the key_id is authenticated, and nothing in a ciphertext
@@ -87,6 +88,8 @@ const (
 	BindsLabel Flaw = "the key_id is bound"
 	// LateDecrypt is none either: after trouble Decrypt is well some calls later than Status.
 	LateDecrypt Flaw = "Decrypt is well a while later"
+	// FarAway is none either: the KMS takes a while for each call, and Status does not ask it.
+	FarAway Flaw = "the KMS is far away, and Status is answered from memory"
 	// HidesKey is none that a check fails: nothing says which key made a ciphertext, as Decrypt
 	// tries them all, whatever the key_id.
 	HidesKey Flaw = "Decrypt tries all keys"

@@ -16,6 +16,13 @@ const work = 10 * time.Millisecond
 
 // enter takes a place among the calls of a method, where that is what leaks them.
 func (p *KMS) enter(ctx context.Context, leaks Flaw) (leave func(), err error) {
+	if p.flaws[FarAway] {
+		select {
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		case <-time.After(5 * work):
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {

@@ -106,6 +106,7 @@ var flawed = map[faultplugin.Flaw]struct {
 	faultplugin.HangsOnce:        {fails: []string{"answers-in-time"}},
 	faultplugin.SilentTrouble:    {fails: []string{"trouble-shows"}, unknown: []string{"trouble-is-an-error"}, because: "how trouble is told is not known of a plugin that does not tell it"},
 	faultplugin.TroubleAsText:    {fails: []string{"trouble-is-an-error"}},
+	faultplugin.EmptyInTrouble:   {fails: []string{"trouble-is-an-error"}},
 	faultplugin.TellsOnce:        {fails: []string{"trouble-shows"}},
 	faultplugin.TextAfterError:   {fails: []string{"trouble-is-an-error"}},
 	faultplugin.WaitsInTrouble: {fails: []string{"trouble-class"}, unknown: []string{"deadline-kept"},
@@ -202,6 +203,16 @@ func TestALossIsToldOfAsThatLoss(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Most plugins answer Status from memory, and ask a KMS that is far away for all else.
+func TestCallsOfStatusAreCancelledThoughAllElseTakesLonger(t *testing.T) {
+	t.Parallel()
+	options := patient()
+	options.Only = []string{"cancelled-calls-end"}
+	report, err := conformance.Run(t.Context(), everything(faultplugin.StartKMS(t, faultplugin.FarAway)), options)
+	require.NoError(t, err)
+	require.Equal(t, conformance.Passed, report.Results[0].Outcome, report.Results[0])
 }
 
 // A standby that lags answers all calls under the older key for a while, so that no label is wrong.

@@ -171,6 +171,15 @@ func TestAStreamThatIsUsedTwiceShows(t *testing.T) {
 	require.NotEqual(t, differenceOf(a, b), differenceOf(differenceOf(a, stream), differenceOf(b, random(32))))
 }
 
+func TestASocketIsThePluginsOrForTheUserWhoAsks(t *testing.T) {
+	for _, test := range []struct {
+		of, plugin, asks int
+		another          bool
+	}{{0, 1, 2, false}, {1, 1, 2, false}, {2, 1, 2, false}, {2, 0, 2, false}, {3, 1, 2, true}, {3, 0, 0, true}} {
+		require.Equal(t, test.another, owner{uid: test.of}.isAnother(test.plugin, test.asks), test)
+	}
+}
+
 func TestOthersReachWhatNoFolderKeepsThemFrom(t *testing.T) {
 	folder := t.TempDir()
 	below := filepath.Join(folder, "below")
@@ -186,6 +195,7 @@ func TestASettingThatIsPrintedIsNoWordAboutTheSocket(t *testing.T) {
 	for _, setting := range []string{
 		`FLAG: --listen="unix:///run/kms.sock"`, "+ plugin serve --listen unix:///run/kms.sock", "plugin -l=/run/kms.sock -v 2",
 		`msg=starting socket=/run/kms.sock`, `{"msg":"starting","listen":"unix:///run/kms.sock"}`, `{Listen:unix:///run/kms.sock Key:k}`, `"config {\"listen\": \"/run/kms.sock\"}"`,
+		`{"msg":"running","args":["plugin","--listen=unix:///run/kms.sock"]}`, `{"args":["plugin","--listen","unix:///run/kms.sock","-v"]}`, `os.Args ["plugin" "-l" "/run/kms.sock"]`,
 	} {
 		require.False(t, s.isNamed("exit status 1\n  --second| "+setting+"\n  --second| metrics: address already in use"), setting)
 		require.True(t, s.isNamed(setting+"\nlisten unix /run/kms.sock: bind: address already in use"), setting)

@@ -185,6 +185,35 @@ func TestASocketFileThatIsNotLeftIsNotReplaced(t *testing.T) {
 	}
 }
 
+// Who may connect to a socket, or put another in its place, may do so where it is, wherever a link to it is.
+func TestALinkKeepsNobodyFromASocket(t *testing.T) {
+	for _, flaw := range []faultplugin.Flaw{faultplugin.OpenToAll, faultplugin.OpenFolder} {
+		p := faultplugin.StartKMS(t, flaw)
+		folder, err := os.MkdirTemp("", "link") // which nobody else may go into
+		require.NoError(t, err)
+		defer os.RemoveAll(folder)
+		require.NoError(t, os.Symlink(p.Endpoint()[len("unix://"):], folder+"/kms.sock"))
+		report, err := conformance.Run(t.Context(), conformance.Target{Endpoint: "unix://" + folder + "/kms.sock"}, conformance.Options{Only: []string{"socket-mode"}})
+		require.NoError(t, err)
+		require.Equal(t, conformance.Failed, report.Results[0].Outcome, flaw)
+	}
+}
+
+// A link at the endpoint, as a node has, outlives the socket that it stands for.
+func TestALinkThatIsLeftIsNoSocketFile(t *testing.T) {
+	t.Parallel()
+	p := faultplugin.StartKMS(t)
+	path := p.Endpoint()[len("unix://"):]
+	require.NoError(t, os.Symlink(path, path+".link"))
+	target, options := everything(p), patient()
+	target.Endpoint += ".link"
+	target.Kill = func(ctx context.Context) error { return errors.Join(p.Kill(ctx), os.Remove(path)) }
+	options.Only = []string{"stale-socket-replaced"}
+	report, err := conformance.Run(t.Context(), target, options)
+	require.NoError(t, err)
+	require.Equal(t, conformance.NotTried, report.Results[0].Outcome, report.Results[0])
+}
+
 func TestWhatLooksBackNeedsSomethingToLookAt(t *testing.T) {
 	p := faultplugin.StartKMS(t)
 	report, err := conformance.Run(t.Context(), conformance.Target{Endpoint: p.Endpoint(), Log: func() ([]byte, error) { return []byte("up"), nil }},

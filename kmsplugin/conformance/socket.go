@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 func socketChecks() []Check {
 	return []Check{{
 		ID:      "socket-mode",
-		Says:    "Nobody but root, the plugin's user and group, and the group that the socket is for can connect to it or put another in its place.",
+		Says:    "Nobody but root, the plugin's user and group, and the user and group that the socket is for can connect to it or put another in its place.",
 		Source:  "KEP-3299: the socket is the only protection; abstract sockets have none",
 		Suffers: "every process on the node has any data key decrypted, or is given new ones.",
 		run:     socketMode,
@@ -33,7 +34,11 @@ func socketMode(_ context.Context, s *session) error {
 	if isAbstract(s.address) {
 		return failed("it is an abstract socket: any process may take its name while the plugin is down")
 	}
-	socket, err := os.Stat(s.address)
+	resolved, err := filepath.EvalSymlinks(s.address)
+	if err != nil {
+		return err
+	}
+	socket, err := os.Stat(resolved)
 	if err != nil {
 		return err
 	}
@@ -43,20 +48,27 @@ func socketMode(_ context.Context, s *session) error {
 	}
 	of, known := ownerOf(socket)
 	switch mode := socket.Mode().Perm(); {
-	case mode&0o002 != 0 && othersReach(filepath.Dir(s.address), nobody):
+	case mode&0o002 != 0 && othersReach(filepath.Dir(resolved), nobody):
 		return failed("the socket has mode %04o, and its folder lets everybody through", mode)
-	case known && peer.UID >= 0 && of.uid != 0 && of.uid != peer.UID:
-		return failed("the socket is owned by uid %d, and the plugin is of uid %d", of.uid, peer.UID)
+	case known && peer.UID >= 0 && of.isAnother(peer.UID, os.Geteuid()):
+		return failed("the socket is owned by uid %d, and the plugin is of uid %d: if it is for that user, as the apiserver's, run this as that user", of.uid, peer.UID)
 	}
 	groups := []int{0, nobody, peer.GID, os.Getegid()}
 	if socket.Mode().Perm()&0o020 != 0 {
 		groups = append(groups, of.gid) // which it is for
 	}
-	return allowed{uids: []int{0, nobody, peer.UID, os.Geteuid()}, gids: groups}.alone(filepath.Dir(s.address), peer)
+	a := allowed{uids: []int{0, nobody, peer.UID, os.Geteuid()}, gids: groups}
+	return cmp.Or(a.alone(filepath.Dir(s.address), peer), a.alone(filepath.Dir(resolved), peer))
 }
 
 // An owner is that of a file, and its group.
 type owner struct{ uid, gid int }
+
+// isAnother reports whether a socket is neither root's nor the plugin's, nor of the user who asks, whom it is
+// for then: a .socket unit of systemd gives it away, by SocketUser.
+func (o owner) isAnother(plugins, asks int) bool {
+	return !slices.Contains([]int{0, plugins, asks}, o.uid)
+}
 
 // othersReach reports whether everybody, or a group, may go into a folder, and those above it.
 func othersReach(folder string, group int) bool {
@@ -166,8 +178,8 @@ func (s *session) cameToTheSocket(ended error) error {
 // many programs do with all of them when they start.
 func (s *session) isNamed(text string) bool {
 	value := `(unix:(//)?)?` + regexp.QuoteMeta(s.address)
-	setting := regexp.MustCompile(`(?m)(((^|\s)--?[\w.-]+[ =])|\b[\w.-]+=|"[\w.-]+\\?"\s*:\s*|\b[A-Z]\w*:)` +
-		`(["'\\]+` + value + `["'\\]|` + value + `([\s,;})\]]|$))`)
+	setting := regexp.MustCompile(`(?m)(((^|\s)--?[\w.-]+[ =])|"--?[\w.-]+\\?"[\s,]+|\b[\w.-]+=|"[\w.-]+\\?"\s*:\s*|\b[A-Z]\w*:)` +
+		`(["'\\]+` + value + `["'\\]|` + value + `([\s,;})\]"'\\]|$))`)
 	return strings.Contains(setting.ReplaceAllString(text, ""), s.address)
 }
 

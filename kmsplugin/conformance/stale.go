@@ -51,7 +51,7 @@ func staleSocketReplaced(ctx context.Context, s *session) error {
 
 // socketFile is the file of the socket, or nil: an abstract one has none.
 func (s *session) socketFile() os.FileInfo {
-	info, err := os.Lstat(s.address)
+	info, err := os.Stat(s.address)
 	if isAbstract(s.address) || err != nil {
 		return nil
 	}

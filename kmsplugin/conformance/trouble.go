@@ -67,7 +67,7 @@ type trouble struct {
 	kept   []*sealed // that have to open after it
 	shown  bool      // by Status, in any way
 	over   bool      // as Status said, after it had shown and while it lasted
-	text   string    // healthz, where it told
+	text   string    // healthz in quotes, where an answer told
 	errs   []error   // of Status, Encrypt and Decrypt, the plugin's own
 	nobody error     // how the last call ended that the plugin did not answer
 	fine   bool      // Status said ok, when it was asked last
@@ -167,7 +167,7 @@ func (t *trouble) tells(ctx context.Context, s *session) bool {
 	answered := t.call(ctx, s, func(ctx context.Context) (err error) { answer, err = s.status(ctx); return err })
 	t.fine = answer.GetHealthz() == "ok"
 	if answer != nil && !t.fine {
-		t.text = answer.Healthz
+		t.text = fmt.Sprintf("%.300q", answer.Healthz)
 	}
 	return answered && !t.fine
 }
@@ -328,7 +328,7 @@ func troubleIsAnError(ctx context.Context, s *session) error {
 	case !t.shown:
 		return errors.New("the trouble did not show in Status: see trouble-shows")
 	case t.text != "":
-		return failed("Status answers, with healthz %.300q", t.text)
+		return failed("Status answers, with healthz %s", t.text)
 	}
 	return nil
 }

@@ -1,10 +1,10 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/kube-atrest/atrest/kmsplugin/conformance"
@@ -19,37 +19,34 @@ func QuickChecks(socket string) Step {
 	return Step{Name: "quick checks", Try: func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, quickTime)
 		defer cancel()
-		found := conformance.Quick()
-		var first error
-		for range 2 {
-			if found, first = quick(ctx, string(endpoint(socket)), found); first == nil || len(found) == 0 {
-				return first
-			}
+		at := string(endpoint(socket))
+		failed, _, unknown := quick(ctx, at, conformance.Quick())
+		if len(failed) == 0 {
+			return unknown
 		}
-		return Final(first)
+		again, seen, more := quick(ctx, at, failed)
+		if len(again) == 0 {
+			return cmp.Or(unknown, more)
+		}
+		return Final(seen)
 	}}
 }
 
-// quick are those checks that failed, and what was seen. An error without any is that something is
-// not known.
-func quick(ctx context.Context, endpoint string, only []string) (failed []string, err error) {
+// quick are those checks that failed, and what was seen of them, and of the others what is not known.
+func quick(ctx context.Context, endpoint string, only []string) (failed []string, seen, unknown error) {
 	report, err := conformance.Run(ctx, conformance.Target{Endpoint: endpoint}, conformance.Options{Only: only, Interval: quickTime / 6})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var unknown error
 	for _, r := range report.Results {
 		switch r.Outcome {
 		case conformance.Passed:
 		case conformance.Failed:
 			failed = append(failed, r.ID)
-			err = errors.Join(err, fmt.Errorf("%s: %s: an apiserver suffers: %s", r.ID, r.Why, r.Suffers))
+			seen = errors.Join(seen, fmt.Errorf("%s: %s: an apiserver suffers: %s", r.ID, r.Why, r.Suffers))
 		default:
 			unknown = fmt.Errorf("%s could not be carried out: %s", r.ID, r.Why)
 		}
 	}
-	if len(failed) == 0 {
-		return nil, unknown
-	}
-	return slices.Clip(failed), err
+	return failed, seen, unknown
 }
