@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 
 	"k8s.io/utils/clock"
 
@@ -73,6 +74,7 @@ type Token struct {
 	config Config
 	load   func(path string) (*module, error)
 	pin    pins
+	draws  atomic.Bool // random bytes, before a login
 	trust  trust
 	// sessions are those that are not closed.
 	sessions siblings

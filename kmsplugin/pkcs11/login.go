@@ -25,8 +25,11 @@ func (t *Token) login(d driver, h cryptoki.SessionHandle, slot uint, pin string)
 	if err := t.mayTry(pin, before.Flags, now); err != nil {
 		return err
 	}
-	// A module may know slots and tokens by heart. This asks the device, and needs no PIN.
-	if _, err := d.GenerateRandom(h, 8); isCode(err, cryptoki.CKR_DEVICE_ERROR) || isCode(err, gone...) {
+	// A module may know slots and tokens by heart. This asks the device, and needs no PIN. Not every
+	// token does it.
+	if _, err := d.GenerateRandom(h, 8); err == nil {
+		t.draws.Store(true)
+	} else if t.draws.Load() || isCode(err, cryptoki.CKR_DEVICE_ERROR) || isCode(err, gone...) {
 		return fmt.Errorf("%w: %s: C_GenerateRandom: %w", errAway, t, err)
 	}
 	err = d.Login(h, cryptoki.CKU_USER, pin)

@@ -81,3 +81,17 @@ func TestAKeyThatWasNotReadInTimeIsNotToldToBeGone(t *testing.T) {
 	becomes(t, k, isWell)
 	require.Zero(t, gone.Load(), "nothing was deleted")
 }
+
+// Half of a key is no good one, either: it would be wrapped under.
+func TestAKeyThatWasReadWrongOnceIsNeitherToldNorWrappedUnder(t *testing.T) {
+	l := newLine(nil, 1)
+	id := newKeyID(9, time.Now())
+	key := reading{id: id, bad: badKey{what: "may not encrypt", unwraps: true}, at: time.Now()}
+	l.known[object{l, 1}] = key
+	require.Empty(t, l.found(false).keys)
+	require.Empty(t, l.found(false).wrong)
+	key.sure = true
+	l.known[object{l, 1}] = key
+	require.Contains(t, l.found(false).keys, id)
+	require.Contains(t, l.found(false).wrong, "may not encrypt")
+}

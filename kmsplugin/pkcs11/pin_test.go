@@ -160,3 +160,25 @@ func TestAPINThatIsGivenForItsFileIsNotShown(t *testing.T) {
 	require.ErrorIs(t, err, ErrMistake)
 	require.NotContains(t, fmt.Sprint(err), firstPIN)
 }
+
+// Some modules know slots and tokens by heart, and say of their device that is away no more than that
+// something failed. That is no answer to a PIN, of which one may be new since the last login.
+func TestNoPINIsTriedAtADeviceThatDrawsNoRandomBytesAnyMore(t *testing.T) {
+	for _, code := range []uint{cryptoki.CKR_GENERAL_ERROR, cryptoki.CKR_FUNCTION_FAILED, cryptoki.CKR_VENDOR_DEFINED + 5} {
+		token := tryAgain(t)
+		s, err := token.Open(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, s.Close(t.Context()))
+		act(t, token.config, "change the PIN")
+		writePIN(t, token.config, otherPIN)
+		token.tries, token.fails, token.altered.draws = 0, cryptoki.Error(code), cryptoki.Error(code)
+		for range 3 {
+			_, err := token.Open(t.Context())
+			require.ErrorIs(t, err, errAway)
+		}
+		require.Zero(t, token.tries)
+		token.fails, token.altered.draws = nil, nil
+		token.clock.passed.Add(int64(time.Minute)) // SoftHSM sees another PIN once it is initialised again
+		opened(t, token.Token)
+	}
+}

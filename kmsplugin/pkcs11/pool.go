@@ -167,7 +167,7 @@ func (p *pool) isOpened(h cryptoki.SessionHandle, err error) *line {
 	p.opening--
 	defer p.left()
 	if err != nil {
-		p.full, p.refused = p.clock.Now(), !hasNoMore(err)
+		p.refuses(err)
 		return nil
 	}
 	l := newLine(p.driver, h)
@@ -176,6 +176,9 @@ func (p *pool) isOpened(h cryptoki.SessionHandle, err error) *line {
 	p.refused = p.refused && len(p.lines) < p.most
 	return l
 }
+
+// refuses is for a session that could not be opened. It is called under the lock.
+func (p *pool) refuses(err error) { p.full, p.refused = p.clock.Now(), !hasNoMore(err) }
 
 func (p *pool) put(l *line) {
 	if !p.hands(l) {
@@ -204,12 +207,13 @@ func (p *pool) hands(l *line) bool {
 // drop closes a line for good.
 func (p *pool) drop(l *line) {
 	p.close(l.handle)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.lost(l)
 }
 
+// lost forgets a line. It is called under the lock.
 func (p *pool) lost(l *line) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	delete(p.lines, l)
 	p.left()
 }
@@ -307,6 +311,9 @@ func (p *pool) exchange(l *line) (lost bool, err error) {
 	}
 	p.close(l.handle)
 	if next, err = p.open(); err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.refuses(err)
 		p.lost(l)
 		return true, err
 	}

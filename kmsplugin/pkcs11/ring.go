@@ -24,7 +24,10 @@ type finding struct {
 func (l *line) found(once bool) finding {
 	f := finding{keys: map[keyID]int{}, wrong: map[string]bool{}}
 	for _, known := range l.known {
-		if known.bad != nil && (once || known.sure) {
+		if known.bad != nil && !once && !known.sure {
+			continue // half of a key: neither wrong yet, nor one to wrap under
+		}
+		if known.bad != nil {
 			f.wrong[known.bad.Error()] = true
 		}
 		if known.unwraps() && !known.at.IsZero() {

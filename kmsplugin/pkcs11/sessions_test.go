@@ -155,6 +155,29 @@ func TestSessionsThatAreExchangedAllAtOnceDoNotLogThePluginOut(t *testing.T) {
 	require.Equal(t, 8, s.pool.size())
 }
 
+// It may have been the only one with its HSM.
+func TestASessionThatIsLostInAnExchangeIsOpenedAgainAndLackedUntilThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(nil, 2, []cryptoki.SessionHandle{1, 2}, clock.RealClock{})
+		p.close = func(cryptoki.SessionHandle) {}
+		answers := []error{cryptoki.Error(cryptoki.CKR_SESSION_COUNT), cryptoki.Error(cryptoki.CKR_DEVICE_ERROR), nil}
+		p.open = func() (cryptoki.SessionHandle, error) {
+			err := answers[0]
+			answers = answers[1:]
+			return 3, err
+		}
+		lost, err := p.exchange(p.now(want{}))
+		require.True(t, lost)
+		require.Error(t, err)
+		require.True(t, p.lacks())
+		time.Sleep(again)
+		p.retry()
+		synctest.Wait()
+		require.Equal(t, 2, p.size())
+		require.False(t, p.lacks())
+	})
+}
+
 // The kit opens another session before it closes the last.
 func TestASessionThatTakesOverHasAllSessionsOnceTheOtherIsClosed(t *testing.T) {
 	for _, most := range []int{8, 10} {

@@ -176,7 +176,10 @@ func TestAModuleIsInitialisedAgainWhileItsPINIsInDoubt(t *testing.T) {
 			k.every = 10 * time.Second
 			k.loses(code)
 			logins := 0
-			k.set(func(a *altered) { a.login = func(string) error { logins++; return cryptoki.Error(code) } })
+			k.set(func(a *altered) { // as an HSM that starts
+				a.draws = nil
+				a.login = func(string) error { logins++; return cryptoki.Error(code) }
+			})
 			require.ErrorContains(t, k.looks(10*time.Minute), "tried again in")
 			require.Equal(t, 4, logins, "at once, and after 1, 2 and 4 minutes, however often the module was initialised")
 			k.back.Store(true)
