@@ -128,6 +128,9 @@ func cancelledCallsEnd(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+	if err := s.isWell(ctx, before); err != nil {
+		return fmt.Errorf("before any call was cancelled: %w", err)
+	}
 	for _, m := range s.methods(before) {
 		usual, err := s.usually(ctx, m)
 		if err != nil {
