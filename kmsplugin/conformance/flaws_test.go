@@ -353,16 +353,23 @@ func requireOutcomes(t *testing.T, p *faultplugin.KMS, fails, unknown []string) 
 	requireOutcomesWith(t, patient(), p, fails, unknown)
 }
 
+const inRotation = "labels-agree-in-rotation"
+
 func requireOutcomesWith(t *testing.T, options conformance.Options, p *faultplugin.KMS, fails, unknown []string) {
 	t.Helper()
-	report, err := conformance.Run(t.Context(), everything(p), options)
-	require.NoError(t, err)
 	got, want := map[string]conformance.Outcome{}, map[string]conformance.Outcome{}
-	for _, result := range report.Results {
-		got[result.ID], want[result.ID] = result.Outcome, conformance.Passed
-		if result.Outcome != conformance.Passed {
-			t.Logf("%s: %s: %s", result.ID, result.Outcome, result.Why)
+	for range 3 {
+		report, err := conformance.Run(t.Context(), everything(p), options)
+		require.NoError(t, err)
+		for _, result := range report.Results {
+			got[result.ID], want[result.ID] = result.Outcome, conformance.Passed
+			if result.Outcome != conformance.Passed {
+				t.Logf("%s: %s: %s", result.ID, result.Outcome, result.Why)
+			}
 		}
+		if !slices.Contains(fails, inRotation) || got[inRotation] == conformance.Failed {
+			break
+		} // a race may be lost by chance, on a machine that is busy
 	}
 	for _, id := range fails {
 		want[id] = conformance.Failed

@@ -43,8 +43,17 @@ func TestScoreboard(t *testing.T) {
 				p.t = t
 				require.NoError(t, p.start(t.Context()))
 				t.Cleanup(p.end)
-				report, err := conformance.Run(t.Context(), p.target(), conformance.Options{Interval: 20 * time.Second, Timeout: 10 * time.Second}) // of a busy machine
+				options := conformance.Options{Interval: 20 * time.Second, Timeout: 10 * time.Second} // of a busy machine
+				report, err := conformance.Run(t.Context(), p.target(), options)
 				require.NoError(t, err)
+				for _, result := range report.Results { // what could not be carried out is tried once more
+					if result.Outcome == conformance.Unknown {
+						t.Logf("%s: %s", result.ID, result.Why)
+						report, err = conformance.Run(t.Context(), p.target(), options)
+						require.NoError(t, err)
+						break
+					}
+				}
 				reports[i] = report
 				for _, result := range report.Results {
 					if result.Outcome == conformance.Failed || result.Outcome == conformance.Unknown {
