@@ -129,8 +129,8 @@ func (t *bundleTry) run(ctx context.Context, path string) error {
 	return nil
 }
 
-// outlive has this process live on when who reads its output is gone, until it is called: the plugins would stay, and
-// their credentials.
+// outlive has this process live on when who reads its output is gone, until stop is called: the plugins would stay,
+// and their credentials.
 func outlive() (stop func()) {
 	unread := make(chan os.Signal, 1)
 	signal.Notify(unread, syscall.SIGPIPE) // and a write is an error

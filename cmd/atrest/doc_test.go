@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/kmsplugin/conformance"
 )
 
 // elsewhere are the flags of other programs that the texts name.
@@ -108,5 +110,12 @@ func TestLinksInTheDocsLeadToWhatIsThere(t *testing.T) {
 	require.NotEmpty(t, links)
 	for _, link := range links {
 		require.FileExists(t, filepath.Join("../../docs", link[1]))
+	}
+}
+
+// The help of the trial names what it checks.
+func TestTheHelpOfATrialNamesEachQuickCheck(t *testing.T) {
+	for _, id := range conformance.Quick() {
+		require.Contains(t, bundleTryHelp, id)
 	}
 }

@@ -30,7 +30,7 @@ func (p *KMS) enter(ctx context.Context, leaks Flaw) (leave func(), err error) {
 		p.running++
 		running := p.running
 		p.mu.Unlock()
-		time.Sleep(10 * time.Millisecond) // the KMS takes a while
+		time.Sleep(work) // the KMS takes a while
 		p.mu.Lock()
 		if running > 16 {
 			err = status.Error(codes.Unknown, "another call is on this connection to the KMS")

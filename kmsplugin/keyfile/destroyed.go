@@ -26,18 +26,16 @@ func (f *File) Destroy(ctx context.Context, id string) (KeyInfo, error) {
 	})
 }
 
-// MayDestroy is the version that [File.Destroy] would remove, or why it would remove none. Nothing is
-// changed.
-func (f *File) MayDestroy(id string) (KeyInfo, error) {
+// MayDestroy is an error if [File.Destroy] would remove nothing. Nothing is changed.
+func (f *File) MayDestroy(id string) error {
 	ring, _, err := f.load()
 	if err != nil && !errors.Is(err, ErrNotDurable) {
-		return KeyInfo{}, f.disk.Explain(err)
+		return f.disk.Explain(err)
 	}
-	k, err := ring.ToDestroy(id)
-	if err != nil {
-		return KeyInfo{}, f.disk.Explain(err)
+	if _, err := ring.ToDestroy(id); err != nil {
+		return f.disk.Explain(err)
 	}
-	return ring.info(k), nil
+	return nil
 }
 
 // Destroy removes a version from the file.

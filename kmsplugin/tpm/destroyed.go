@@ -31,18 +31,16 @@ func (s *Store) Destroy(ctx context.Context, id string) (info KeyInfo, err error
 	return info, nil
 }
 
-// MayDestroy is the version that [Store.Destroy] would remove, or why it would remove none. Nothing is
-// changed, and it needs no TPM.
-func (s *Store) MayDestroy(id string) (KeyInfo, error) {
+// MayDestroy is an error if [Store.Destroy] would remove nothing. Nothing is changed, and it needs no TPM.
+func (s *Store) MayDestroy(id string) error {
 	now, _, err := s.load()
 	if err != nil && !errors.Is(err, keptfile.ErrNotDurable) {
-		return KeyInfo{}, s.disk.Explain(err)
+		return s.disk.Explain(err)
 	}
-	k, err := now.ToDestroy(id)
-	if err != nil {
-		return KeyInfo{}, s.disk.Explain(err)
+	if _, err := now.ToDestroy(id); err != nil {
+		return s.disk.Explain(err)
 	}
-	return now.info(k), nil
+	return nil
 }
 
 // Destroy removes a version from the file.

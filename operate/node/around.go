@@ -93,16 +93,7 @@ func (n *Node) ended(p Plugin) bool {
 
 // forgetWords leaves out what was said by what is wanted no longer.
 func (n *Node) forgetWords(o Observation) {
-	wanted := map[Start]bool{}
-	all := o.Accepted
-	if o.Candidate != nil {
-		all = append([]Wanted{*o.Candidate}, all...)
-	}
-	for _, w := range all {
-		for keyID, key := range w.Keys {
-			wanted[Start{keyID, key.Settings}] = true
-		}
-	}
+	wanted := o.starts()
 	maps.DeleteFunc(n.words, func(s Start, _ string) bool { return !wanted[s] })
 	maps.DeleteFunc(n.attempts, func(s Start, _ *attempt) bool { return !wanted[s] })
 }

@@ -95,7 +95,7 @@ func (a *asked) ask(ctx context.Context, now func() time.Time) account {
 
 func (a *asked) look(ctx context.Context) (keyIDHash string, f *preflight.Failure) {
 	if a.conn == nil {
-		conn, err := dial(a.spec, a.runner)
+		conn, err := dial(a.spec, a.runner, a.timeout)
 		if err != nil {
 			return "", &preflight.Failure{Step: "dial", Problem: plugin.Unreachable, Err: err, Text: err.Error()}
 		}

@@ -84,7 +84,7 @@ func (d *decider) wait(format string, args ...any) {
 
 func (d *decider) keyIDs() []string {
 	all := map[string]bool{}
-	for _, w := range d.wanted() {
+	for _, w := range d.o.wanted(d.candidate) {
 		for keyID := range w.Keys {
 			all[keyID] = true
 		}
@@ -93,17 +93,6 @@ func (d *decider) keyIDs() []string {
 		all[p.KeyID] = true
 	}
 	return slices.Sorted(maps.Keys(all))
-}
-
-func (d *decider) wanted() []*Wanted {
-	var all []*Wanted
-	for i := range d.o.Accepted {
-		all = append(all, &d.o.Accepted[i])
-	}
-	if d.candidate != nil {
-		all = append(all, d.candidate)
-	}
-	return all
 }
 
 // accepted is what the newest accepted bundle that has a keyID asks for under it.

@@ -11,17 +11,18 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/plugin"
 )
 
-// dial makes the connection to one instance, which every time is to the very instance, or to nobody.
-func dial(s Spec, r Runner) (*grpc.ClientConn, error) {
+// dial makes the connection to one instance, which every time is to the very instance, or to nobody. Each
+// call takes no longer than timeout.
+func dial(s Spec, r Runner, timeout time.Duration) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///plugin",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return reach(ctx, s, r) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a unix socket is guarded by its file mode
 		grpc.WithAuthority("localhost"),
 		grpc.WithDisableServiceConfig(),
+		grpc.WithUnaryInterceptor(each(timeout)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}, MinConnectTimeout: time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(plugin.MaxAnswer)))
 }
@@ -37,26 +38,11 @@ func reach(ctx context.Context, s Spec, r Runner) (net.Conn, error) {
 	return conn, nil
 }
 
-// bounded is a plugin each call to which has a time of its own.
-type bounded struct {
-	envelope.Plugin
-	timeout time.Duration
-}
-
-func (b bounded) Status(ctx context.Context) (envelope.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
-	defer cancel()
-	return b.Plugin.Status(ctx)
-}
-
-func (b bounded) Encrypt(ctx context.Context, dek []byte) (envelope.Wrapped, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
-	defer cancel()
-	return b.Plugin.Encrypt(ctx, dek)
-}
-
-func (b bounded) Decrypt(ctx context.Context, w envelope.Wrapped) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
-	defer cancel()
-	return b.Plugin.Decrypt(ctx, w)
+// each has every call take so long at most.
+func each(timeout time.Duration) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, request, answer any, conn *grpc.ClientConn, call grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return call(ctx, method, request, answer, conn, options...)
+	}
 }

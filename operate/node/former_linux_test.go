@@ -16,10 +16,7 @@ import (
 func TestAnotherKeyIsRefusedAlsoWhileTheFormerPluginIsDown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("it is in effect", settled(1, 1))
+	r.runs()
 	pid := r.pid("1")
 	r.end() // whoever comes next has seen nothing of it
 	other, same := r.draft(2, 1), r.draft(3, 1)
@@ -43,10 +40,7 @@ func TestAnotherKeyIsRefusedAlsoWhileTheFormerPluginIsDown(t *testing.T) {
 func TestABundleWhoseSocketsAreElsewhereIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("it is in effect", settled(1, 1))
+	r.runs()
 	d := r.draft(2, 1)
 	d.EncryptionConfig = []byte(strings.ReplaceAll(string(d.EncryptionConfig), "/kms/kms-", "/other/kms-"))
 	r.give(d)

@@ -187,6 +187,15 @@ func (r *rig) start() {
 	go func() { r.ended <- n.Run(ctx) }()
 }
 
+// runs gives a node that starts its first bundle, with keyID 1, and waits until that is in effect.
+func (r *rig) runs() *Report {
+	r.t.Helper()
+	r.give(r.draft(1, 1))
+	r.follows()
+	r.start()
+	return r.until("the first bundle is in effect", settled(1, 1))
+}
+
 func (r *rig) end() {
 	if r.stop != nil {
 		r.stop()

@@ -23,10 +23,7 @@ func hashOf(content []byte) string { return hashed.Name(content) }
 func TestAKeyComesBesideAnotherAndTheOtherGoesOnceTheApiserverDoesWithout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("the first key is in effect", settled(1, 1))
+	r.runs()
 	first := r.pid("1")
 
 	r.give(r.draft(2, 2, 1))
@@ -55,10 +52,7 @@ func TestAKeyComesBesideAnotherAndTheOtherGoesOnceTheApiserverDoesWithout(t *tes
 func TestABundleWhosePluginDoesNotComeLeavesTheFormerInEffect(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("the first is in effect", settled(1, 1))
+	r.runs()
 	before := r.pid("1")
 	file, err := os.ReadFile(r.o.ConfigFile)
 	require.NoError(t, err)
@@ -99,10 +93,7 @@ func TestAPluginWithAnotherKeyThanExpectedLeavesTheFormerInEffect(t *testing.T) 
 	r.o.Expected = func(b *bundle.Bundle) (map[string]string, error) {
 		return map[string]string{"2": "sha256:" + strings.Repeat("0", 64)}, nil
 	}
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("the first is in effect", settled(1, 1))
+	r.runs()
 	r.give(r.draft(2, 2, 1))
 	report := r.until("the reason is told", func(r *Report) bool { return strings.Contains(strings.Join(r.Waits, ""), "was expected") })
 	require.Equal(t, uint64(1), report.InEffect.Revision)
@@ -112,10 +103,7 @@ func TestAPluginWithAnotherKeyThanExpectedLeavesTheFormerInEffect(t *testing.T) 
 func TestAPluginThatIsKilledComesBackAndAMachineComesUpFromItsDiskAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("it is in effect", settled(1, 1))
+	r.runs()
 	first := r.pid("1")
 	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
 	report := r.until("another one has its place", func(p *Report) bool { return settled(1, 1)(p) && r.pid("1") != first && r.pid("1") != 0 })
@@ -136,10 +124,7 @@ func TestAPluginThatIsKilledComesBackAndAMachineComesUpFromItsDiskAlone(t *testi
 func TestANodeThatEndsLeavesThePluginsAndTheNextTakesThemOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("it is in effect", settled(1, 1))
+	r.runs()
 	pid := r.pid("1")
 	r.end()
 	require.True(t, lives(pid))
@@ -163,10 +148,7 @@ func TestANodeThatEndsLeavesThePluginsAndTheNextTakesThemOver(t *testing.T) {
 func TestAnotherProgramTakesThePlaceOfTheFormerWithoutAGap(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("it is in effect", settled(1, 1))
+	r.runs()
 	first := r.pid("1")
 	d := r.draft(2, 1)
 	d.Plugins[0].Settings = r.settings(r.keys(1)+"", "")
@@ -355,10 +337,7 @@ func TestNothingIsStartedWhileItIsNotKnownWhatRuns(t *testing.T) {
 func TestWhatIsInTheWayIsToldAndTheFormerStays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("it is in effect", settled(1, 1))
+	r.runs()
 	pid := r.pid("1")
 	r.end()
 

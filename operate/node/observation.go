@@ -112,6 +112,29 @@ func (p Plugin) live() bool { return p.State == Starting || p.State == Serving }
 // Start is what may be started.
 type Start struct{ KeyID, Settings string }
 
+// starts are all that a bundle asks for.
+func (o Observation) starts() map[Start]bool {
+	all := map[Start]bool{}
+	for _, w := range o.wanted(o.Candidate) {
+		for keyID, key := range w.Keys {
+			all[Start{keyID, key.Settings}] = true
+		}
+	}
+	return all
+}
+
+// wanted are the accepted bundles, and a candidate unless it is nil.
+func (o Observation) wanted(candidate *Wanted) []*Wanted {
+	var all []*Wanted
+	for i := range o.Accepted {
+		all = append(all, &o.Accepted[i])
+	}
+	if candidate != nil {
+		all = append(all, candidate)
+	}
+	return all
+}
+
 // Apiserver is what one of this node's own told, last.
 type Apiserver struct {
 	Name string

@@ -16,10 +16,7 @@ func TestAPluginThatHangsIsReplacedByOneThatAnswers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.o.Timeout, r.o.Silence, r.o.Patience = time.Second, time.Second, time.Second
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("it is in effect", settled(1, 1))
+	r.runs()
 	hangs := r.pid("1")
 	require.NoError(t, syscall.Kill(hangs, syscall.SIGSTOP))
 	report := r.until("another one has its place", func(p *Report) bool { return settled(1, 1)(p) && r.pid("1") != hangs && r.pid("1") != 0 })
@@ -32,10 +29,7 @@ func TestAPluginThatHangsKeepsItsNameWhileNoOtherAnswers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.o.Timeout, r.o.Silence, r.o.Patience = time.Second, time.Second, time.Second
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("it is in effect", settled(1, 1))
+	r.runs()
 	hangs := r.pid("1")
 	keys := r.keys(1)
 	require.NoError(t, os.Rename(keys, keys+".away"))

@@ -20,10 +20,7 @@ func (r *rig) draftIn(folder string, revision uint64, keyIDs ...int) bundle.Draf
 func TestAnotherFolderOfSocketsIsRefusedWhileAPluginHasItsOwnElsewhere(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("it is in effect", settled(1, 1))
+	r.runs()
 	r.give(r.draftIn("/other/", 2, 1))
 	r.until("it is refused", tells("the sockets of the bundle are in "+r.folder+"/other, and plugins that may be needed have theirs in "+r.folder+"/kms"))
 	r.end()
@@ -60,10 +57,7 @@ func TestAnotherFlagForTheFolderOfSocketsIsToldOfAPluginThatRuns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.o.Sockets = r.folder + "/a"
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("it is in effect", settled(1, 1))
+	r.runs()
 	r.end()
 	r.o.Sockets, r.o.Bundles = r.folder+"/b", ""
 	r.start()

@@ -48,12 +48,12 @@ func (n *Node) begin(ctx context.Context, one *own, c preflight.Candidate) *tria
 	spec, runner := one.Spec, n.o.Runner
 	go func() {
 		defer close(t.ended)
-		conn, err := dial(spec, runner)
+		conn, err := dial(spec, runner, n.o.Timeout)
 		if err != nil {
 			return // no address is wrong that is none
 		}
 		defer conn.Close()
-		c.Plugin = bounded{envelope.Over(conn), n.o.Timeout}
+		c.Plugin = envelope.Over(conn)
 		how.Of(ctx, c)
 	}()
 	return t
@@ -64,12 +64,7 @@ func (n *Node) begin(ctx context.Context, one *own, c preflight.Candidate) *tria
 func (n *Node) tryPlugins(ctx context.Context, o *Observation) {
 	o.Refused = map[Start]string{}
 	d := decider{o: *o, candidate: o.Candidate}
-	wanted := map[Start]bool{}
-	for _, w := range d.wanted() {
-		for keyID, key := range w.Keys {
-			wanted[Start{keyID, key.Settings}] = true
-		}
-	}
+	wanted := o.starts()
 	maps.DeleteFunc(n.trials, func(s Start, t *trial) bool {
 		over := !wanted[s] && (o.Candidate != nil || !t.refused()) // a folder may be away for a moment
 		if over {

@@ -106,10 +106,7 @@ func waits(what string) func(*Report) bool {
 func TestAPluginThatWorksAndIsNotFitIsRefusedAndNotStartedAgainUntilItIsAnother(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("the first is in effect", settled(1, 1))
+	r.runs()
 	d := r.draft(2, 2, 1)
 	d.Plugins[0] = r.faultyPlugin(2, "sloppy")
 	r.give(d)
@@ -285,10 +282,7 @@ func TestAnotherPinnedVersionOfVaultAndAnotherNameOfItAreTakenInPlace(t *testing
 func TestWhatIsKeptOfAKeyIsItsHashAndARandomValue(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	report := r.until("it is in effect", settled(1, 1))
+	report := r.runs()
 	require.Eventually(t, func() bool {
 		k, err := readKept(r.o.State + "/" + keptName)
 		return err == nil && k.keys["1"].Sample != nil && k.keys["1"].KeyIDHash == report.Plugins[0].KeyIDHash &&

@@ -19,8 +19,9 @@ import (
 // effect: all at once, beside whatever runs, on sockets and with files of their own in a new folder
 // below [Options.Run]. It ends them, overwrites the files, and gives what was found of each, the oldest
 // keyID first. What was not decided when ctx ends is [preflight.NotYet], and so is one whose socket's name
-// somebody has whom no node started. A bundle with a login that can be used once is an error. No other folder, file or apiserver that the options name is used.
-// What another one left below [Options.Run] that was killed is ended and overwritten first.
+// somebody has whom no node started. A bundle with a login that can be used once is an error. No other
+// folder, file or apiserver that the options name is used. What another one left below [Options.Run] that
+// was killed is ended and overwritten first.
 func Try(ctx context.Context, b *bundle.Bundle, o Options) (found []TrialReport, err error) {
 	for _, p := range b.Plugins() {
 		if v := p.Settings().Vault; v != nil && v.Auth.AppRole != nil && v.Auth.AppRole.Wrapped {

@@ -67,10 +67,7 @@ func onSmallDisk(t *testing.T) (r *rig, disk string) {
 	disk = r.folder + "/disk"
 	r.smallDisk(disk)
 	r.o.State, r.o.ConfigFile = disk+"/state", disk+"/config.yaml"
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("it is in effect", settled(1, 1))
+	r.runs()
 	return r, disk
 }
 
@@ -146,10 +143,7 @@ func TestWithMemoryThatIsFullWhatRunsStays(t *testing.T) {
 	}
 	r := newRig(t)
 	r.smallDisk(r.o.Run)
-	r.give(r.draft(1, 1))
-	r.follows()
-	r.start()
-	r.until("it is in effect", settled(1, 1))
+	r.runs()
 	pid := r.pid("1")
 	filler := fill(t, r.o.Run)
 	r.give(r.draft(2, 2, 1))

@@ -41,8 +41,7 @@ without the key within a second. The key_id goes to standard output, alone.`,
 				return err
 			}
 			file := keyfile.At(path)
-			may := func(id string) error { _, err := file.MayDestroy(id); return err }
-			return destruction{path, yes, may, func(ctx context.Context, id string) (string, string, error) {
+			return destruction{path, yes, file.MayDestroy, func(ctx context.Context, id string) (string, string, error) {
 				info, err := file.Destroy(ctx, id)
 				return info.ID, info.KeyID, err
 			}}.run(command, args[0])

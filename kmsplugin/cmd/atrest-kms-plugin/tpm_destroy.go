@@ -40,8 +40,7 @@ without the key within a second. The key_id goes to standard output, alone.`,
 			if err != nil {
 				return usageError{err}
 			}
-			may := func(id string) error { _, err := store.MayDestroy(id); return err }
-			return destruction{path, yes, may, func(ctx context.Context, id string) (string, string, error) {
+			return destruction{path, yes, store.MayDestroy, func(ctx context.Context, id string) (string, string, error) {
 				info, err := store.Destroy(ctx, id)
 				return info.ID, info.KeyID, err
 			}}.run(command, args[0])
