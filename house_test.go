@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -93,6 +94,7 @@ var rooms = map[string]room{
 	"internal/filelock":  {},
 	"internal/wholefile": {},
 	// For tests alone.
+	"internal/bubble":      {},
 	"internal/etcdtest":    {},
 	"internal/faultplugin": {},
 	"internal/interop":     {},
@@ -259,4 +261,15 @@ func importsOf(sources []source) map[string][]string {
 		imports[s.folder] = slices.Compact(imports[s.folder])
 	}
 	return imports
+}
+
+func TestBubblesAreMadeInOnePlace(t *testing.T) {
+	require.NoError(t, filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(name, "_test.go") || name == "house_test.go" {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		require.NotContains(t, string(text), "synctest.Test(", "%s: use internal/bubble, which does by FIPS 140-3, too", name)
+		return err
+	}))
 }

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+
+	"github.com/kube-atrest/atrest/internal/bubble"
 )
 
 // door is a shelf whose sessions a test tells apart.
@@ -84,7 +86,7 @@ func keptDoor(t *testing.T, d *door, test func(t *testing.T, k *Keeper, file str
 	d.shelf = newShelf("1")
 	file := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(file, []byte("one"), 0o600))
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k, err := NewKeeper(d, Config{Credentials: []string{file}})
 		require.NoError(t, err)
 		stop := k.Start(t.Context())
@@ -302,7 +304,7 @@ func TestAPanicOfRenewIsTheEndOfItsSessionAlone(t *testing.T) {
 		return nil
 	}}
 	var log lockedLog
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d.shelf = newShelf("1")
 		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
 		k, err := NewKeeper(d, Config{})
@@ -346,7 +348,7 @@ func (s slowly) Close(context.Context) error {
 
 // A process that ended before would leave behind what it has begun, as in a TPM.
 func TestAKeeperThatEndsWaitsForWhatIsBeingOpened(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			callTimeout time.Duration
 			closed      int
@@ -379,7 +381,7 @@ func (f first) Open(ctx context.Context) (Session, error) {
 }
 
 func TestAKeeperThatEndsWaitsForOneThatIsStillOpenedBesideAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := first{&slowly{newShelf("1")}}
 		k, err := NewKeeper(b, Config{CallTimeout: 10 * time.Second})
 		require.NoError(t, err)
@@ -393,7 +395,7 @@ func TestAKeeperThatEndsWaitsForOneThatIsStillOpenedBesideAnother(t *testing.T) 
 }
 
 func TestAPanicOfASessionThatCameTooLateIsItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l := late{newShelf("1")}
 		_, _, err := open(t.Context(), l, Config{}.withDefaults())
 		require.Equal(t, codes.Unavailable, CodeOf(err))

@@ -13,6 +13,8 @@ import (
 	"k8s.io/klog/v2"
 	kmsapi "k8s.io/kms/apis/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/kube-atrest/atrest/internal/bubble"
 )
 
 // A Service that somebody has written by hand may never look at its ctx.
@@ -27,7 +29,7 @@ func TestACallOfAnyServiceEndsInTime(t *testing.T) {
 		"a long one":            {time.Hour, time.Minute, codes.DeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				g := newGuard(klog.Background(), clock.RealClock{}, Observer{})
 				ctx := t.Context()
 				if test.within > 0 {

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+
+	"github.com/kube-atrest/atrest/internal/bubble"
 )
 
 // shelf is a back end in memory, whose versions a test changes.
@@ -145,7 +147,7 @@ func (s *shelf) Unwrap(_ context.Context, v Version, ciphertext, aad []byte) (de
 // kept runs a test with a Keeper of a back end, by a clock that goes on when all wait.
 func kept(t *testing.T, s *shelf, c Config, test func(t *testing.T, k *Keeper)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k, err := NewKeeper(s, c)
 		require.NoError(t, err)
 		_, err = k.Status(t.Context())
@@ -264,7 +266,7 @@ func made(label string, at time.Time) Version {
 }
 
 func TestARestartIsNoRotationBackIfAClockIsAheadByMoreThanTheHoldDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newShelf("1", "2")
 		s.all = []Version{made("1", time.Now().Add(-24*time.Hour)), made("2", time.Now().Add(time.Hour))}
 		second := version("2").KeyID()
@@ -274,7 +276,7 @@ func TestARestartIsNoRotationBackIfAClockIsAheadByMoreThanTheHoldDown(t *testing
 
 func TestRestartsAreNoRotationBackIfClocksDifferByLessThanTheHoldDown(t *testing.T) {
 	for _, ahead := range []time.Duration{-10 * time.Minute, -time.Second, 0, time.Second, 5 * time.Minute, 10 * time.Minute} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			s := newShelf("1")
 			s.all[0] = made("1", time.Now().Add(-24*time.Hour))
 			k, err := NewKeeper(s, Config{HoldDown: 10 * time.Minute})
@@ -570,7 +572,7 @@ func (p prudent) Wrap(context.Context, Version, []byte, []byte) ([]byte, Version
 func TestWhatIsFoundUntilTheTimeOfALookIsOverUnwraps(t *testing.T) {
 	s := newShelf("1")
 	s.slow = time.Millisecond
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k, err := NewKeeper(prudent{s}, Config{})
 		require.NoError(t, err)
 		stop := k.Start(t.Context())
@@ -661,7 +663,7 @@ func TestACallIsAnsweredInTimeWhateverTheBackEndDoes(t *testing.T) {
 }
 
 func TestWhoGivesUpInTimeSaysWhyAndNotOnlyThatItsTimeWasOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := Config{}.withDefaults().within(t.Context(), time.Second)
 		defer cancel()
 		require.NoError(t, withCause(ctx, nil))
@@ -758,7 +760,7 @@ func TestStatusAndEncryptAgreeThroughRotations(t *testing.T) {
 
 func TestStartWaitsForTheFirstLookAndNotForLong(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			s, began := newShelf("1"), time.Now()
 			if hangs {
 				s.hangs = make(chan struct{})
@@ -790,7 +792,7 @@ func TestStartWaitsForTheFirstLookAndNotForLong(t *testing.T) {
 func TestTheLogTellsOfChangesAndNotOfLooks(t *testing.T) {
 	s := newShelf("1")
 	var log strings.Builder
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
 		k, err := NewKeeper(s, Config{Steady: 1})
 		require.NoError(t, err)
@@ -842,7 +844,7 @@ func (b busy) Unwrap(ctx context.Context, v Version, ciphertext, aad []byte) ([]
 func TestManyCallsAreNoTrouble(t *testing.T) {
 	for _, at := range []struct{ turns, callers int }{{1, 64}, {4, 400}} {
 		s := newShelf("1")
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			k, err := NewKeeper(busy{s}, Config{Concurrency: at.turns, Poll: time.Second})
 			require.NoError(t, err)
 			stop := k.Start(t.Context())

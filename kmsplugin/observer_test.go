@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+
+	"github.com/kube-atrest/atrest/internal/bubble"
 )
 
 // witness keeps what an Observer is told.
@@ -261,7 +263,7 @@ func (d destroying) Destroy(_ context.Context, v Version) error {
 func TestAVersionIsDestroyedUnlessItIsOfUse(t *testing.T) {
 	s := newShelf("1", "2", "3", "4")
 	s.writes = 2
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
 		k, err := NewKeeper(destroying{s}, Config{Pin: "2"})

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/internal/bubble"
 )
 
 // A tally counts the test DEKs of a shelf that are wrapped and unwrapped.
@@ -39,7 +41,7 @@ func (c *tally) looked() (n int) {
 // A poll asks for versions, which is cheap; that a DEK is wrapped and unwrapped, which a KMS may
 // charge for, is tested once in Config.Probe, and no call of an apiserver changes that.
 func TestATestDEKIsWrappedOnceInAProbe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := &tally{shelf: newShelf("1")}
 		k, err := NewKeeper(c, Config{Poll: 10 * time.Second, Probe: 5 * time.Minute})
 		require.NoError(t, err)
@@ -69,7 +71,7 @@ func TestATestDEKIsWrappedOnceInAProbe(t *testing.T) {
 // What a probe finds broken is trouble, though all versions are told.
 func TestAProbeThatFailsLaterIsTrouble(t *testing.T) {
 	c := &tally{shelf: newShelf("1")}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k, err := NewKeeper(c, Config{})
 		require.NoError(t, err)
 		stop := k.Start(t.Context())
@@ -87,7 +89,7 @@ func TestAProbeThatFailsLaterIsTrouble(t *testing.T) {
 // Encrypt has failed, and not with the next probe.
 func TestAnEncryptThatFailsIsSeenInStatusSoon(t *testing.T) {
 	c := &unwraps{shelf: newShelf("1")}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k, err := NewKeeper(c, Config{})
 		require.NoError(t, err)
 		stop := k.Start(t.Context())

@@ -20,13 +20,15 @@ import (
 	"k8s.io/klog/v2/textlogger"
 	kmsapi "k8s.io/kms/apis/v2"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kube-atrest/atrest/internal/bubble"
 )
 
 // logged runs a test with a Keeper that writes a log; lines returns how many were written since
 // it was asked last, and what.
 func logged(t *testing.T, s *shelf, c Config, test func(t *testing.T, k *Keeper, lines func() (int, string))) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
 		k, err := NewKeeper(s, c)
@@ -79,7 +81,7 @@ func (m mute) Open(ctx context.Context) (Session, error) {
 }
 
 func TestABackEndThatDoesNotAnswerIsToldOfBeforeItIsGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var log lockedLog
 		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
 		k, err := NewKeeper(mute{newShelf("1")}, Config{})
@@ -103,7 +105,7 @@ func TestCredentialsThatAreOfNoUseAreLoggedOnceAMinute(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("one"), 0o600))
 	s := &picky{shelf: newShelf("1")}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
 		k, err := NewKeeper(s, Config{Poll: time.Second, Credentials: []string{file}})
@@ -218,7 +220,7 @@ func (k *keeping) Wrap(ctx context.Context, v Version, dek, aad []byte) ([]byte,
 
 func TestADEKIsWipedOnceItIsWrapped(t *testing.T) {
 	s := &keeping{shelf: newShelf("1")}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k, err := NewKeeper(s, Config{})
 		require.NoError(t, err)
 		stop := k.Start(t.Context())

@@ -9,12 +9,13 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/kube-atrest/atrest/internal/bubble"
 )
 
 // forgetter wraps, and unwraps nothing.
@@ -36,7 +37,7 @@ func (f forgetter) Unwrap(context.Context, Version, []byte, []byte) ([]byte, err
 // DEK is not wrong with that.
 func TestATestDEKThatDoesNotOpenSaysNothingOfAKeyIDThatWasNeverSeen(t *testing.T) {
 	for _, why := range []error{ErrInvalid, ErrUnknownKey, status.Error(codes.NotFound, "no such key"), status.Error(codes.InvalidArgument, "no ciphertext")} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			k, err := NewKeeper(forgetter{newShelf("1"), fmt.Errorf("unwrap: %w", why)}, Config{})
 			require.NoError(t, err)
 			stop := k.Start(t.Context())
@@ -177,7 +178,7 @@ func (m moodySession) Wrap(ctx context.Context, v Version, dek, aad []byte) ([]b
 func TestWhateverFailsNothingThatThereIsIsSaidToBeGoneOrDamaged(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret")
 	for seed := range uint64(4) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			m := &moody{shelf: newShelf("1", "2"), random: rand.New(rand.NewPCG(seed, 2))}
 			k, err := NewKeeper(m, Config{Credentials: []string{file}})

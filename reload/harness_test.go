@@ -14,6 +14,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kube-atrest/atrest/internal/bubble"
 )
 
 // fakeNotifier is a Notifier whose events a test makes.
@@ -79,7 +81,7 @@ const inUse = "first content"
 
 // follow runs test beside a controller whose file holds inUse.
 func follow(t *testing.T, test func(*follower)) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &follower{
 			T: t, path: filepath.Join(t.TempDir(), "config"),
 			clock: clocktesting.NewFakeClock(start), notifier: &fakeNotifier{},

@@ -15,6 +15,8 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage/value"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kube-atrest/atrest/internal/bubble"
 )
 
 var (
@@ -108,7 +110,7 @@ func TestSwapIsForAllResourcesAtOnce(t *testing.T) {
 }
 
 func TestReplacedGenerationIsClosedWhenItsLastOperationEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		one := &fakeGeneration{name: "one", inside: func() { <-release }}
 		s := NewSet[Generation](one, SetOptions{Clock: clocktesting.NewFakeClock(start), Linger: -1})
@@ -129,7 +131,7 @@ func TestReplacedGenerationIsClosedWhenItsLastOperationEnded(t *testing.T) {
 }
 
 func TestOperationThatOutlivesTheBoundIsDoneAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		one := &fakeGeneration{name: "one", inside: func() { <-release }}
 		clock := clocktesting.NewFakeClock(start)
@@ -160,7 +162,7 @@ func TestOperationThatOutlivesTheBoundIsDoneAgain(t *testing.T) {
 }
 
 func TestRequestThatBeganBeforeTheSwapEndsWell(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		one := &fakeGeneration{name: "one"}
 		s, clock := newSet(one)
 		defer s.Close()
@@ -193,7 +195,7 @@ func TestRequestThatBeganBeforeTheSwapEndsWell(t *testing.T) {
 }
 
 func TestOnlyTheLastReplacedGenerationLingers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		one, two := &fakeGeneration{name: "one"}, &fakeGeneration{name: "two"}
 		s, clock := newSet(one)
 		s.swap(two)
@@ -224,7 +226,7 @@ func TestUnreadableDecidesWhatTheGenerationBeforeIsAskedFor(t *testing.T) {
 }
 
 func TestReadThatComesTooLateForTheGenerationBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		one := &fakeGeneration{name: "one"}
 		var s *Set[Generation]
 		s = NewSet[Generation](one, SetOptions{
@@ -245,7 +247,7 @@ func TestReadThatComesTooLateForTheGenerationBefore(t *testing.T) {
 }
 
 func TestCloseEndsEverything(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		one := &fakeGeneration{name: "one", inside: func() { <-release }}
 		s, _ := newSet(one)
@@ -277,7 +279,7 @@ func TestCloseEndsEverything(t *testing.T) {
 }
 
 func TestFailureWhileClosingKeepsItsOwnError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s, _ := newSet(&fakeGeneration{name: "one", inside: func() { <-release }})
 		failed := make(chan error)
@@ -304,7 +306,7 @@ func TestMissingTransformerFailsAndNeverWritesPlaintext(t *testing.T) {
 }
 
 func TestPanicInsideAnOperationDoesNotKeepTheGenerationOpen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		one := &fakeGeneration{name: "one", inside: func() { panic("defect") }}
 		s := NewSet[Generation](one, SetOptions{Clock: clocktesting.NewFakeClock(start), Linger: -1})
 		defer s.Close()

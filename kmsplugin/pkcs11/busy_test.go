@@ -5,11 +5,11 @@ package pkcs11
 import (
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 
 	cryptoki "github.com/miekg/pkcs11"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/internal/bubble"
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
@@ -17,7 +17,7 @@ func TestAnHSMOfSeveralThatHasTooMuchToDoStopsNobodyElse(t *testing.T) {
 	for _, code := range []uint{cryptoki.CKR_DEVICE_MEMORY, cryptoki.CKR_HOST_MEMORY, cryptoki.CKR_SESSION_COUNT} {
 		t.Run(cryptoki.Error(code).Error(), func(t *testing.T) {
 			token := tokenWithKeys(t, 2)
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				h := behind(t, token, 2)
 				s, v := opened(t, token)
 				h.set(func() { h.says[1] = code; h.next = func(int) int { return 1 } })
@@ -60,7 +60,7 @@ func TestAnHSMOfSeveralThatOpensNoSessionKeepsThePluginFromNothing(t *testing.T)
 			}}
 			mine := newModule(m.path, r)
 			token.load = func(string) (*module, error) { return mine, nil }
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				var s kmsplugin.Session
 				for range 3 {
 					if s, err = token.Open(t.Context()); err == nil {

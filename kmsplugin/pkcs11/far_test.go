@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 
+	"github.com/kube-atrest/atrest/internal/bubble"
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
@@ -58,7 +59,7 @@ func farFrom(t *testing.T, token *Token) *far {
 
 func TestAPluginDoesNotWaitAtItsStartForSessionsThatTakeLong(t *testing.T) {
 	token, _ := tokenWithKey(t)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := farFrom(t, token)
 		began := time.Now()
 		s, v := opened(t, token)
@@ -89,7 +90,7 @@ func TestAPluginDoesNotWaitAtItsStartForSessionsThatTakeLong(t *testing.T) {
 // not copied there yet.
 func TestAKeyOfAnHSMWithWhichNoSessionCouldBeOpenedIsNotSaidToBeGone(t *testing.T) {
 	token := tokenWithKeys(t, 2)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		truth, v := opened(t, newToken(t, token.config))
 		ct, _, err := truth.Wrap(t.Context(), v, []byte("dek"), nil)
 		require.NoError(t, err)
@@ -119,7 +120,7 @@ func TestAKeyOfAnHSMWithWhichNoSessionCouldBeOpenedIsNotSaidToBeGone(t *testing.
 
 func TestWhoWaitsForASessionHasOneThatComesFreeBeforeAnotherIsOpened(t *testing.T) {
 	token, _ := tokenWithKey(t)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := farFrom(t, token)
 		s, v := opened(t, token)
 		time.Sleep(time.Minute)
@@ -168,7 +169,7 @@ func TestWhatTheTokenDidOrRefusesCostsNoSession(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f := farFrom(t, token)
 				s, v := opened(t, token)
 				time.Sleep(time.Minute)

@@ -5,12 +5,12 @@ package pkcs11
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	cryptoki "github.com/miekg/pkcs11"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/internal/bubble"
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
@@ -85,7 +85,7 @@ func TestOneHSMOfSeveralThatIsSlowStopsNobodyElse(t *testing.T) {
 	token := tokenWithKeys(t, versions)
 	for _, takes := range []time.Duration{150 * time.Millisecond, 600 * time.Millisecond} {
 		t.Run(fmt.Sprint(takes), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				h := behind(t, token, 2)
 				s, v := opened(t, token)
 				h.set(func() { h.lags[1] = takes })

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 
+	"github.com/kube-atrest/atrest/internal/bubble"
 	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
 )
@@ -157,7 +158,7 @@ func TestSessionsThatAreExchangedAllAtOnceDoNotLogThePluginOut(t *testing.T) {
 
 // It may have been the only one with its HSM.
 func TestASessionThatIsLostInAnExchangeIsOpenedAgainAndLackedUntilThen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPool(nil, 2, []cryptoki.SessionHandle{1, 2}, clock.RealClock{})
 		p.close = func(cryptoki.SessionHandle) {}
 		answers := []error{cryptoki.Error(cryptoki.CKR_SESSION_COUNT), cryptoki.Error(cryptoki.CKR_DEVICE_ERROR), nil}
@@ -213,7 +214,7 @@ func TestASessionThatIsOverGivesItsSessionsBack(t *testing.T) {
 }
 
 func TestATokenThatHasNoMoreSessionsIsAskedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		asked, has := 0, false
 		p := newPool(nil, 2, []cryptoki.SessionHandle{1}, clock.RealClock{})
 		p.open = func() (cryptoki.SessionHandle, error) {

@@ -13,6 +13,7 @@ import (
 	cryptoki "github.com/miekg/pkcs11"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/internal/bubble"
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
@@ -101,7 +102,7 @@ func TestWhatOneHSMOfSeveralAnswersStopsNobodyElse(t *testing.T) {
 			t.Run(fmt.Sprint(cryptoki.Error(code), moves), func(t *testing.T) {
 				token := tokenWithKeys(t, 2)
 				unhurried(token)
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					h := behind(t, token, 2)
 					s, v := opened(t, token)
 					known, err := s.Versions(t.Context())
@@ -169,7 +170,7 @@ func TestWhenAllHSMsSayThatTheyAreAwayTheTokenIs(t *testing.T) {
 // Those that do not come free may hang.
 func TestALookDoesNotWaitForLongForSessionsThatAreInUseWhenAllOthersAreAway(t *testing.T) {
 	token := tokenWithKeys(t, 1)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := behind(t, token, 1)
 		s, _ := opened(t, token)
 		taken := takeThose(t, s, func(cryptoki.SessionHandle) bool { return true })
@@ -188,7 +189,7 @@ func TestALookDoesNotWaitForLongForSessionsThatAreInUseWhenAllOthersAreAway(t *t
 func TestAKeyThatIsNotCopiedYetWrapsOverThoseThatHaveIt(t *testing.T) {
 	token := tokenOfTwoLabels(t, 2)
 	unhurried(token)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := behind(t, token, 4)
 		s, v := opened(t, token)
 		known, err := s.Versions(t.Context())
@@ -224,7 +225,7 @@ func TestAKeyThatIsNotCopiedYetWrapsOverThoseThatHaveIt(t *testing.T) {
 
 func TestOneHSMOfSeveralThatHangsStopsNobodyElse(t *testing.T) {
 	token := tokenOfTwoLabels(t, 2)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := behind(t, token, 2)
 		s, v := opened(t, token)
 		known, err := s.Versions(t.Context())
@@ -259,7 +260,7 @@ func TestASlowTokenWithManyKeysIsLookedAtInTimeAndWraps(t *testing.T) {
 	for _, takes := range []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
 		for _, n := range []int{1, 2} {
 			t.Run(fmt.Sprintf("%s, %d HSMs", takes, n), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					h := behind(t, token, n)
 					s, v := opened(t, token)
 					h.set(func() { h.takes = takes })

@@ -6,12 +6,12 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	cryptoki "github.com/miekg/pkcs11"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/internal/bubble"
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
@@ -84,7 +84,7 @@ func TestAModuleIsNotInitialisedAgainWhileItsSlotIsAsked(t *testing.T) {
 
 func TestASlotThatDoesNotAnswerHoldsNobodyUp(t *testing.T) {
 	token, _ := tokenWithKey(t)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := tellingOf(t, token)
 		s, v := opened(t, token)
 		f.set(func(a *altered) { a.fails = cryptoki.Error(cryptoki.CKR_DEVICE_ERROR) })

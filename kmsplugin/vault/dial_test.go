@@ -10,10 +10,11 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kube-atrest/atrest/internal/bubble"
 )
 
 // reached is a connection to an address, of those that are open.
@@ -100,7 +101,7 @@ func TestANodeThatIsDownHidesNoneThatIsUp(t *testing.T) {
 		"all refuse":                 {nodes: []string{"", ""}, err: errRefused},
 		"one is down, one refuses":   {nodes: []string{"down", ""}, took: time.Second, err: os.ErrDeadlineExceeded},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			h := &hosts{nodes: test.nodes}
 			began := time.Now()
 			conn, err := h.dialer().dial(t.Context(), "tcp", "vault.test:8200")
@@ -121,7 +122,7 @@ func TestANodeThatIsDownHidesNoneThatIsUp(t *testing.T) {
 // A first name server that is down makes a look-up slow, for which a connection may be worth it.
 func TestAHostIsLookedUpForLongerThanItIsTried(t *testing.T) {
 	for after, found := range map[time.Duration]bool{5 * time.Second: true, time.Hour: false} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			h := &hosts{nodes: []string{"down", "up"}}
 			d := h.dialer()
 			d.lookUp = func(ctx context.Context, host string) ([]string, error) {

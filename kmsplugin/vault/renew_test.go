@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 
+	"github.com/kube-atrest/atrest/internal/bubble"
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
 
@@ -18,7 +18,7 @@ import (
 // long that was.
 func kept(t *testing.T, k keeping, test func(t *testing.T, run func() (time.Duration, error))) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k.clock = clock.RealClock{}
 		if k.warn == nil {
 			k.warn = func(string, time.Duration, error) {}
@@ -121,7 +121,7 @@ func TestATokenOfAFileIsKeptToItsEnd(t *testing.T) {
 }
 
 func TestATokenForEverIsLeftAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		lost, began := make(chan struct{}), time.Now()
 		time.AfterFunc(1000*time.Hour, func() { close(lost) })
 		require.ErrorIs(t, keeping{clock: clock.RealClock{}, lost: lost}.run(t.Context()), errLost)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/bubble"
 	"github.com/kube-atrest/atrest/operate/preflight"
 )
 
@@ -66,7 +66,7 @@ func tried(c *candidate, more preflight.Candidate) preflight.Verdict {
 }
 
 func TestACandidateThatWorksPassesForItsHash(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dek := []byte("a DEK of what is stored")
 		var looked []string
 		look := func(name string) preflight.Step {
@@ -85,7 +85,7 @@ func TestACandidateThatWorksPassesForItsHash(t *testing.T) {
 
 // A blip needs no change of what is tried.
 func TestWhatIsOverSoonIsTriedAgainWithBackoff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newCandidate()
 		c.status = func(try int) (envelope.Status, error) {
 			if try < 5 {
@@ -127,7 +127,7 @@ func TestWhatStaysTransientIsNotYetAndNeverRefused(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				c := newCandidate()
 				spoil(c)
 				v := tried(c, preflight.Candidate{})
@@ -168,7 +168,7 @@ func TestWhatNoTryMendsIsRefusedAtOnce(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				c, more := newCandidate(), preflight.Candidate{}
 				spoil(c, &more)
 				v := tried(c, more)
@@ -182,7 +182,7 @@ func TestWhatNoTryMendsIsRefusedAtOnce(t *testing.T) {
 }
 
 func TestAStepThatCouldNotBeTakenIsTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		tries := 0
 		v := tried(newCandidate(), preflight.Candidate{Steps: []preflight.Step{{Name: "quick checks", Try: func(context.Context) error {
 			if tries++; tries < 3 {
@@ -197,7 +197,7 @@ func TestAStepThatCouldNotBeTakenIsTriedAgain(t *testing.T) {
 
 // What ends before all of it was seen has not passed, and is not refused.
 func TestATrialThatIsInterruptedDecidesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, interrupt := context.WithCancel(t.Context())
 		v := preflight.Trial{}.Of(ctx, preflight.Candidate{Plugin: newCandidate(), Steps: []preflight.Step{{
 			Name: "the last", Try: func(context.Context) error { interrupt(); return nil },

@@ -7,7 +7,6 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +16,7 @@ import (
 	kmsapi "k8s.io/kms/apis/v2"
 
 	"github.com/kube-atrest/atrest/envelope"
+	"github.com/kube-atrest/atrest/internal/bubble"
 	"github.com/kube-atrest/atrest/internal/faultplugin"
 	"github.com/kube-atrest/atrest/operate/preflight"
 )
@@ -62,7 +62,7 @@ func TestAPluginThatIsWrongInWhatHarmsNoDataIsNotRefused(t *testing.T) {
 
 // A KMS that goes away in the midst of a step makes everything look wrong.
 func TestWhatIsFoundWhileAKMSGoesAwayIsNotFinal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, down := newCandidate(), false
 		c.status = func(int) (envelope.Status, error) {
 			if down {
@@ -87,7 +87,7 @@ func TestWhatIsFoundWhileAKMSGoesAwayIsNotFinal(t *testing.T) {
 
 // One that is not there yet may lack a key_id and a version for that.
 func TestAPluginThatIsNotWellIsNotRefusedForWhatItLacks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newCandidate()
 		c.status = func(try int) (envelope.Status, error) {
 			if try < 3 {
@@ -102,7 +102,7 @@ func TestAPluginThatIsNotWellIsNotRefusedForWhatItLacks(t *testing.T) {
 }
 
 func TestAnotherKeyIDThanExpectedIsWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		v := tried(newCandidate(), preflight.Candidate{Expected: envelope.HashKeyID("k2")})
 		require.Equal(t, preflight.NotYet, v.Outcome, "it may lag behind, or the bundle has to be tried again")
 		require.Contains(t, v.Failure.Text, "was expected")
@@ -118,7 +118,7 @@ func TestASampleThatDoesNotOpenIsFinalIfThePluginSaysSo(t *testing.T) {
 		codes.NotFound: preflight.Refused, codes.InvalidArgument: preflight.Refused,
 		codes.Unavailable: preflight.NotYet, codes.PermissionDenied: preflight.NotYet, codes.Unknown: preflight.NotYet,
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			c := newCandidate()
 			c.opens = func(w envelope.Wrapped) ([]byte, error) {
 				if w.KeyID == "k0" {
@@ -134,7 +134,7 @@ func TestASampleThatDoesNotOpenIsFinalIfThePluginSaysSo(t *testing.T) {
 }
 
 func TestATrialWithoutABoundEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()
 		c := newCandidate()

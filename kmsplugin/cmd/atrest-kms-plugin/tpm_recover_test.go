@@ -8,11 +8,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/internal/bubble"
 	"github.com/kube-atrest/atrest/kmsplugin/tpm/swtpmtest"
 )
 
@@ -65,7 +65,7 @@ func TestWhoTypesTheRecoveryKeyMayTakeTheirTime(t *testing.T) {
 	path, keyFile := made(t, chip)
 	recoveryKey, err := os.ReadFile(keyFile)
 	require.NoError(t, err)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		root := newRoot()
 		root.SetArgs([]string{"tpm", "recover", "--tpm", chip.Device(), "--key-file", path, "--recovery-key-file", "-"})
 		root.SetIn(slowReader{bytes.NewReader(recoveryKey)})

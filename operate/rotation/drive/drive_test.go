@@ -7,12 +7,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 
+	"github.com/kube-atrest/atrest/internal/bubble"
 	"github.com/kube-atrest/atrest/operate/rotation"
 	"github.com/kube-atrest/atrest/operate/rotation/drive"
 )
@@ -160,7 +160,7 @@ func options(s *rotation.State) drive.Options {
 }
 
 func TestTwoPluginsAreExchanged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s, began := newCluster(), twoPlugins(t), time.Now()
 		done, err := drive.Run(t.Context(), c, s, options(&s))
 		require.NoError(t, err)
@@ -173,7 +173,7 @@ func TestTwoPluginsAreExchanged(t *testing.T) {
 
 // Who looks on is told of a turn before anything of it is done, and after it was stored.
 func TestNothingIsDoneBeforeItIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCluster(), twoPlugins(t)
 		o, done := options(&s), 0
 		o.Before = func(turn drive.Turn) {
@@ -208,7 +208,7 @@ func TestARotationSurvivesACrashAtAnyState(t *testing.T) {
 	for _, begin := range []func(*testing.T) rotation.State{twoPlugins, onePlugin} {
 		for after := 0; ; after++ {
 			whole := false
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				c, s, left := newCluster(), begin(t), after
 				c.rotate(s)
 				o := options(&s)
@@ -249,7 +249,7 @@ func (c *cluster) rotate(s rotation.State) {
 
 func TestWhatFailsIsToldAndTriedAgain(t *testing.T) {
 	for _, method := range []string{"WriteConfig", "Canary", "Audit", "Migrate secrets"} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			c, s := newCluster(), twoPlugins(t)
 			c.broken[method] = errOut
 			o := options(&s)
@@ -278,7 +278,7 @@ func TestWhatFailsIsToldAndTriedAgain(t *testing.T) {
 
 // An audit that fails at once is not made as often as the machine can.
 func TestAnAuditThatFailsIsTriedOnceInAnInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCluster(), twoPlugins(t)
 		c.broken["Audit"] = errOut
 		o := options(&s)
@@ -294,7 +294,7 @@ func TestAnAuditThatFailsIsTriedOnceInAnInterval(t *testing.T) {
 // An apiserver that goes back to its former configuration writes under the
 // former key again: what is being rewritten meanwhile would not be all.
 func TestAMigrationEndsWhenTheRotationGoesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCluster(), twoPlugins(t)
 		held := make(chan struct{})
 		c.blocked["Migrate secrets"] = held
@@ -320,7 +320,7 @@ func TestAMigrationEndsWhenTheRotationGoesBack(t *testing.T) {
 }
 
 func TestApiserversAreWatchedWhileObjectsAreRewritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCluster(), twoPlugins(t)
 		held := make(chan struct{})
 		c.blocked["Migrate configmaps"] = held
@@ -341,7 +341,7 @@ func TestApiserversAreWatchedWhileObjectsAreRewritten(t *testing.T) {
 }
 
 func TestWatchingGoesOnToTheNextKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCluster(), onePlugin(t)
 		c.rotate(s)
 		o := options(&s)
@@ -364,7 +364,7 @@ func TestWatchingGoesOnToTheNextKey(t *testing.T) {
 }
 
 func TestNothingIsDoneThatIsNotStored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCluster(), twoPlugins(t)
 		o := options(&s)
 		o.Save = func(rotation.State) error { return errOut }
@@ -379,7 +379,7 @@ func TestNothingIsDoneThatIsNotStored(t *testing.T) {
 // A count that is under way says nothing yet, and one that is over only of what was
 // before it.
 func TestACountIsOfTheTimeAtWhichItBegan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCluster(), twoPlugins(t)
 		held := make(chan struct{})
 		c.blocked["Audit"] = held
@@ -408,7 +408,7 @@ func TestACountIsOfTheTimeAtWhichItBegan(t *testing.T) {
 
 // What a count that has begun too early finds is not waited for.
 func TestACountThatCountsNoMoreIsGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCluster(), twoPlugins(t)
 		held, once := make(chan struct{}), sync.Once{}
 		c.blocked["Audit"] = held
@@ -429,7 +429,7 @@ func TestACountThatCountsNoMoreIsGivenUp(t *testing.T) {
 
 // A machine that sleeps looks at nothing, and its monotonic clock stands still.
 func TestABreakIsResumedFrom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCluster(), onePlugin(t)
 		c.rotate(s)
 		o := options(&s)
@@ -455,7 +455,7 @@ func TestABreakIsResumedFrom(t *testing.T) {
 
 // What is observed while the context ends is that nobody answered.
 func TestNothingIsDecidedWhenTheContextEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCluster(), twoPlugins(t)
 		ctx, stop := context.WithCancelCause(t.Context())
 		o := options(&s)
@@ -481,7 +481,7 @@ func (e ending) Observe(ctx context.Context) map[string]rotation.Instance {
 
 // What a canary comes to when all ends is no problem of an apiserver.
 func TestAnInterruptionIsNoProblem(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCluster(), twoPlugins(t)
 		ctx, stop := context.WithCancelCause(t.Context())
 		o := options(&s)
@@ -504,7 +504,7 @@ func (i interrupted) Canary(ctx context.Context, _ rotation.Canary) (rotation.Sh
 
 // A rewriting that is stopped did not come to its end.
 func TestARewritingThatIsStoppedIsNotThrough(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCluster(), twoPlugins(t)
 		c.blocked["Migrate secrets"] = make(chan struct{})
 		c.forgiving = true
@@ -523,7 +523,7 @@ func TestARewritingThatIsStoppedIsNotThrough(t *testing.T) {
 }
 
 func TestEachActionHasATimeOfItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCluster(), twoPlugins(t)
 		c.blocked["WriteConfig"] = make(chan struct{})
 		o := options(&s)
@@ -546,7 +546,7 @@ func TestEachActionHasATimeOfItsOwn(t *testing.T) {
 
 // A program that writes a file by ssh may take nearly as long as it may, for each of them.
 func TestSlowWritesOfSeveralFilesAreNoProblem(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCluster(), twoPlugins(t)
 		s.Plan.MaxAge = rotation.Duration(5 * time.Minute)
 		o := options(&s)
