@@ -42,11 +42,11 @@ func staleSocketReplaced(ctx context.Context, s *session) error {
 		return untried{left.Error()}
 	}
 	well := s.becomesWell(ctx)
-	newest := watch.end()
+	gone := watch.end()
 	if well != nil {
 		return failed("%v", errors.Join(failing, well))
 	}
-	return s.isRemover(newest)
+	return s.isRemover(gone)
 }
 
 // socketFile is the file of the socket, or nil: an abstract one has none.
@@ -79,8 +79,7 @@ func (s *session) isLeft(file os.FileInfo) error {
 type leftWatch struct {
 	stop  chan struct{}
 	ended sync.WaitGroup
-	// newest is the process that was started last by then, or 0.
-	newest int
+	gone  instant // zero if it is not known
 }
 
 // watchLeft looks often: who removes the file may start the plugin at once.
@@ -91,7 +90,7 @@ func (s *session) watchLeft(file os.FileInfo) *leftWatch {
 		defer tick.Stop()
 		for file != nil {
 			if !s.hasFile(file) {
-				w.newest = newestProcess()
+				w.gone = thisInstant()
 				return
 			}
 			select {
@@ -104,24 +103,31 @@ func (s *session) watchLeft(file os.FileInfo) *leftWatch {
 	return w
 }
 
-// end is the newest process of the moment at which the file was gone, or 0 if that is not known.
-func (w *leftWatch) end() int {
+// end is when the file was gone, or zero if that is not known.
+func (w *leftWatch) end() instant {
 	close(w.stop)
 	w.ended.Wait()
-	return w.newest
+	return w.gone
 }
 
 // isRemover is an error if the file was gone before the process began that listens now: then that has
 // replaced nothing, and whatever has started it has removed the file.
-func (s *session) isRemover(newest int) error {
-	if isAbstract(s.address) || newest == 0 {
+func (s *session) isRemover(gone instant) error {
+	if isAbstract(s.address) || gone == (instant{}) {
 		return nil
 	}
 	peer, err := peerOf(s.address)
 	if err != nil {
 		return fmt.Errorf("who listens now is not known: %w", err)
 	}
-	if peer.PID > newest {
+	if peer.PID == 0 {
+		return nil // it is in another container
+	}
+	after, err := gone.isBefore(peer.PID)
+	switch {
+	case err != nil:
+		return fmt.Errorf("when process %d began, which listens now, is not known: %w", peer.PID, err)
+	case after:
 		return untried{fmt.Sprintf("the socket file was removed before process %d began, which listens now: restart has to start the plugin and do no more, as after a crash", peer.PID)}
 	}
 	return nil

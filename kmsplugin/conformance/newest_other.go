@@ -1,5 +1,0 @@
-//go:build !linux
-
-package conformance
-
-func newestProcess() int { return 0 }
