@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,9 +37,13 @@ vault: {address: "https://127.0.0.1:8200", keyPath: transit/keys/kube, auth: {to
 		"--secret", "login/token="+write("token", "a token"), "--folder", folder+"/bundle").CombinedOutput()
 	require.NoError(t, err, string(said))
 
-	try := atrest("bundle", "try", folder+"/bundle", "--run", run, "--plugin", folder+"/none", "--wait", "5m")
+	try := atrest("bundle", "try", folder+"/bundle", "--run", run, "--plugin", folder+"/none", "--wait", "24h")
 	stderr, err := try.StderrPipe()
 	require.NoError(t, err)
+	// What is ignored stays so in whatever is started, as under nohup; what is caught does not.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	defer signal.Stop(caught)
 	require.NoError(t, try.Start())
 	lines := bufio.NewScanner(stderr)
 	for lines.Scan() && !strings.Contains(lines.Text(), "problem: start 1") {
