@@ -275,18 +275,6 @@ func (p *pool) retry() {
 	}
 }
 
-// lend gives away the session of a line that is free, for good, unless it is the last.
-func (p *pool) lend() (cryptoki.SessionHandle, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.lines) < 2 || len(p.free) == 0 {
-		return 0, false
-	}
-	l := p.pick(want{})
-	delete(p.lines, l)
-	return l.handle, true
-}
-
 // exchange gives a line another session for one in which something may be half done, or which is away.
 // The other one is opened first: with the last one that is closed the token logs this process out. A
 // token that has no more is given the one back before, as long as there are others; if another one
