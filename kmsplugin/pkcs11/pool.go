@@ -177,8 +177,9 @@ func (p *pool) isOpened(h cryptoki.SessionHandle, err error) *line {
 	return l
 }
 
-// refuses is for a session that could not be opened. It is called under the lock.
-func (p *pool) refuses(err error) { p.full, p.refused = p.clock.Now(), !hasNoMore(err) }
+// refuses is for a session that could not be opened. That the token, or another HSM, has no more says
+// nothing of what one could not be opened for before. It is called under the lock.
+func (p *pool) refuses(err error) { p.full, p.refused = p.clock.Now(), p.refused || !hasNoMore(err) }
 
 func (p *pool) put(l *line) {
 	if !p.hands(l) {
