@@ -191,12 +191,16 @@ func TestNothingIsOpenedForAPINThatIsNotTried(t *testing.T) {
 	token, info := tokenWithKey(t)
 	var opened, looked atomic.Int32
 	config := quick(token)
-	config.Observer.Opened = func(kmsplugin.Reason) { opened.Add(1) }
+	config.Observer.Opened = func(why kmsplugin.Reason) {
+		if why == kmsplugin.AfterCredentials { // and not as a busy machine ended the last one
+			opened.Add(1)
+		}
+	}
 	config.Observer.Looked = func(kmsplugin.Look) { looked.Add(1) }
 	k := plugintest.Keep(t, token, config)
 	becomes(t, k, wraps(info.KeyID))
 	writePIN(t, token.config, "a wrong one")
 	most := looked.Load() + 100 // longer than the second that is between two
 	becomes(t, k, func(keyID string, err error) bool { return looked.Load() > most && err == nil })
-	require.EqualValues(t, 1, opened.Load())
+	require.Zero(t, opened.Load())
 }
