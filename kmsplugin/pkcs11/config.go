@@ -95,10 +95,10 @@ func New(c Config) (*Token, error) {
 }
 
 // Keeping is how a [kmsplugin.Keeper] keeps the token: with as many calls at once as there are
-// sessions, as many again that never return, and one that is told so, and opened anew when the PIN
-// file changes.
+// sessions, as many again that never return, and one that is told so. It is not opened anew when the
+// PIN file changes, which would try no PIN: who is logged in stays so, and each login reads the file.
 func (t *Token) Keeping() kmsplugin.Config {
-	return kmsplugin.Config{Concurrency: 2*t.config.Sessions + 1, Credentials: []string{t.config.PINFile}}
+	return kmsplugin.Config{Concurrency: 2*t.config.Sessions + 1}
 }
 
 // String is for logs and errors.

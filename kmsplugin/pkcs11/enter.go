@@ -71,7 +71,7 @@ func (t *Token) tryToEnter(m *module, pin string, flags uint, n int) (*session, 
 	if err := t.hasGCM(m, slot); err != nil {
 		return nil, err
 	}
-	h, err := t.openSession(m, slot, flags)
+	h, err := t.openSession(m.driver, slot, flags)
 	if err != nil {
 		return nil, fmt.Errorf("%s: C_OpenSession: %w", t, explain(err))
 	}
@@ -103,20 +103,12 @@ func (t *Token) fill(p *pool) {
 	}
 }
 
-// openSession opens the first session. A token that has no more has those back first that are over,
-// and if that does not help this one is taken from a session that is called still, and is
-// closed once this one is there.
-func (t *Token) openSession(m *module, slot, flags uint) (cryptoki.SessionHandle, error) {
-	h, err := m.driver.OpenSession(slot, cryptoki.CKF_SERIAL_SESSION|flags)
-	if err == nil {
-		return h, nil
-	}
-	t.sessions.giveUp()
-	h, err = m.driver.OpenSession(slot, cryptoki.CKF_SERIAL_SESSION|flags)
-	if flags == 0 && hasNoMore(err) {
-		if lent, ok := t.sessions.lend(m); ok {
-			return lent, nil
-		}
+// openSession opens a session. A token that has no more, whatever it says then, has those back first
+// that are over.
+func (t *Token) openSession(d driver, slot, flags uint) (cryptoki.SessionHandle, error) {
+	h, err := d.OpenSession(slot, cryptoki.CKF_SERIAL_SESSION|flags)
+	if err != nil && t.sessions.giveUp() {
+		h, err = d.OpenSession(slot, cryptoki.CKF_SERIAL_SESSION|flags)
 	}
 	return h, err
 }

@@ -24,6 +24,7 @@ type far struct {
 	driver
 	opened atomic.Int32
 	has    atomic.Int32
+	full   atomic.Bool // the others have no more sessions
 	away   time.Duration
 	works  time.Duration // how long a wrap takes
 	// refuses is what it says to a wrap, if not zero.
@@ -32,6 +33,9 @@ type far struct {
 
 func (f *far) OpenSession(slot, flags uint) (cryptoki.SessionHandle, error) {
 	if f.opened.Add(1) > f.has.Load() {
+		if f.full.Load() {
+			return 0, cryptoki.Error(cryptoki.CKR_SESSION_COUNT)
+		}
 		time.Sleep(f.away) // by the clock of the test
 		return 0, cryptoki.Error(cryptoki.CKR_DEVICE_ERROR)
 	}
@@ -103,10 +107,13 @@ func TestAKeyOfAnHSMWithWhichNoSessionCouldBeOpenedIsNotSaidToBeGone(t *testing.
 		mine := newModule(token.config.Module, f)
 		token.load = func(string) (*module, error) { return mine, nil }
 		s, _ := opened(t, token)
-		time.Sleep(time.Minute)
-		_, err = s.Unwrap(t.Context(), v, ct, nil)
-		require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
-		require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
+		for _, full := range []bool{false, true, true} {
+			f.full.Store(full)
+			time.Sleep(time.Minute)
+			_, err = s.Unwrap(t.Context(), v, ct, nil)
+			require.ErrorIs(t, err, kmsplugin.ErrUnavailable)
+			require.NotErrorIs(t, err, kmsplugin.ErrUnknownKey)
+		}
 		time.Sleep(time.Minute)
 		f.has.Store(1000)
 		_, err = looksInTime(t, s)

@@ -39,10 +39,14 @@ func (t *Token) login(d driver, h cryptoki.SessionHandle, slot uint, pin string)
 		return nil
 	case isCode(err, cryptoki.CKR_USER_ALREADY_LOGGED_IN):
 		return nil
-	case isCode(err, gone...) || saysNothing(err) && !t.answers(d, slot, before): // it was not tried
+	}
+	after, unknown := d.GetTokenInfo(slot)
+	isThere := unknown == nil && after.SerialNumber == before.SerialNumber
+	if isCode(err, gone...) || saysNothing(err) && !isThere { // it was not tried
 		return fmt.Errorf("%w: %s: C_Login: %w", errAway, t, err)
 	}
-	inDoubt := (saysNothing(err) || hasNoMore(err)) && !t.counted(d, slot)
+	counted := unknown == nil && after.Flags&(cryptoki.CKF_USER_PIN_COUNT_LOW|cryptoki.CKF_USER_PIN_FINAL_TRY|cryptoki.CKF_USER_PIN_LOCKED) != 0
+	inDoubt := (saysNothing(err) || hasNoMore(err)) && !counted
 	next := t.pin.failed(pin, err.Error(), inDoubt, now)
 	if next.IsZero() {
 		return fmt.Errorf("%w: %s: PIN file %s: C_Login: %s: this PIN is %s", classOf(err), t, t.config.PINFile, explain(err), notAgain)
@@ -89,19 +93,6 @@ func classOf(err error) error {
 		return kmsplugin.ErrDenied
 	}
 	return explain(err)
-}
-
-// answers reports whether the token is there still.
-func (t *Token) answers(d driver, slot uint, before cryptoki.TokenInfo) bool {
-	now, err := d.GetTokenInfo(slot)
-	return err == nil && now.SerialNumber == before.SerialNumber
-}
-
-// counted reports whether the token has counted a wrong PIN, whatever it answered.
-func (t *Token) counted(d driver, slot uint) bool {
-	const low = cryptoki.CKF_USER_PIN_COUNT_LOW | cryptoki.CKF_USER_PIN_FINAL_TRY | cryptoki.CKF_USER_PIN_LOCKED
-	after, err := d.GetTokenInfo(slot)
-	return err == nil && after.Flags&low != 0
 }
 
 // isUsers reports whether a session of this state sees what is the user's. A private key is to

@@ -151,13 +151,6 @@ func (m *module) end() {
 	m.calls--
 }
 
-// current is the generation of sessions that are opened now.
-func (m *module) current() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.generation
-}
-
 func (m *module) isInUse() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

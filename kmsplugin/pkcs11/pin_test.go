@@ -4,6 +4,7 @@ package pkcs11
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
+	"github.com/kube-atrest/atrest/kmsplugin/plugintest"
 )
 
 func TestEachPINThatIsRefusedIsTriedOnce(t *testing.T) {
@@ -181,4 +183,24 @@ func TestNoPINIsTriedAtADeviceThatDrawsNoRandomBytesAnyMore(t *testing.T) {
 		token.clock.passed.Add(int64(time.Minute)) // SoftHSM sees another PIN once it is initialised again
 		opened(t, token.Token)
 	}
+}
+
+// Who is logged in needs no PIN. To say that the back end was opened with a PIN that nobody has tried
+// would have it taken for right, on all nodes, until the token is away and locks.
+func TestNothingIsOpenedForAPINThatIsNotTried(t *testing.T) {
+	token, info := tokenWithKey(t)
+	var opened, looked atomic.Int32
+	config := quick(token)
+	config.Observer.Opened = func(why kmsplugin.Reason) {
+		if why == kmsplugin.AfterCredentials { // and not as a busy machine ended the last one
+			opened.Add(1)
+		}
+	}
+	config.Observer.Looked = func(kmsplugin.Look) { looked.Add(1) }
+	k := plugintest.Keep(t, token, config)
+	becomes(t, k, wraps(info.KeyID))
+	writePIN(t, token.config, "a wrong one")
+	most := looked.Load() + 100 // longer than the second that is between two
+	becomes(t, k, func(keyID string, err error) bool { return looked.Load() > most && err == nil })
+	require.Zero(t, opened.Load())
 }

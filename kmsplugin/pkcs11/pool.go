@@ -177,8 +177,9 @@ func (p *pool) isOpened(h cryptoki.SessionHandle, err error) *line {
 	return l
 }
 
-// refuses is for a session that could not be opened. It is called under the lock.
-func (p *pool) refuses(err error) { p.full, p.refused = p.clock.Now(), !hasNoMore(err) }
+// refuses is for a session that could not be opened. That the token, or another HSM, has no more says
+// nothing of what one could not be opened for before. It is called under the lock.
+func (p *pool) refuses(err error) { p.full, p.refused = p.clock.Now(), p.refused || !hasNoMore(err) }
 
 func (p *pool) put(l *line) {
 	if !p.hands(l) {
@@ -273,18 +274,6 @@ func (p *pool) retry() {
 	if again {
 		go p.fill()
 	}
-}
-
-// lend gives away the session of a line that is free, for good, unless it is the last.
-func (p *pool) lend() (cryptoki.SessionHandle, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.lines) < 2 || len(p.free) == 0 {
-		return 0, false
-	}
-	l := p.pick(want{})
-	delete(p.lines, l)
-	return l.handle, true
 }
 
 // exchange gives a line another session for one in which something may be half done, or which is away.

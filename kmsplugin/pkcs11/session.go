@@ -39,13 +39,10 @@ func newSession(t *Token, m *module, slot uint, serial string, flags uint, most 
 		pool: newPool(m.driver, most, handles, t.config.Clock), over: make(chan struct{})}
 	s.keys.Store(&ring{})
 	s.pool.open = func() (h cryptoki.SessionHandle, err error) {
-		open := func() error {
-			h, err = m.driver.OpenSession(slot, cryptoki.CKF_SERIAL_SESSION|flags)
+		err = s.within(func() (err error) {
+			h, err = t.openSession(m.driver, slot, flags)
 			return err
-		}
-		if err = s.within(open); err != nil && t.sessions.giveUp() {
-			err = s.within(open)
-		}
+		})
 		return h, err
 	}
 	s.pool.close = func(h cryptoki.SessionHandle) {

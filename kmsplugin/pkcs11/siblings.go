@@ -5,8 +5,6 @@ package pkcs11
 import (
 	"slices"
 	"sync"
-
-	cryptoki "github.com/miekg/pkcs11"
 )
 
 // siblings are the sessions of a [Token] that have lines open: the kit opens another one before it
@@ -56,17 +54,4 @@ func (s *siblings) giveUp() (some bool) {
 		some = one.isOver() && one.pool.giveUp() || some
 	}
 	return some
-}
-
-// lend is a session of one that is not over, which has others, for a token that has no more.
-func (s *siblings) lend(m *module) (cryptoki.SessionHandle, bool) {
-	for _, one := range s.now() {
-		if one.module != m || one.generation != m.current() {
-			continue
-		}
-		if h, ok := one.pool.lend(); ok {
-			return h, true
-		}
-	}
-	return 0, false
 }

@@ -95,7 +95,7 @@ is over. A PIN that was refused is tried once and not again until the next start
 as tokens lock after some wrong ones: let nothing start this again and again.
 One that worked before is tried again, after a minute and then seldomer, when the
 token gave an answer that may mean anything and counted nothing.
-Write the right one into the file, which is read again when it changes.
+Write the right one into the file, which each login reads.
 
 With --hold-down a new version wraps only once it is that old: longer than the
 HSMs take to copy a key to each other. --pin takes the ID of a version as "list"
@@ -123,8 +123,7 @@ func newPKCS11Serve() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			keeping := token.Keeping()
-			o.config.Concurrency, o.config.Credentials = keeping.Concurrency, keeping.Credentials
+			o.config.Concurrency = token.Keeping().Concurrency
 			return o.serve(command, token, func(ctx context.Context) ([]any, error) {
 				return []any{"module", of.config.Module, "token", of.config.Token, "key", of.config.Key}, firstLook(ctx, token)
 			})
