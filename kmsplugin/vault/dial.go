@@ -22,7 +22,8 @@ type dialer struct {
 	find  time.Duration
 	most  time.Duration // for all addresses
 	ahead time.Duration // how long one is tried alone
-	// avoided is the address of a node that could not answer, or did not; those after it come first.
+	// avoided is the address of a node that could not answer, did not, or said nothing; those after it
+	// come first.
 	avoided *atomic.Pointer[string]
 }
 
@@ -39,6 +40,28 @@ func (d dialer) avoid(node net.Addr) {
 type dialed struct {
 	net.Conn
 	err error
+}
+
+// A mute is a connection on which the node has said nothing yet. One that ends so has its node avoided:
+// it hangs before TLS is agreed on, or is about to go.
+type mute struct {
+	net.Conn
+	spoke atomic.Bool
+	avoid func(net.Addr)
+}
+
+func (m *mute) Read(into []byte) (n int, err error) {
+	if n, err = m.Conn.Read(into); n > 0 {
+		m.spoke.Store(true)
+	}
+	return n, err
+}
+
+func (m *mute) Close() error {
+	if !m.spoke.Load() {
+		m.avoid(m.RemoteAddr())
+	}
+	return m.Conn.Close()
 }
 
 func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -67,7 +90,7 @@ func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, er
 			switch {
 			case a.err == nil:
 				go hangUp(answers, running)
-				return a.Conn, nil
+				return &mute{Conn: a.Conn, avoid: d.avoid}, nil
 			case running+len(left) == 0:
 				return nil, a.err
 			}

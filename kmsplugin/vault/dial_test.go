@@ -113,7 +113,7 @@ func TestANodeThatIsDownHidesNoneThatIsUp(t *testing.T) {
 				require.Zero(t, h.open.Load(), name)
 				return
 			}
-			require.Equal(t, test.at, conn.(reached).at, name)
+			require.Equal(t, test.at, conn.(*mute).Conn.(reached).at, name)
 			require.EqualValues(t, 1, h.open.Load(), "those that came too late are closed")
 		})
 	}
@@ -141,7 +141,7 @@ func TestAHostIsLookedUpForLongerThanItIsTried(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			require.Equal(t, "1:8200", conn.(reached).at)
+			require.Equal(t, "1:8200", conn.(*mute).Conn.(reached).at)
 		})
 	}
 }
@@ -193,6 +193,22 @@ func TestANodeThatIsSealedHidesNoneThatIsNot(t *testing.T) {
 	require.ErrorContains(t, askOne(t.Context(), d, false), "unseal it", "a login is not tried again")
 	require.NoError(t, askOne(t.Context(), d, true), "and the other two are, one after the other")
 	require.NoError(t, askOne(t.Context(), d, false))
+}
+
+// A node may take connections and hang before TLS is agreed on: its kernel does that for it.
+func TestANodeThatSaysNothingHidesNoneThatDoes(t *testing.T) {
+	d := clusterOf(t, well, well)
+	at := func() string {
+		conn, err := d.dial(t.Context(), "tcp", "vault.test:8200")
+		require.NoError(t, err)
+		defer conn.Close()
+		return conn.RemoteAddr().String()
+	}
+	require.Equal(t, "0:8200", at())
+	require.Equal(t, "1:8200", at(), "the first one has said nothing")
+
+	require.NoError(t, askOne(t.Context(), d, false), "of the first one again, as it is after the second one")
+	require.Equal(t, "0:8200", at(), "it has answered")
 }
 
 func TestANodeThatHangsHidesNoneThatDoesNot(t *testing.T) {

@@ -2,7 +2,10 @@ package vault
 
 import (
 	"context"
+	"os"
 	"sync"
+
+	"k8s.io/klog/v2"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 )
@@ -15,6 +18,7 @@ type Transit struct {
 	login  login
 	nodes  dialer
 	known  memory
+	warned sync.Once
 
 	holding sync.Mutex
 	held    *held // the newest
@@ -57,6 +61,7 @@ func (t *Transit) Config() kmsplugin.Config {
 // Open logs in, with files as they are now. If those of the login are as they were, the token is
 // the one that there is.
 func (t *Transit) Open(ctx context.Context) (kmsplugin.Session, error) {
+	t.warned.Do(func() { t.config.warn(ctx) })
 	client, err := newClient(t.config, t.nodes)
 	if err != nil {
 		return nil, err
@@ -67,4 +72,18 @@ func (t *Transit) Open(ctx context.Context) (kmsplugin.Session, error) {
 		return nil, err
 	}
 	return &session{As: "a session of Vault", transit: t, client: client, held: h}, nil
+}
+
+// warn tells of files that lasting secrets are in and that others may read. They are used: in a volume
+// of a pod that is how they are, and nobody else is there.
+func (c Config) warn(ctx context.Context) {
+	files := []string{c.Auth.TokenFile, c.TLS.KeyFile}
+	if c.Auth.AppRole != nil {
+		files = append(files, c.Auth.AppRole.SecretIDFile)
+	}
+	for _, path := range files {
+		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o004 != 0 {
+			klog.FromContext(ctx).Error(nil, "the mode of a file lets others read it, who may log in to Vault with it: chmod 600, or in a volume defaultMode: 0400; and make another secret if others may have read it", "file", path, "mode", info.Mode().String())
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package vault_test
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/kube-atrest/atrest/kmsplugin"
 	"github.com/kube-atrest/atrest/kmsplugin/vault"
@@ -123,4 +126,31 @@ func (p *place) later(t *testing.T) {
 	}
 	began := time.Now().Unix()
 	require.Eventually(t, func() bool { return time.Now().Unix() > began+1 }, time.Minute, 10*time.Millisecond)
+}
+
+func TestASecretThatOthersMayReadIsToldOnce(t *testing.T) {
+	p := newPlace(t)
+	cert, key := p.ClientCertificate("plugin")
+	secretID := write(t, "an-id")
+	for mode, told := range map[os.FileMode]int{0o600: 0, 0o640: 0, 0o644: 1} {
+		for path, config := range map[string]vault.Config{
+			p.config.Auth.TokenFile: {Auth: p.config.Auth},
+			secretID:                {Auth: vault.Auth{AppRole: &vault.AppRole{RoleID: "r", SecretIDFile: secretID}}},
+			key:                     {Auth: vault.Auth{Cert: &vault.Cert{}}, TLS: vault.TLS{CertFile: cert, KeyFile: key}},
+		} {
+			require.NoError(t, os.Chmod(path, mode))
+			config.Address, config.Mount, config.Key, config.TLS.CAFile = p.Address, "transit", "k", p.CA
+			log := &bytes.Buffer{}
+			ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log))))
+			transit, err := vault.New(config)
+			require.NoError(t, err)
+			for range 2 {
+				if s, err := transit.Open(ctx); err == nil {
+					require.NoError(t, s.Close(ctx))
+				}
+			}
+			require.Equal(t, told, strings.Count(log.String(), "chmod 600"), "%v: %s", mode, log)
+			require.Equal(t, told, strings.Count(log.String(), path))
+		}
+	}
 }

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,6 +69,18 @@ func (c change) args(_ *cobra.Command, args []string) error {
 	return nil
 }
 
+// another is an error if other is the file itself, which nobody may be told to remove.
+func another(file *keyfile.File, other string) error {
+	this, err := os.Stat(file.Path())
+	if err != nil {
+		return nil // there is none
+	}
+	if that, err := os.Stat(other); err == nil && os.SameFile(this, that) {
+		return usagef("%s is the key file itself: name a copy of another node's", other)
+	}
+	return nil
+}
+
 const copyNow = "copy the file now, as values will need it"
 
 func newCreate() *cobra.Command {
@@ -74,7 +89,11 @@ func newCreate() *cobra.Command {
 		long:    `Make a key file with one key. What is at the path stays, whatever it is.`,
 		example: `  atrest-kms-plugin keyfile create --key-file /var/lib/atrest/kek.json`,
 		run: func(ctx context.Context, file *keyfile.File, _ string) (keyfile.KeyInfo, error) {
-			return file.Create(ctx)
+			info, err := file.Create(ctx)
+			if errors.Is(err, fs.ErrNotExist) { // the folder: no key file was looked for
+				err = usageError{err}
+			}
+			return info, err
 		},
 		done: "wraps; " + copyNow + ", and away from copies of etcd",
 	}.command()
@@ -138,6 +157,9 @@ one that was made later does.`,
 		example: `  atrest-kms-plugin keyfile merge ./kek-of-cp-2.json --key-file /var/lib/atrest/kek.json`,
 		takes:   "the path of the other key file",
 		run: func(ctx context.Context, file *keyfile.File, other string) (keyfile.KeyInfo, error) {
+			if err := another(file, other); err != nil {
+				return keyfile.KeyInfo{}, err
+			}
 			return file.Merge(ctx, other)
 		},
 		done: "wraps; remove the other file where nothing needs it",
@@ -153,6 +175,9 @@ the place, in one step, and it is refused if a key of this one would be lost.`,
 		example: `  atrest-kms-plugin keyfile import ./kek-of-cp-1.json --key-file /var/lib/atrest/kek.json`,
 		takes:   "the path of the file to copy",
 		run: func(ctx context.Context, file *keyfile.File, other string) (keyfile.KeyInfo, error) {
+			if err := another(file, other); err != nil {
+				return keyfile.KeyInfo{}, err
+			}
 			return file.Import(ctx, other)
 		},
 		done: "wraps; remove the file that was copied where nothing needs it",

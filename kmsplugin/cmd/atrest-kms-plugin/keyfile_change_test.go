@@ -65,6 +65,12 @@ func TestAForkIsMergedBothWays(t *testing.T) {
 	require.Len(t, infos, 3)
 }
 
+func TestAFileInAFolderThatThereIsNotCannotBeMade(t *testing.T) {
+	got := runCommand(t, "keyfile", "create", "--key-file", filepath.Join(t.TempDir(), "absent", "kek.json"))
+	require.Equal(t, exitUsage, got.code, got.stderr)
+	require.Contains(t, got.stderr, "its folder does not exist")
+}
+
 func TestWhatCannotBeChangedIsLeft(t *testing.T) {
 	path, _ := newKeyFile(t)
 	older := copyFile(t, path)
@@ -80,6 +86,8 @@ func TestWhatCannotBeChangedIsLeft(t *testing.T) {
 		{[]string{"import", older}, exitFailed, "merge it instead"},
 		{[]string{"import", older + ".no"}, exitNoKeyFile, older + ".no"},
 		{[]string{"merge", older + ".no"}, exitNoKeyFile, older + ".no"},
+		{[]string{"import", path}, exitUsage, "is the key file itself"},
+		{[]string{"merge", filepath.Dir(path) + "/./" + filepath.Base(path)}, exitUsage, "is the key file itself"},
 		{[]string{"activate", "nobody"}, exitFailed, "none of its 2 versions"},
 		{[]string{"activate", ""}, exitUsage, "required and not given"},
 		{[]string{"activate", "a", "b"}, exitUsage, `unexpected argument "b"`},

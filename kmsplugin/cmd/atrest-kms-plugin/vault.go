@@ -26,8 +26,8 @@ login, here an AppRole:
   vault auth enable approle
   vault write auth/approle/role/kube-kms token_policies=kube-kms token_ttl=1h
   vault read -field=role_id auth/approle/role/kube-kms/role-id
-  vault write -f -field=secret_id auth/approle/role/kube-kms/secret-id \
-    > /etc/kubernetes/kms/secret-id
+  (umask 077; vault write -f -field=secret_id \
+    auth/approle/role/kube-kms/secret-id > /etc/kubernetes/kms/secret-id)
 
 On each control plane node, see whether all of it is right, and start it before
 the apiserver, as a service that stays:
