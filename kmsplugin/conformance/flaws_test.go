@@ -270,6 +270,15 @@ func TestWhatIsRefusedForTooManyCallsIsNotKnown(t *testing.T) {
 	require.Equal(t, len(options.Only), report.Count(conformance.Unknown), report.Results)
 }
 
+func TestWhatIsTooMuchAfterARestartIsNotLost(t *testing.T) {
+	t.Parallel()
+	options := fast()
+	options.Only = []string{"key-id-after-restart"}
+	report, err := conformance.Run(t.Context(), everything(faultplugin.StartKMS(t, faultplugin.Limited)), options)
+	require.NoError(t, err)
+	require.Equal(t, conformance.Unknown, report.Results[0].Outcome, report.Results[0])
+}
+
 // A check that never fails alone would be one that another one makes, too.
 func TestEachCheckIsSeenToFailAlone(t *testing.T) {
 	alone := map[string]bool{}

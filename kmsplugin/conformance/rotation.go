@@ -315,7 +315,10 @@ func keyIDAfterRestart(ctx context.Context, s *session) error {
 		return err
 	}
 	for _, w := range append(older, w) {
-		if err := s.opens(ctx, w); err != nil {
+		switch err := s.opens(ctx, w); {
+		case isOfTheMoment(err):
+			return fmt.Errorf("whether it opens after a restart is not known: %w", err)
+		case err != nil:
 			return failed("after a restart: %v", err)
 		}
 	}
