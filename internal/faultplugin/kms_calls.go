@@ -231,8 +231,8 @@ func (p *KMS) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.De
 		}
 		return nil, err
 	}
-	if p.isLate() {
-		return nil, status.Error(codes.Unavailable, "the KMS is not back yet")
+	if err := p.isLate(); err != nil {
+		return nil, err
 	}
 	if err := p.annotated(r); err != nil {
 		return nil, err
@@ -283,15 +283,15 @@ func (p *KMS) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.De
 	return &kmsapi.DecryptResponse{Plaintext: plaintext}, nil
 }
 
-// isLate is true for some calls after trouble.
-func (p *KMS) isLate() bool {
+// isLate is the error of some calls after trouble, for which it is not over yet.
+func (p *KMS) isLate() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.late == 0 {
-		return false
+		return nil
 	}
 	p.late--
-	return true
+	return p.broken
 }
 
 // own is the name of an annotation that Decrypt needs.

@@ -161,6 +161,13 @@ func (r *race) watch(shown *bool, named ...string) {
 	}
 }
 
+// hasMade reports whether there were so many calls of Encrypt, or one failed, and there are no more.
+func (r *race) hasMade(calls int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls >= calls || r.err != nil
+}
+
 // note is false if a call failed.
 func (r *race) note(w *sealed, rotated bool, wrong, err error) bool {
 	r.mu.Lock()

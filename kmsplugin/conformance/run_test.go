@@ -346,3 +346,27 @@ func TestNoResultHoldsAKey(t *testing.T) {
 	require.Contains(t, report.Results[1].Why, "a text that holds a key, which is left out here")
 	require.Equal(t, conformance.Failed, report.Results[2].Outcome)
 }
+
+// A restart that brings the plugin back neither beside the socket file nor without it, or late, says nothing
+// of who replaces the file.
+func TestARestartThatFailsIsNotTheSocketFiles(t *testing.T) {
+	for name, fails := range map[string]int{"for ever": 3, "once": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := faultplugin.StartKMS(t)
+			target, options := everything(p), fast()
+			left := fails
+			target.Restart = func(ctx context.Context) error {
+				if left--; left >= 0 {
+					return errors.New("start request repeated too quickly")
+				}
+				return p.Restart(ctx)
+			}
+			options.Only = []string{"stale-socket-replaced"}
+			report, err := conformance.Run(t.Context(), target, options)
+			require.NoError(t, err)
+			require.Equal(t, conformance.Unknown, report.Results[0].Outcome, report.Results[0])
+			require.Contains(t, report.Results[0].Why, "too quickly")
+		})
+	}
+}

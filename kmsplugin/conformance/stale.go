@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 )
@@ -44,9 +45,29 @@ func staleSocketReplaced(ctx context.Context, s *session) error {
 	well := s.becomesWell(ctx)
 	gone := watch.end()
 	if well != nil {
-		return failed("%v", errors.Join(failing, well))
+		return s.isInTheWay(ctx, file, errors.Join(failing, well))
 	}
 	return s.isRemover(gone)
+}
+
+// isInTheWay fails for a plugin that does not come back once more beside the socket file, and does when it
+// is removed. What else has kept it away is not known to be its own doing: a command that fails, or a
+// supervisor that has it wait after so many ends.
+func (s *session) isInTheWay(ctx context.Context, file os.FileInfo, kept error) error {
+	if s.restarted(ctx) == nil {
+		return fmt.Errorf("it came back when it was restarted twice: %w", kept)
+	}
+	path, err := filepath.EvalSymlinks(s.address)
+	if err != nil || !s.hasFile(file) { // it is not there any more
+		return errors.Join(kept, err)
+	}
+	if err := os.Remove(path); err != nil {
+		return errors.Join(kept, err)
+	}
+	if err := s.restarted(ctx); err != nil {
+		return fmt.Errorf("it came back neither beside the socket file nor without it: %w", err)
+	}
+	return failed("%v", kept)
 }
 
 // socketFile is the file of the socket, or nil: an abstract one has none.

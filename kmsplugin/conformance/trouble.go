@@ -284,7 +284,7 @@ func (t *trouble) ends(ctx context.Context, s *session) error {
 	var last error
 	_, err := s.within(ctx, func() bool {
 		last = t.isOver(ctx, s)
-		return !isOfTheMoment(last)
+		return last == nil
 	})
 	return cmp.Or(err, last)
 }
