@@ -179,7 +179,7 @@ func (n *Node) adopt(ctx context.Context, in instance) *own {
 		}
 		return a.ask(ctx, n.o.Clock.Now)
 	}
-	one.asks = watching(ctx, n.o.Clock, min(n.o.Every, n.o.AskEvery), asking[account]{ask, a.close}, n.again)
+	one.asks = watching(ctx, n.o.Clock, min(n.o.Every, n.o.AskEvery), ask, n.again)
 	n.own[in.Spec.Instance] = one
 	return one
 }
