@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // newer refuses a bundle that is older than the one in effect: a folder that was put back would
@@ -23,18 +24,22 @@ func (d *decider) newer(c *Wanted) bool {
 	return false
 }
 
-// covers refuses, where it is not known what was in effect, a bundle without a keyID that the file in
-// place names: it is an older one, or of another cluster.
+// covers refuses, where it is not known what was in effect, a bundle without all that the file in place
+// reads with: it is an older one, or of another cluster, and a key may be nowhere but in that file.
 func (d *decider) covers(c *Wanted) bool {
 	if !d.o.File.Known {
 		d.wait("revision %d waits: no bundle is kept here, and the configuration file in place cannot be read", c.Revision)
 		return false
 	}
+	var lacks []string
 	for _, keyID := range d.o.File.KeyIDs {
 		if !hasKey(c, keyID) {
-			d.wait("revision %d waits: no bundle is kept here, and the configuration file in place names keyID %s, which it does not have: put the bundle into the folder that has it, or, if nothing is stored under it, move the file away", c.Revision, keyID)
-			return false
+			lacks = append(lacks, "keyID "+keyID)
 		}
+	}
+	if lacks = append(lacks, d.o.Removed...); len(lacks) > 0 {
+		d.wait("revision %d waits: no bundle is kept here, and the configuration file in place names %s, which it does not have: put the bundle into the folder that has it, or, if nothing is stored under it, move the file away", c.Revision, strings.Join(lacks, ", "))
+		return false
 	}
 	return true
 }

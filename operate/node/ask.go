@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/kube-atrest/atrest/envelope"
 	"github.com/kube-atrest/atrest/internal/plugin"
 	"github.com/kube-atrest/atrest/operate/preflight"
@@ -51,16 +49,8 @@ type asked struct {
 	spec    Spec
 	runner  Runner
 	timeout time.Duration
-	conn    *grpc.ClientConn
 	tried   string // hash of the key_id with which it encrypts and decrypts, since it was last not well
 	last    account
-}
-
-func (a *asked) close() {
-	if a.conn != nil {
-		_ = a.conn.Close()
-	}
-	a.conn = nil
 }
 
 // ask asks it now, and gives what is known then. now is called when it has answered.
@@ -86,22 +76,19 @@ func (a *asked) ask(ctx context.Context, now func() time.Time) account {
 		return *l
 	}
 	a.tried = ""
-	if f.Problem == plugin.Unreachable {
-		a.close() // gRPC would wait longer and longer before it dials again
-	}
 	l.LastFailure, l.Class, l.Message = l.At, f.Problem, f.Text
 	return *l
 }
 
+// look is by a connection of its own each time, as an apiserver makes one that starts: one that is kept
+// goes on when the socket has been removed.
 func (a *asked) look(ctx context.Context) (keyIDHash string, f *preflight.Failure) {
-	if a.conn == nil {
-		conn, err := dial(a.spec, a.runner, a.timeout)
-		if err != nil {
-			return "", &preflight.Failure{Step: "dial", Problem: plugin.Unreachable, Err: err, Text: err.Error()}
-		}
-		a.conn = conn
+	conn, err := dial(a.spec, a.runner, a.timeout)
+	if err != nil {
+		return "", &preflight.Failure{Step: "dial", Problem: plugin.Unreachable, Err: err, Text: err.Error()}
 	}
-	keyIDHash, sample, f := preflight.Ask(ctx, envelope.Over(a.conn), a.tried)
+	defer conn.Close()
+	keyIDHash, sample, f := preflight.Ask(ctx, envelope.Over(conn), a.tried)
 	if sample != nil && f == nil {
 		a.last.sample = sample
 	}

@@ -23,7 +23,7 @@ func dial(s Spec, r Runner, timeout time.Duration) (*grpc.ClientConn, error) {
 		grpc.WithAuthority("localhost"),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithUnaryInterceptor(each(timeout)),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}, MinConnectTimeout: time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}, MinConnectTimeout: timeout}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(plugin.MaxAnswer)))
 }
 

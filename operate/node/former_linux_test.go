@@ -103,6 +103,24 @@ func TestAnOlderBundleIsRefusedWhenWhatWasInEffectIsNotKnown(t *testing.T) {
 	}
 }
 
+// A key may be in that file alone, which would be overwritten.
+func TestAFirstBundleThatDoesNotReadWhatTheFileInPlaceReadsIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	local := "  - aescbc: {keys: [{name: old, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}]}\n  - identity: {}\n"
+	former := strings.Replace(r.configOf(), "  - identity: {}\n", local, 1)
+	require.NoError(t, os.WriteFile(r.o.ConfigFile, []byte(former), 0o600))
+	r.give(r.draft(1, 1))
+	r.follows()
+	r.start()
+	r.until("it is refused", tells(`names aescbc key "old" for secrets, which it does not have`))
+	require.Equal(t, former, r.read(r.o.ConfigFile))
+	d := r.draft(2, 1)
+	d.EncryptionConfig = []byte(strings.Replace(r.configOf(1), "  - identity: {}\n", local, 1))
+	r.give(d)
+	r.until("the one that has it is accepted", settled(2, 1))
+}
+
 func TestABundleThatIsKeptNoLongerIsOverwritten(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -59,21 +59,25 @@ func Launch(args []string) error {
 }
 
 // set sets the limits of this process, which stay when it becomes another program. There is
-// never a core: it would hold credentials and keys.
+// never a core: it would hold credentials and keys. Where a program takes cores (core(5)), Linux gives it one
+// whatever the limit is, unless it is one byte, which is too little for a file too. Who has none may not set that.
 func (l Limits) set() error {
 	signal.Ignore(unix.SIGXFSZ) // who writes more has an error, and does not end
+	var core unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &core); err != nil {
+		return fmt.Errorf("limit of core: %w", err)
+	}
 	for _, limit := range []struct {
 		what  string
 		which int
 		most  uint64
-		zero  bool
 	}{
-		{"memory", unix.RLIMIT_DATA, l.Memory, false},
-		{"open files", unix.RLIMIT_NOFILE, l.Files, false},
-		{"core", unix.RLIMIT_CORE, 0, true},
-		{"one file", unix.RLIMIT_FSIZE, maxFile, false},
+		{"memory", unix.RLIMIT_DATA, l.Memory},
+		{"open files", unix.RLIMIT_NOFILE, l.Files},
+		{"core", unix.RLIMIT_CORE, min(1, core.Max)},
+		{"one file", unix.RLIMIT_FSIZE, maxFile},
 	} {
-		if limit.most == 0 && !limit.zero {
+		if limit.most == 0 {
 			continue
 		}
 		if err := unix.Setrlimit(limit.which, &unix.Rlimit{Cur: limit.most, Max: limit.most}); err != nil {

@@ -9,6 +9,10 @@ import (
 // Metrics is the report in the text format of Prometheus. What is not known has no sample.
 func (r *Report) Metrics() string {
 	var m metrics
+	m.head("atrest_node_looked_timestamp_seconds", "gauge", "When the node looked last: all else is as it was then.")
+	if !r.At.IsZero() {
+		m.sample("", seconds(r.At))
+	}
 	m.head("atrest_node_revision", "gauge", "Revision of the bundle that is wanted, accepted and in effect.")
 	for _, of := range []struct {
 		name string

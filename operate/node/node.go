@@ -166,7 +166,7 @@ func guarded(folder string) error {
 func (n *Node) Run(ctx context.Context) error {
 	for _, asker := range n.o.Apiservers {
 		a := &apiserver{asker: asker, clk: n.o.Clock, placed: &n.placed}
-		n.apiservers = append(n.apiservers, watching(ctx, n.o.Clock, n.o.AskEvery, asking[toldApiserver]{a.ask, func() {}}, n.again))
+		n.apiservers = append(n.apiservers, watching(ctx, n.o.Clock, n.o.AskEvery, a.ask, n.again))
 	}
 	ticker := n.o.Clock.NewTicker(n.o.Every)
 	defer ticker.Stop()

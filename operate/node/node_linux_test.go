@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
 	"github.com/kube-atrest/atrest/kmsplugin/vault"
@@ -239,7 +241,9 @@ func TestNoCredentialIsInAnArgumentTheEnvironmentOrTheLog(t *testing.T) {
 	require.NotContains(t, r.logged(), secret)
 	limits, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(process.Life.PID), "limits"))
 	require.NoError(t, err)
-	require.Regexp(t, `Max core file size +0 +0 `, string(limits))
+	var core unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_CORE, &core))
+	require.Regexp(t, fmt.Sprintf("Max core file size +%[1]d +%[1]d ", min(1, core.Max)), string(limits))
 	require.Regexp(t, `Max open files +256 `, string(limits))
 	require.Regexp(t, `Max file size +67108864 `, string(limits))
 	require.Regexp(t, `Max data size +1073741824 `, string(limits))

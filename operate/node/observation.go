@@ -13,6 +13,9 @@ type Observation struct {
 	Accepted []Wanted
 	// File is the apiserver's configuration file as it is now.
 	File File
+	// Removed is what that reads with, by resources, and the candidate does not: what is stored under it
+	// would be unreadable. It is looked at while nothing is accepted.
+	Removed []string
 	// Plugins are all instances that are known to be this node's own.
 	Plugins []Plugin
 	// NotBefore is until when nothing is started, by what would be.

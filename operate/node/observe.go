@@ -32,6 +32,9 @@ func (n *Node) observe(ctx context.Context) Observation {
 	if b := n.known.candidate; b != nil {
 		w := append(bundles{b}, n.kept.bundles...).wanted(b, nil, n.known.expected)
 		o.Candidate = &w
+		if len(o.Accepted) == 0 {
+			o.Removed = removedBy(b, n.known.content)
+		}
 	}
 	for start, a := range n.attempts {
 		o.NotBefore[start] = a.notBefore
@@ -126,6 +129,21 @@ func keyIDsIn(content []byte) []string {
 	return all
 }
 
+// removedBy is what a configuration file reads with and a bundle does not. Of one that nobody can use that is
+// not known.
+func removedBy(b *bundle.Bundle, content []byte) (all []string) {
+	is, err := config.Parse(content, config.Options{KMSv1: true})
+	if err != nil {
+		return nil
+	}
+	for _, change := range config.Diff(is, b.Configuration()) {
+		if len(change.Removed) > 0 {
+			all = append(all, strings.Join(change.Removed, ", ")+" for "+change.Resource)
+		}
+	}
+	return all
+}
+
 // readConfig is the content of a file, nil if there is none.
 func readConfig(path string) ([]byte, error) {
 	file, err := os.Open(path)
@@ -179,7 +197,7 @@ func (n *Node) adopt(ctx context.Context, in instance) *own {
 		}
 		return a.ask(ctx, n.o.Clock.Now)
 	}
-	one.asks = watching(ctx, n.o.Clock, min(n.o.Every, n.o.AskEvery), asking[account]{ask, a.close}, n.again)
+	one.asks = watching(ctx, n.o.Clock, min(n.o.Every, n.o.AskEvery), ask, n.again)
 	n.own[in.Spec.Instance] = one
 	return one
 }

@@ -16,25 +16,18 @@ type watch[T comparable] struct {
 	ended  chan struct{}
 }
 
-// asking is what is asked, and what is to be done when nothing is asked any longer.
-type asking[T comparable] struct {
-	ask   func(context.Context) T
-	close func()
-}
-
 // soon is the first pause between two questions: whom it is about has perhaps just been started.
 const soon = 50 * time.Millisecond
 
 // watching begins at once, and goes on later and later, up to every so often. Another answer than
 // the one before is followed by a call of told.
-func watching[T comparable](ctx context.Context, clk clock.WithTicker, every time.Duration, who asking[T], told func()) *watch[T] {
+func watching[T comparable](ctx context.Context, clk clock.WithTicker, every time.Duration, ask func(context.Context) T, told func()) *watch[T] {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch[T]{cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(w.ended)
-		defer who.close()
 		for pause := min(soon, every); ; pause = min(2*pause, every) {
-			answer := who.ask(ctx)
+			answer := ask(ctx)
 			if ctx.Err() != nil { // it was cut short, and tells nothing
 				return
 			}

@@ -155,14 +155,13 @@ func TestWithMemoryThatIsFullWhatRunsStays(t *testing.T) {
 	require.Equal(t, pid, r.pid("1"))
 }
 
-// wrongClock is one that is off by some time, and that somebody sets while it is read: its times tell
-// nothing but what a wall clock shows.
+// wrongClock is one that is off by some time. Its times tell nothing but what a wall clock shows.
 type wrongClock struct {
 	clock.RealClock
-	by func() time.Duration
+	by time.Duration
 }
 
-func (w wrongClock) Now() time.Time                  { return w.RealClock.Now().Add(w.by()).Round(0) }
+func (w wrongClock) Now() time.Time                  { return w.RealClock.Now().Add(w.by).Round(0) }
 func (w wrongClock) Since(t time.Time) time.Duration { return w.Now().Sub(t) }
 
 func TestWithAClockThatIsWrongAMachineComesUp(t *testing.T) {
@@ -176,7 +175,7 @@ func TestWithAClockThatIsWrongAMachineComesUp(t *testing.T) {
 			r.start()
 			r.until("it is in effect", settled(1, 1))
 			r.goesOff()
-			r.o.Clock = wrongClock{by: func() time.Duration { return time.Duration(years) * 365 * 24 * time.Hour }}
+			r.o.Clock = wrongClock{by: time.Duration(years) * 365 * 24 * time.Hour}
 			r.start()
 			r.until("it is in effect again", settled(1, 1))
 			r.give(r.draft(2, 2))
