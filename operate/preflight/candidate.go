@@ -199,12 +199,12 @@ func opensBack(ctx context.Context, inUse envelope.Plugin, wrapped *Sample) *Fai
 	if _, _, ill := Ask(ctx, inUse, ""); ill != nil {
 		return nil
 	}
-	why := "not seen, " + string(f.Problem)
+	why := fmt.Sprintf("it was not seen to (%s)", f.Problem)
 	if answer(f) == bundle.No {
-		why = "it cannot: where it is in use still, what this one writes could not be read; another KEK needs another keyID"
+		why = "it cannot"
 	}
 	const step = "have the plugin in use open what this one has wrapped"
-	return &Failure{Step: step, Problem: envelope.Failed, Err: f.Err, Text: step + ": " + why}
+	return &Failure{Step: step, Problem: envelope.Failed, Err: f.Err, Text: step + ": " + why + ": where that one is in use still, what is written with this one could not be read; another KEK needs another keyID"}
 }
 
 // final reports whether another try would find the same, without a change of what is

@@ -211,7 +211,7 @@ func TestThePluginInUseHasToOpenWhatTheCandidateWrapsWhileItWorks(t *testing.T) 
 		}, preflight.NotYet, "it cannot"},
 		"it does not say": {func(c *candidate) {
 			c.opens = onlyOwn(func(envelope.Wrapped) ([]byte, error) { return nil, status.Error(codes.Internal, "sesame") })
-		}, preflight.NotYet, "not seen, error"},
+		}, preflight.NotYet, "it was not seen to (error)"},
 		"it works no longer":       {func(c *candidate) { c.opens = no }, preflight.Passed, ""},
 		"it is away":               {func(c *candidate) { c.status, c.opens = failing(codes.Unavailable), no }, preflight.Passed, ""},
 		"it learns of the version": {func(c *candidate) { c.opens = onlyOwn(later(no, 3)) }, preflight.Passed, ""},
