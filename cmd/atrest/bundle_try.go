@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"path"
 	"slices"
 	"syscall"
 	"time"
@@ -38,9 +39,10 @@ with the plugin of the provider that it is stored under: give it where the KEK s
 the same.
 
 What may be over soon is tried again with growing pauses, up to --wait: a KMS that is
-away, a login that is refused, a plugin that ends. What no try would mend is refused at
-once. A plugin whose port another one of the bundle has is told with the name of that one,
-and one whose socket has somebody else. A login that can be used once is not tried.
+away, a login that is refused, a plugin that ends, or was never well. What is well and
+not fit is refused at once. A plugin whose port another one of the bundle has is told
+with the name of that one, and one whose socket has somebody else. A login that can be
+used once is not tried.
 
 With -o json the answer is for "atrest node --tried": it holds for this very bundle, by
 its hash, credentials and all, and the key_ids that were seen are expected there.
@@ -211,7 +213,7 @@ func (t *bundleTry) storedSteps(ctx context.Context, b *bundle.Bundle) error {
 	kms := b.Configuration().Providers()[n].KMS()
 	object := audit.Object{Key: t.key, Value: value}
 	t.node.o.Steps = func(p *bundle.Plugin, socket string) []preflight.Step {
-		if kms.Address != b.SocketFolder()+"/"+p.KeyID().Socket() {
+		if path.Base(kms.Address) != p.KeyID().Socket() { // all are in one folder
 			return nil
 		}
 		return []preflight.Step{{Name: "open what is stored", Try: func(ctx context.Context) error {

@@ -64,3 +64,12 @@ func TestNoArgumentHoldsACredential(t *testing.T) {
 	require.ErrorContains(t, err, `an argument has the content of secret "t", key "token" in it`)
 	require.NotContains(t, err.Error(), "sesame")
 }
+
+// Two things are called a pin: the ID of a version, which is an argument, and that of a token, which is none.
+func TestThePINOfATokenIsNotTakenForAVersion(t *testing.T) {
+	settings := wrapper + "pkcs11: {module: /m.so, token: t, key: kek, secret: hsm, pin: " + pin + "}"
+	d := Draft{Revision: 1, EncryptionConfig: configFor(7), Plugins: []DraftPlugin{{KeyID: 7, Settings: []byte(settings), Parts: map[Part][]byte{{Secret, "hsm", "pin"}: []byte(pin + "\n")}}}}
+	_, err := New(d)
+	require.ErrorContains(t, err, `pkcs11.pin has the content of secret "hsm", key "pin"`)
+	require.NotContains(t, err.Error(), "sesame")
+}

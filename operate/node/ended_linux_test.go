@@ -48,7 +48,7 @@ func TestWhoWaitsForAnEndIsToldOfItOrThatNobodyWaitsAnyLonger(t *testing.T) {
 	require.NoError(t, os.Mkdir(s.Folder, 0o700))
 	require.ErrorIs(t, runner.waitEnd(t.Context(), s), os.ErrNotExist, "nothing is known of it")
 
-	require.NoError(t, onRecord(s, os.Getpid(), program{}, "this"))
+	require.NoError(t, onRecord(s, os.Getpid(), "this"))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- runner.waitEnd(ctx, s) }()

@@ -132,29 +132,3 @@ func parseStat(text []byte) (status, error) {
 	start, other := strconv.ParseUint(string(fields[startField]), 10, 64)
 	return status{fields[stateField][0], threads, start}, errors.Join(err, other)
 }
-
-// program is a file by what the kernel has for it, whatever name it has by now.
-type program struct {
-	Device uint64 `json:"device"`
-	Inode  uint64 `json:"inode"`
-}
-
-func programOf(file *os.File) (program, error) {
-	var info unix.Stat_t
-	err := unix.Fstat(int(file.Fd()), &info)
-	return program{uint64(info.Dev), info.Ino}, err
-}
-
-// errHidden says that the kernel does not tell which program a process runs: one that keeps its
-// memory private tells only root.
-var errHidden = errors.New("which program it runs is not told")
-
-// runs is the program that a process runs now.
-func (l life) runs() (program, error) {
-	var info unix.Stat_t
-	err := unix.Stat(fmt.Sprintf("/proc/%d/exe", l.PID), &info)
-	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
-		return program{}, errHidden
-	}
-	return program{uint64(info.Dev), info.Ino}, err
-}

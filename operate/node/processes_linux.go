@@ -20,8 +20,8 @@ import (
 )
 
 // Processes is the [Runner] of processes on this machine. A process is one of its own only if
-// its number, its birth and, where the kernel tells it, its program are those on record, and the
-// record was made before the program began.
+// its number and its birth are those on record, and the record was made before its program began. It
+// may have begun another since, as env(1) does.
 type Processes struct {
 	// Launcher is a command that calls [Launch] with the arguments that follow.
 	Launcher []string
@@ -37,8 +37,7 @@ var _ Runner = (*Processes)(nil)
 
 // started is the record of a process, in the folder of its instance.
 type started struct {
-	Life    life    `json:"life"`
-	Program program `json:"program"`
+	Life life `json:"life"`
 	// Path is where the program was, for people.
 	Path string `json:"path"`
 }
@@ -53,10 +52,6 @@ func (r *Processes) Start(s Spec) error {
 		return err
 	}
 	defer file.Close()
-	which, err := programOf(file)
-	if err != nil {
-		return err
-	}
 	logFile, err := os.OpenFile(filepath.Join(s.Folder, logName), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -72,7 +67,7 @@ func (r *Processes) Start(s Spec) error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", path, err)
 	}
-	if err := onRecord(s, pid, which, path); err != nil {
+	if err := onRecord(s, pid, path); err != nil {
 		_ = gate.Close() // at which it ends
 		_, _ = unix.Wait4(pid, nil, 0, nil)
 		return err
@@ -90,12 +85,12 @@ func (r *Processes) ProgramNow(p bundle.Program) string {
 	return fmt.Sprint(p.Image, info.Name(), info.Size(), info.ModTime().UnixNano())
 }
 
-func onRecord(s Spec, pid int, which program, path string) error {
+func onRecord(s Spec, pid int, path string) error {
 	l, err := lifeOf(pid)
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(started{Life: l, Program: which, Path: path})
+	text, err := json.Marshal(started{Life: l, Path: path})
 	if err != nil {
 		return err
 	}
@@ -255,31 +250,12 @@ func (r *Processes) Stop(s Spec, hard bool) error {
 	if there, err := p.Life.lasts(); err != nil || !there {
 		return err
 	}
-	if err := p.isOurs(); err != nil {
-		return fmt.Errorf("process %d is left alone: %w", p.Life.PID, err)
-	}
 	signal := unix.SIGTERM
 	if hard {
 		signal = unix.SIGKILL
 	}
 	if err := unix.PidfdSendSignal(held, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("end process %d: %w", p.Life.PID, err)
-	}
-	return nil
-}
-
-// isOurs is an error if the process runs another program than that which it was started with. Where the
-// kernel does not tell, its life alone is the proof, which was put on record before it had a program.
-func (p started) isOurs() error {
-	which, err := p.Life.runs()
-	if errors.Is(err, errHidden) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if which != p.Program {
-		return fmt.Errorf("it runs another program than %s, with which it was started", p.Path)
 	}
 	return nil
 }

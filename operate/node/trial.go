@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"net/url"
 	"slices"
 	"sync/atomic"
 
@@ -30,8 +31,8 @@ func (t *trial) end() {
 }
 
 // begin has an instance tried until it passes or is refused for good. What its plugin says is shown
-// without its credentials.
-func (n *Node) begin(ctx context.Context, one *own, c preflight.Candidate) *trial {
+// without its credentials. Where it takes the place of another, that is asked by the stable name.
+func (n *Node) begin(ctx context.Context, one *own, c preflight.Candidate, takesPlace bool) *trial {
 	ctx, cancel := context.WithCancel(ctx)
 	t := &trial{hash: c.Hash, instance: one.Spec.Instance, cancel: cancel, ended: make(chan struct{})}
 	hidden := slices.Clone(one.secrets)
@@ -46,6 +47,7 @@ func (n *Node) begin(ctx context.Context, one *own, c preflight.Candidate) *tria
 		n.again()
 	}}
 	spec, runner := one.Spec, n.o.Runner
+	inUse := url.URL{Scheme: "unix", Path: stable(spec)}
 	go func() {
 		defer close(t.ended)
 		conn, err := dial(spec, runner, n.o.Timeout)
@@ -54,6 +56,12 @@ func (n *Node) begin(ctx context.Context, one *own, c preflight.Candidate) *tria
 		}
 		defer conn.Close()
 		c.Plugin = envelope.Over(conn)
+		if takesPlace {
+			if c.InUse, err = envelope.Dial(envelope.Endpoint(inUse.String()), n.o.Timeout, nil); err != nil {
+				return
+			}
+			defer c.InUse.Close()
+		}
 		how.Of(ctx, c)
 	}()
 	return t
@@ -107,7 +115,7 @@ func (n *Node) tryPlugin(ctx context.Context, o *Observation, d *decider, start 
 		if n.o.Steps != nil {
 			c.Steps = append(c.Steps, n.o.Steps(to, one.Spec.Socket)...)
 		}
-		t = n.begin(ctx, one, c)
+		t = n.begin(ctx, one, c, runs)
 		n.trials[start] = t
 	}
 	n.tell(start, t)

@@ -27,6 +27,9 @@ type Candidate struct {
 	// Samples are what the one in use wrapped, where it should have the same KEK: it has to
 	// open them.
 	Samples []*Sample
+	// InUse is the plugin in use, nil if there is none. While it works it has to open what the candidate
+	// wraps: on other machines it may be in use for longer.
+	InUse envelope.Plugin
 	// Steps are what else is looked at, in turn: clashes of sockets and ports, the quick
 	// checks of the conformance kit.
 	Steps []Step
@@ -134,34 +137,34 @@ func (t Trial) Of(ctx context.Context, c Candidate) Verdict {
 // try is one look at all of it. What is final has to be found of a plugin that is well, also
 // after it: what is found while a KMS goes away tells nothing of the plugin.
 func (c Candidate) try(ctx context.Context, t Trial) (keyIDHash string, f *Failure) {
-	keyIDHash, f = c.well(ctx, t)
+	keyIDHash, wrapped, f := c.well(ctx, t)
 	if f != nil {
 		return keyIDHash, f
 	}
-	if f = c.more(ctx); f == nil && ctx.Err() == nil {
+	if f = c.more(ctx, wrapped); f == nil && ctx.Err() == nil {
 		return keyIDHash, nil
 	}
 	if ctx.Err() != nil { // what passes is what was seen in time
 		return keyIDHash, callFailed("end", ctx.Err())
 	}
-	if _, ill := c.well(ctx, t); f.final() && ill != nil {
+	if _, _, ill := c.well(ctx, t); f.final() && ill != nil {
 		return keyIDHash, ill
 	}
 	return keyIDHash, f
 }
 
-// well is why a plugin cannot be used as it is.
-func (c Candidate) well(ctx context.Context, t Trial) (keyIDHash string, f *Failure) {
+// well is why a plugin cannot be used as it is, and what it has wrapped if it can.
+func (c Candidate) well(ctx context.Context, t Trial) (keyIDHash string, wrapped *Sample, f *Failure) {
 	var r Result
-	_, f = (&plugin{kind: config.KMSv2, writes: true}).ask(ctx, c.Plugin, Options{Clock: t.Clock, Random: t.Random}.withDefaults(), &r)
+	wrapped, f = (&plugin{kind: config.KMSv2, writes: true}).ask(ctx, c.Plugin, Options{Clock: t.Clock, Random: t.Random}.withDefaults(), &r)
 	if f == nil && c.Expected != "" && r.KeyIDHash != c.Expected {
 		f = failed("status", envelope.Disagreement, fmt.Errorf("it names key_id %s, and %s was expected", r.KeyIDHash, c.Expected))
 	}
-	return r.KeyIDHash, f
+	return r.KeyIDHash, wrapped, f
 }
 
 // more is what else is wrong.
-func (c Candidate) more(ctx context.Context) *Failure {
+func (c Candidate) more(ctx context.Context, wrapped *Sample) *Failure {
 	for _, sample := range c.Samples {
 		if f := sample.open(ctx, c.Plugin); f != nil {
 			f.Step = "open what the plugin in use has wrapped"
@@ -172,12 +175,36 @@ func (c Candidate) more(ctx context.Context) *Failure {
 			return f
 		}
 	}
+	if c.InUse != nil {
+		if f := opensBack(ctx, c.InUse, wrapped); f != nil {
+			return f
+		}
+	}
 	for _, step := range c.Steps {
 		if err := step.Try(ctx); err != nil {
 			return &Failure{Step: step.Name, Problem: envelope.Failed, Err: err, Text: fmt.Sprintf("%s: %v", step.Name, err)}
 		}
 	}
 	return nil
+}
+
+// opensBack is why a plugin in use does not open what the candidate has wrapped, nil if it works no longer
+// at all. It is never final: that one may not know yet of a version that the candidate knows. What it says
+// is not repeated, as nobody here knows its credentials.
+func opensBack(ctx context.Context, inUse envelope.Plugin, wrapped *Sample) *Failure {
+	f := wrapped.open(ctx, inUse)
+	if f == nil {
+		return nil
+	}
+	if _, _, ill := Ask(ctx, inUse, ""); ill != nil {
+		return nil
+	}
+	why := fmt.Sprintf("it was not seen to (%s)", f.Problem)
+	if answer(f) == bundle.No {
+		why = "it cannot"
+	}
+	const step = "have the plugin in use open what this one has wrapped"
+	return &Failure{Step: step, Problem: envelope.Failed, Err: f.Err, Text: step + ": " + why + ": where that one is in use still, what is written with this one could not be read; another KEK needs another keyID"}
 }
 
 // final reports whether another try would find the same, without a change of what is

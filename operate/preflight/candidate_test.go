@@ -195,6 +195,68 @@ func TestAStepThatCouldNotBeTakenIsTriedAgain(t *testing.T) {
 	})
 }
 
+// Where the one in use goes on, what the candidate writes has to be read by it.
+func TestThePluginInUseHasToOpenWhatTheCandidateWrapsWhileItWorks(t *testing.T) {
+	other := []byte("another DEK than it was given")
+	no := func(envelope.Wrapped) ([]byte, error) { return nil, status.Error(codes.NotFound, "x") }
+	for name, row := range map[string]struct {
+		spoil func(inUse *candidate)
+		want  preflight.Outcome
+		says  string
+	}{
+		"it does":            {func(*candidate) {}, preflight.Passed, ""},
+		"it has no such key": {func(c *candidate) { c.opens = onlyOwn(no) }, preflight.NotYet, "it cannot"},
+		"it opens something else": {func(c *candidate) {
+			c.opens = onlyOwn(func(envelope.Wrapped) ([]byte, error) { return other, nil })
+		}, preflight.NotYet, "it cannot"},
+		"it does not say": {func(c *candidate) {
+			c.opens = onlyOwn(func(envelope.Wrapped) ([]byte, error) { return nil, status.Error(codes.Internal, "sesame") })
+		}, preflight.NotYet, "it was not seen to (error)"},
+		"it works no longer":       {func(c *candidate) { c.opens = no }, preflight.Passed, ""},
+		"it is away":               {func(c *candidate) { c.status, c.opens = failing(codes.Unavailable), no }, preflight.Passed, ""},
+		"it learns of the version": {func(c *candidate) { c.opens = onlyOwn(later(no, 3)) }, preflight.Passed, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				inUse := newCandidate()
+				inUse.wraps = func(dek []byte) (envelope.Wrapped, error) {
+					return envelope.Wrapped{Ciphertext: flipped(dek), KeyID: "k1", Annotations: own}, nil
+				}
+				row.spoil(inUse)
+				v := tried(newCandidate(), preflight.Candidate{InUse: inUse})
+				require.Equal(t, row.want, v.Outcome, v.Failure)
+				if row.says != "" {
+					require.Contains(t, v.Failure.Text, "have the plugin in use open what this one has wrapped: "+row.says)
+					require.NotContains(t, v.Failure.Text, "sesame")
+				}
+			})
+		})
+	}
+}
+
+// own is what a plugin in use adds to what it wraps itself.
+var own = map[string][]byte{"own.example.com": nil}
+
+// onlyOwn opens what has that, and does with the rest as it is told.
+func onlyOwn(rest func(envelope.Wrapped) ([]byte, error)) func(envelope.Wrapped) ([]byte, error) {
+	return func(w envelope.Wrapped) ([]byte, error) {
+		if w.Annotations != nil {
+			return flipped(w.Ciphertext), nil
+		}
+		return rest(w)
+	}
+}
+
+// later opens what it is asked for from some time on.
+func later(first func(envelope.Wrapped) ([]byte, error), times int) func(envelope.Wrapped) ([]byte, error) {
+	return func(w envelope.Wrapped) ([]byte, error) {
+		if times--; times >= 0 {
+			return first(w)
+		}
+		return flipped(w.Ciphertext), nil
+	}
+}
+
 // What ends before all of it was seen has not passed, and is not refused.
 func TestATrialThatIsInterruptedDecidesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
