@@ -1,0 +1,174 @@
+// Package crd holds the CustomResourceDefinitions of deploy/crd to what the API says: by the
+// code of an apiserver for them, in this process, and in server by one that runs.
+package crd
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kube-atrest/atrest/internal/apicase"
+	"github.com/kube-atrest/atrest/operate/api/v1alpha1"
+)
+
+const (
+	definitions = "../../deploy/crd"
+	cases       = "../../operate/api/v1alpha1/testdata"
+)
+
+// definition is one CustomResourceDefinition, as an apiserver has it in mind.
+type definition struct {
+	crd        *apiextensions.CustomResourceDefinition
+	version    *apiextensions.CustomResourceDefinitionVersion
+	structural *schema.Structural
+	validate   func(*unstructured.Unstructured) field.ErrorList
+}
+
+// read is all of deploy/crd, by kind.
+func read(t *testing.T) map[string]definition {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(definitions, "encryption.kube-atrest.io_*.yaml"))
+	require.NoError(t, err)
+	require.Len(t, files, 2)
+	all := map[string]definition{}
+	for _, file := range files {
+		d := readOne(t, file)
+		all[d.crd.Spec.Names.Kind] = d
+	}
+	return all
+}
+
+func readOne(t *testing.T, file string) definition {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var external apiextensionsv1.CustomResourceDefinition
+	require.NoError(t, yaml.UnmarshalStrict(text, &external))
+	apiextensionsv1.SetDefaults_CustomResourceDefinition(&external)
+	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&external.Spec)
+	crd := new(apiextensions.CustomResourceDefinition)
+	require.NoError(t, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&external, crd, nil))
+	require.Len(t, crd.Spec.Versions, 1)
+	version := &crd.Spec.Versions[0]
+	in := version.Schema
+	if in == nil {
+		in = crd.Spec.Validation // where a conversion puts what all versions have in common
+	}
+	structural, err := schema.NewStructural(in.OpenAPIV3Schema)
+	require.NoError(t, err)
+	validator, _, err := validation.NewSchemaValidator(in.OpenAPIV3Schema)
+	require.NoError(t, err)
+	kind := v1alpha1.GroupVersion.WithKind(crd.Spec.Names.Kind)
+	strategy := customresource.NewStrategy(nil, false, kind, validator, nil, structural, nil, nil, nil)
+	return definition{crd, version, structural, func(o *unstructured.Unstructured) field.ErrorList {
+		return strategy.Validate(t.Context(), o)
+	}}
+}
+
+// An apiserver refuses a definition whose rules could cost too much.
+func TestAnApiserverTakesTheDefinitions(t *testing.T) {
+	for kind, d := range read(t) {
+		d.crd.Status.StoredVersions = []string{d.version.Name}
+		require.Empty(t, apiextensionsvalidation.ValidateCustomResourceDefinition(t.Context(), d.crd), kind)
+	}
+}
+
+func TestTheDefinitionsRefuseWhatTheCasesSay(t *testing.T) {
+	all := read(t)
+	for _, c := range apicase.Load(t, cases) {
+		t.Run(c.Name, func(t *testing.T) {
+			object := c.Object(t)
+			d := all[object["kind"].(string)]
+			unknown := pruning.PruneWithOptions(object, d.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
+			require.ElementsMatch(t, c.Unknown, unknown)
+			defaulting.Default(object, d.structural)
+			want, _ := c.Want()
+			require.Equal(t, want, apicase.Told(d.validate(&unstructured.Unstructured{Object: object})))
+		})
+	}
+}
+
+// What Go sets by itself is what an apiserver sets.
+func TestTheDefaultsOfGoAreThoseOfTheDefinition(t *testing.T) {
+	d := read(t)["EncryptionAtRest"]
+	for _, c := range apicase.Load(t, cases) {
+		if len(c.Errors) > 0 || c.Served || c.Base == "vaultKMSConfig" {
+			continue
+		}
+		served, inGo := c.Object(t), new(v1alpha1.EncryptionAtRest)
+		text, err := json.Marshal(served)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(text, inGo))
+		inGo.Default()
+		pruning.Prune(served, d.structural, true)
+		defaulting.Default(served, d.structural)
+		var decoded v1alpha1.EncryptionAtRest
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(served, &decoded))
+		require.Equal(t, decoded, *inGo, c.Name)
+	}
+}
+
+// kubectl explain shows them.
+func TestEveryFieldIsExplained(t *testing.T) {
+	for kind, d := range read(t) {
+		explained(t, kind, d.structural)
+	}
+}
+
+func explained(t *testing.T, at string, s *schema.Structural) {
+	t.Helper()
+	for name, below := range s.Properties {
+		if strings.Contains("apiVersion kind metadata", name) && !strings.Contains(at, ".") {
+			continue
+		}
+		require.NotEmpty(t, below.Description, "%s.%s", at, name)
+		explained(t, at+"."+name, &below)
+	}
+	if s.Items != nil {
+		explained(t, at+"[]", s.Items)
+	}
+}
+
+// Of every text and every list it is known how long it may be.
+func TestEverythingHasABound(t *testing.T) {
+	for kind, d := range read(t) {
+		bounded(t, kind, d.structural)
+	}
+}
+
+func bounded(t *testing.T, at string, s *schema.Structural) {
+	t.Helper()
+	v := s.ValueValidation
+	switch {
+	case s.Type == "string":
+		require.True(t, v != nil && (v.MaxLength != nil || len(v.Enum) > 0 || v.Format == "date-time"), at)
+	case s.Type == "array":
+		require.True(t, v != nil && v.MaxItems != nil, at)
+		bounded(t, at+"[]", s.Items)
+	case s.AdditionalProperties != nil:
+		require.True(t, v != nil && v.MaxProperties != nil, at)
+		bounded(t, at+"{}", s.AdditionalProperties.Structural)
+	}
+	for name, below := range s.Properties {
+		if strings.Contains("apiVersion kind metadata", name) && !strings.Contains(at, ".") {
+			continue
+		}
+		bounded(t, at+"."+name, &below)
+	}
+}
