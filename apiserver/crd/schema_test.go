@@ -1,11 +1,9 @@
-// Package crd holds the CustomResourceDefinitions of deploy/crd to what the API says: by the
+// Package crd_test holds the CustomResourceDefinitions of deploy/crd to what the API says: by the
 // code of an apiserver for them, in this process, and in server by one that runs.
-package crd
+package crd_test
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -23,13 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kube-atrest/atrest/deploy/crd"
 	"github.com/kube-atrest/atrest/internal/apicase"
 	"github.com/kube-atrest/atrest/operate/api/v1alpha1"
-)
-
-const (
-	definitions = "../../deploy/crd"
-	cases       = "../../operate/api/v1alpha1/testdata"
 )
 
 // definition is one CustomResourceDefinition, as an apiserver has it in mind.
@@ -43,40 +37,40 @@ type definition struct {
 // read is all of deploy/crd, by kind.
 func read(t *testing.T) map[string]definition {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(definitions, "encryption.kube-atrest.io_*.yaml"))
+	files, err := crd.Files.ReadDir(".")
 	require.NoError(t, err)
 	require.Len(t, files, 2)
 	all := map[string]definition{}
 	for _, file := range files {
-		d := readOne(t, file)
+		text, err := crd.Files.ReadFile(file.Name())
+		require.NoError(t, err)
+		d := readOne(t, text)
 		all[d.crd.Spec.Names.Kind] = d
 	}
 	return all
 }
 
-func readOne(t *testing.T, file string) definition {
+func readOne(t *testing.T, text []byte) definition {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
 	var external apiextensionsv1.CustomResourceDefinition
 	require.NoError(t, yaml.UnmarshalStrict(text, &external))
 	apiextensionsv1.SetDefaults_CustomResourceDefinition(&external)
 	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&external.Spec)
-	crd := new(apiextensions.CustomResourceDefinition)
-	require.NoError(t, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&external, crd, nil))
-	require.Len(t, crd.Spec.Versions, 1)
-	version := &crd.Spec.Versions[0]
+	internal := new(apiextensions.CustomResourceDefinition)
+	require.NoError(t, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&external, internal, nil))
+	require.Len(t, internal.Spec.Versions, 1)
+	version := &internal.Spec.Versions[0]
 	in := version.Schema
 	if in == nil {
-		in = crd.Spec.Validation // where a conversion puts what all versions have in common
+		in = internal.Spec.Validation // where a conversion puts what all versions have in common
 	}
 	structural, err := schema.NewStructural(in.OpenAPIV3Schema)
 	require.NoError(t, err)
 	validator, _, err := validation.NewSchemaValidator(in.OpenAPIV3Schema)
 	require.NoError(t, err)
-	kind := v1alpha1.GroupVersion.WithKind(crd.Spec.Names.Kind)
+	kind := v1alpha1.GroupVersion.WithKind(internal.Spec.Names.Kind)
 	strategy := customresource.NewStrategy(nil, false, kind, validator, nil, structural, nil, nil, nil)
-	return definition{crd, version, structural, func(o *unstructured.Unstructured) field.ErrorList {
+	return definition{internal, version, structural, func(o *unstructured.Unstructured) field.ErrorList {
 		return strategy.Validate(t.Context(), o)
 	}}
 }
@@ -91,7 +85,7 @@ func TestAnApiserverTakesTheDefinitions(t *testing.T) {
 
 func TestTheDefinitionsRefuseWhatTheCasesSay(t *testing.T) {
 	all := read(t)
-	for _, c := range apicase.Load(t, cases) {
+	for _, c := range apicase.Load(t) {
 		t.Run(c.Name, func(t *testing.T) {
 			object := c.Object(t)
 			d := all[object["kind"].(string)]
@@ -107,7 +101,7 @@ func TestTheDefinitionsRefuseWhatTheCasesSay(t *testing.T) {
 // What Go sets by itself is what an apiserver sets.
 func TestTheDefaultsOfGoAreThoseOfTheDefinition(t *testing.T) {
 	d := read(t)["EncryptionAtRest"]
-	for _, c := range apicase.Load(t, cases) {
+	for _, c := range apicase.Load(t) {
 		if len(c.Errors) > 0 || c.Served || c.Base == "vaultKMSConfig" {
 			continue
 		}

@@ -6,11 +6,12 @@
 package apicase
 
 import (
+	"embed"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -46,12 +47,15 @@ type Case struct {
 	base map[string]any
 }
 
-// Load reads the cases of a folder.
-func Load(t *testing.T, folder string) []Case {
+//go:embed testdata
+var testdata embed.FS
+
+// Load reads the cases.
+func Load(t *testing.T) []Case {
 	t.Helper()
 	var bases map[string]map[string]any
-	read(t, filepath.Join(folder, "base.yaml"), &bases)
-	files, err := filepath.Glob(filepath.Join(folder, "cases_*.yaml"))
+	read(t, "testdata/base.yaml", &bases)
+	files, err := fs.Glob(testdata, "testdata/cases_*.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	var all []Case
@@ -64,7 +68,7 @@ func Load(t *testing.T, folder string) []Case {
 			require.False(t, names[c.Name], "%s: %s is there twice", file, c.Name)
 			require.Equal(t, c.Go != nil, c.Why != "", "%s: %s: say why Go differs", file, c.Name)
 			names[c.Name] = true
-			c.File, c.base = filepath.Base(file), bases[c.Base]
+			c.File, c.base = path.Base(file), bases[c.Base]
 			all = append(all, c)
 		}
 	}
@@ -73,7 +77,7 @@ func Load(t *testing.T, folder string) []Case {
 
 func read(t *testing.T, file string, into any) {
 	t.Helper()
-	text, err := os.ReadFile(file)
+	text, err := testdata.ReadFile(file)
 	require.NoError(t, err)
 	require.NoError(t, yaml.UnmarshalStrict(text, into), file)
 }

@@ -13,8 +13,8 @@
 //
 // The rules stand twice: as CEL in the CustomResourceDefinitions, which are generated from
 // the markers here, and in [EncryptionAtRest.Validate] for those who have no apiserver to
-// ask. testdata has the cases that hold both, and a real kube-apiserver, to the same fields
-// and the same words.
+// ask. internal/apicase has the cases that hold both, and a real kube-apiserver, to the same
+// fields and the same words.
 //
 // +groupName=encryption.kube-atrest.io
 // +kubebuilder:object:generate=true

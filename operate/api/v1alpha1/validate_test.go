@@ -26,7 +26,7 @@ func decode(t *testing.T, c apicase.Case, into any) (unknown []string) {
 
 func TestGoRefusesWhatTheCasesSay(t *testing.T) {
 	tried := 0
-	for _, c := range apicase.Load(t, "testdata") {
+	for _, c := range apicase.Load(t) {
 		if c.Served {
 			continue
 		}
@@ -81,7 +81,7 @@ func TestWhatIsLeftOutHasADefault(t *testing.T) {
 
 // Somebody may have put a credential where a name belongs, or into the address.
 func TestAnErrorRepeatsNothingThatWasWritten(t *testing.T) {
-	for _, c := range apicase.Load(t, "testdata") {
+	for _, c := range apicase.Load(t) {
 		if c.Served || c.Base == "vaultKMSConfig" || c.Name == "a version as a number" {
 			continue
 		}
