@@ -166,3 +166,66 @@ func bounded(t *testing.T, at string, s *schema.Structural) {
 		bounded(t, at+"."+name, &below)
 	}
 }
+
+// etcd takes 1.5 MiB of an object; what is left is for the field owners of the nodes.
+func TestNoObjectIsTooLargeForEtcd(t *testing.T) {
+	for kind, d := range read(t) {
+		size := largest(d.structural)
+		t.Logf("%s: %d bytes", kind, size)
+		require.Less(t, size, 1<<20, kind)
+	}
+}
+
+// longestMessage is that of a condition by the rule of their list, in place of what
+// Kubernetes allows one.
+const longestMessage = 1024
+
+// largest is the length of the longest JSON that fits a schema, in characters of one byte.
+func largest(s *schema.Structural) int {
+	v, size := s.ValueValidation, len(`{},`)
+	switch {
+	case s.Type == "string" && v.MaxLength != nil:
+		return len(`"",`) + min(int(*v.MaxLength), 32768)
+	case s.Type == "string" && v.Format == "date-time":
+		return len(`"2006-01-02T15:04:05Z",`)
+	case s.Type == "array":
+		return size + int(*v.MaxItems)*largest(s.Items)
+	case s.AdditionalProperties != nil:
+		const key = 253 + len(`/""`) + 63
+		return size + int(*v.MaxProperties)*(key+largest(s.AdditionalProperties.Structural))
+	case s.Type != "object":
+		return 32 // an enum, a number, a bool
+	}
+	for name, below := range s.Properties {
+		n := largest(&below)
+		if v := below.ValueValidation; v != nil && v.MaxLength != nil && *v.MaxLength == 32768 {
+			n = longestMessage
+		}
+		size += len(`"":,`) + len(name) + n
+	}
+	return size
+}
+
+// Whoever adds a rule adds a case that it refuses.
+func TestEveryRuleRefusesACase(t *testing.T) {
+	var told strings.Builder
+	for _, c := range apicase.Load(t) {
+		told.WriteString(strings.Join(c.Errors, "\n") + "\n")
+	}
+	for kind, d := range read(t) {
+		rules(t, kind, d.structural, told.String())
+	}
+}
+
+func rules(t *testing.T, at string, s *schema.Structural, told string) {
+	t.Helper()
+	for _, rule := range s.XValidations {
+		require.True(t, strings.Contains(told, ": "+rule.Message+"\n"), "%s: no case has %q", at, rule.Message)
+	}
+	for name, below := range s.Properties {
+		rules(t, at+"."+name, &below, told)
+	}
+	if s.Items != nil {
+		rules(t, at+"[]", s.Items, told)
+	}
+}

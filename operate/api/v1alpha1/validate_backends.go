@@ -3,7 +3,6 @@ package v1alpha1
 import (
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ var (
 	imageName    = regexp.MustCompile(`^(([a-zA-Z0-9-]+[.])+[a-zA-Z0-9-]+|localhost)(:[0-9]{1,5})?(/[a-zA-Z0-9-_.]+)+$`)
 	imageDigest  = regexp.MustCompile(`^sha256:[a-f0-9]{64}$`)
 	unreserved   = regexp.MustCompile(`^[a-zA-Z0-9._~/-]+$`)
+	reserved     = regexp.MustCompile(`^/*(root|sys|audit|auth|cubbyhole|identity)$`)
 	vaultKeyPath = regexp.MustCompile(`^[a-zA-Z0-9._~-]+(/[a-zA-Z0-9._~-]+)*/keys/[a-zA-Z0-9_]([a-zA-Z0-9_.-]*[a-zA-Z0-9_])?$`)
 	vaultVersion = regexp.MustCompile(`^([1-9][0-9]{0,9})?$`)
 	vaultMount   = regexp.MustCompile(`^[a-zA-Z0-9_.-]+(/[a-zA-Z0-9_.-]+)*$`)
@@ -76,8 +76,7 @@ func checkNamespace(c *checker, above *field.Path, name, value string) {
 	}
 	c.rule(at, !strings.HasSuffix(value, "/"), name+" cannot end with a forward slash")
 	c.rule(at, !strings.Contains(value, " "), name+" cannot contain spaces")
-	c.rule(at, !slices.Contains([]string{"root", "sys", "audit", "auth", "cubbyhole", "identity"}, value),
-		name+" cannot be a reserved string (root, sys, audit, auth, cubbyhole, identity)")
+	c.rule(at, !reserved.MatchString(value), name+" cannot be a reserved string (root, sys, audit, auth, cubbyhole, identity)")
 	c.rule(at, !hasControl(value), name+" cannot contain control characters")
 }
 

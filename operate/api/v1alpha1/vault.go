@@ -33,19 +33,19 @@ type Vault struct {
 	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:XValidation:rule="!self.endsWith('/')",message="vaultNamespace cannot end with a forward slash"
 	// +kubebuilder:validation:XValidation:rule="!self.contains(' ')",message="vaultNamespace cannot contain spaces"
-	// +kubebuilder:validation:XValidation:rule="!(self in ['root', 'sys', 'audit', 'auth', 'cubbyhole', 'identity'])",message="vaultNamespace cannot be a reserved string (root, sys, audit, auth, cubbyhole, identity)"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^/*(root|sys|audit|auth|cubbyhole|identity)$')",message="vaultNamespace cannot be a reserved string (root, sys, audit, auth, cubbyhole, identity)"
 	// +kubebuilder:validation:XValidation:rule=`!self.matches('\\p{Cc}')`,message="vaultNamespace cannot contain control characters"
 	VaultNamespace string `json:"vaultNamespace,omitempty"`
 
-	// vaultAuthNamespace is the namespace of the login, where it is another one than that of the
-	// key. It changes in place.
+	// vaultAuthNamespace is the namespace of the login. Without it that is vaultNamespace. It
+	// changes in place.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:XValidation:rule="!self.endsWith('/')",message="vaultAuthNamespace cannot end with a forward slash"
 	// +kubebuilder:validation:XValidation:rule="!self.contains(' ')",message="vaultAuthNamespace cannot contain spaces"
-	// +kubebuilder:validation:XValidation:rule="!(self in ['root', 'sys', 'audit', 'auth', 'cubbyhole', 'identity'])",message="vaultAuthNamespace cannot be a reserved string (root, sys, audit, auth, cubbyhole, identity)"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^/*(root|sys|audit|auth|cubbyhole|identity)$')",message="vaultAuthNamespace cannot be a reserved string (root, sys, audit, auth, cubbyhole, identity)"
 	// +kubebuilder:validation:XValidation:rule=`!self.matches('\\p{Cc}')`,message="vaultAuthNamespace cannot contain control characters"
 	VaultAuthNamespace string `json:"vaultAuthNamespace,omitempty"`
 
