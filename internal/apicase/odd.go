@@ -19,7 +19,7 @@ var odd = append([]string{
 	"HTTPS://h", "http://h", "ftp://h", "https://h?", "https://h/?a=b", "https://h?a;b", "https://h#", "https://h/#", "https://h/#a", "https://h/%23", "https://h/%", "https://h%20", "https://h/%2F",
 	"https://u@h", "https://u:p@h", "https://h/@", "https://[::1]", "https://[::1", "https://[::1%25lo]", "https://a b", "https://h\\", "https://é", "https://h\n", " https://h", "https://h ",
 	"root", "Root", "root/", "sys", "identity", "/root", "root ", "t/keys/k", "t/keys/-", "t/keys/a-b", "t/keys/k\n", "/keys/kkk", "a/keys/keys/k", "a/./keys/k", ".../keys/k",
-	"1s", "1h1m", "1m1h", "100ms", "99ms", "60s", "60001ms", "1m1ms", "0s", "0h0m", "-1s", "+1s", "1.5s", ".5s", "1µs", "1us", "1d", "8760h", "8760h1ms", "99999h99999h99999h99999h", "1s1s1s1s1s", "100000h", "1S",
+	"1s", "1h", "59m59s", "1h1m", "1m1h", "100ms", "99ms", "60s", "60001ms", "1m1ms", "0s", "0h0m", "-1s", "+1s", "1.5s", ".5s", "1µs", "1us", "1d", "8760h", "8760h1ms", "99999h99999h99999h99999h", "1s1s1s1s1s", "100000h", "1S",
 	"v1", "a/v1", "A/v1", "a.b/v1", "a/v1/b", "/v1", "a/", "vaultkmsconfigs", "secrets", "secrets.", "pods/log", "a.extensions", "extensions", "a.events.k8s.io", "apiserveripinfo", "apiserveripinfo.a",
 	"identity", "aescbc", "KMS", "kms", "Vault", "PKCS11", "TPM", "KeyFile", "AppRole", "Token", "JWT", "Cert", "cluster",
 }, long()...)

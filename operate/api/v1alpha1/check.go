@@ -68,7 +68,10 @@ func one[T ~string](c *checker, at *field.Path, value T, of ...T) {
 	}
 }
 
-const notDNS = " must be a valid DNS %s: contain no more than 253 characters, contain only lowercase alphanumeric characters, '-' or '.', and start and end with an alphanumeric character"
+// notDNS tells what is no DNS name, as OpenShift does.
+func notDNS(what, kind string) string {
+	return what + " must be a valid DNS " + kind + ": contain no more than 253 characters, contain only lowercase alphanumeric characters, '-' or '.', and start and end with an alphanumeric character"
+}
 
 var (
 	dnsName  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
@@ -77,13 +80,14 @@ var (
 	aTime    = regexp.MustCompile(`^([0-9]{1,5}(ms|s|m|h)){1,4}$`)
 )
 
-// name checks one of an object, as kubectl shows it.
+// name checks that of an object, which has to be there.
 func (c *checker) name(at *field.Path, name string, most int) {
 	if c.required(at, c.text(at, name, 1, most)) {
-		c.rule(at, dnsName.MatchString(name), "name"+fmt.Sprintf(notDNS, "subdomain name"))
+		c.rule(at, dnsName.MatchString(name), notDNS("name", "subdomain name"))
 	}
 }
 
+// file checks a path on a node, and reports whether it is there.
 func (c *checker) file(at *field.Path, path FilePath) bool {
 	given := c.text(at, string(path), 2, 1024)
 	if given {
@@ -93,14 +97,14 @@ func (c *checker) file(at *field.Path, path FilePath) bool {
 	return given
 }
 
+// label checks what a KMS calls something, and reports whether it is there.
 func (c *checker) label(at *field.Path, label Label) bool {
 	given := c.text(at, string(label), 1, 256)
 	c.rule(at, !hasControl(string(label)), "must not contain control characters")
 	return given
 }
 
-// duration checks a time that may be left out, between two others, of which the shorter one
-// may be allowed itself.
+// duration checks a time that may be left out.
 func (c *checker) duration(at *field.Path, text Duration, message string, allowed func(time.Duration) bool) {
 	if !c.text(at, string(text), 0, 32) {
 		return

@@ -99,7 +99,7 @@ func (t *VaultTLS) check(c *checker, at *field.Path) {
 		c.name(at.Child("caBundle", "name"), t.CABundle.Name, 175)
 	}
 	if at := at.Child("serverName"); c.text(at, t.ServerName, 1, 253) {
-		c.rule(at, dnsName.MatchString(t.ServerName), "serverName"+strings.ReplaceAll(notDNS, "%s", "hostname"))
+		c.rule(at, dnsName.MatchString(t.ServerName), notDNS("serverName", "hostname"))
 	}
 	if t.Certificate != nil {
 		t.Certificate.check(c, at.Child("certificate"))
