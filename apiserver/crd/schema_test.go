@@ -93,7 +93,13 @@ func TestTheDefinitionsRefuseWhatTheCasesSay(t *testing.T) {
 			require.ElementsMatch(t, c.Unknown, unknown)
 			defaulting.Default(object, d.structural)
 			want, _ := c.Want()
-			require.Equal(t, want, apicase.Told(d.validate(&unstructured.Unstructured{Object: object})))
+			errs := d.validate(&unstructured.Unstructured{Object: object})
+			require.Equal(t, want, apicase.Told(errs))
+			var fields, messages []string // as in an answer
+			for _, err := range errs {
+				fields, messages = append(fields, err.Field), append(messages, err.ErrorBody())
+			}
+			require.Equal(t, want, apicase.ToldBy(fields, messages))
 		})
 	}
 }

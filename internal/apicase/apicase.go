@@ -180,14 +180,32 @@ func Told(errs field.ErrorList) []string {
 func ToldBy(fields, messages []string) []string {
 	all := []string{}
 	for i, message := range messages {
-		kind, rest, _ := strings.Cut(message, ":")
-		if strings.Contains(rest, unchecked) {
-			continue
+		kind, detail := parted(message)
+		if !strings.HasPrefix(detail, unchecked) {
+			all = append(all, line(fields[i], kind, detail))
 		}
-		all = append(all, line(fields[i], kind, strings.TrimSpace(rest)))
 	}
 	slices.Sort(all)
 	return all
+}
+
+// parted is the kind of error and what is told, of KIND: VALUE: DETAIL, where the value is
+// left out of some kinds, and is a text as Go quotes it or JSON.
+func parted(message string) (kind, detail string) {
+	kind, rest, _ := strings.Cut(message, ": ")
+	for _, valueless := range []field.ErrorType{field.ErrorTypeRequired, field.ErrorTypeForbidden, field.ErrorTypeTooLong} {
+		if kind == valueless.String() {
+			return kind, rest
+		}
+	}
+	value, err := strconv.QuotedPrefix(rest)
+	if err != nil {
+		decoder := json.NewDecoder(strings.NewReader(rest))
+		if decoder.Decode(new(any)) == nil {
+			value = rest[:decoder.InputOffset()]
+		}
+	}
+	return kind, strings.TrimPrefix(rest[len(value):], ": ")
 }
 
 func line(at, kind, detail string) string {

@@ -146,10 +146,10 @@ func reports(t *testing.T, server *harness.Server) (all []string) {
 // longest names there are.
 func largest(t *testing.T, server *harness.Server) {
 	identity(t, server)
-	for i := range 200 {
+	for i := range 100 {
 		node := fmt.Sprintf("%0253d", i)
 		var mine []map[string]any
-		for key := range 2 {
+		for key := range 4 {
 			r := report(node, fmt.Sprintf("1%019d", key), "Error")
 			r["remoteKeyID"], r["detail"], r["revision"] = hash, strings.Repeat("d", 512), 1<<53
 			mine = append(mine, r)
@@ -159,7 +159,7 @@ func largest(t *testing.T, server *harness.Server) {
 	object, err := server.Dynamic.Resource(encryptions).Get(t.Context(), v1alpha1.SingletonName, metav1.GetOptions{})
 	require.NoError(t, err)
 	size := len(patchOf(t, object.Object))
-	t.Logf("%d reports of 200 nodes: %d bytes", len(reports(t, server)), size)
+	t.Logf("%d reports of 100 nodes: %d bytes", len(reports(t, server)), size)
 	require.Len(t, reports(t, server), 400)
 	require.Less(t, size, 1<<20, "etcd takes 1.5 MiB")
 	require.True(t, apierrors.IsInvalid(apply(t, server, "one-more", report("one-more", "1", "Healthy"))), "no report more is taken")

@@ -60,8 +60,8 @@ type EncryptionAtRestSpec struct {
 	// +listType=set
 	Resources []ResourceName `json:"resources,omitempty"`
 
-	// nodes are those that run an apiserver, and with it the plugins of a KMS. Without it they
-	// are those with the label node-role.kubernetes.io/control-plane.
+	// nodes are those that run an apiserver, and with it the plugins of a KMS, 100 at most.
+	// Without it they are those with the label node-role.kubernetes.io/control-plane.
 	//
 	// +optional
 	Nodes *Nodes `json:"nodes,omitempty"`
@@ -234,7 +234,7 @@ type Nodes struct {
 	//
 	// +optional
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=200
+	// +kubebuilder:validation:MaxItems=100
 	// +listType=set
 	Names []NodeName `json:"names,omitempty"`
 

@@ -30,7 +30,7 @@ type EncryptionAtRestStatus struct {
 	Keys []KeyStatus `json:"keys,omitempty"`
 
 	// nodes have an entry for each node and key, which the node writes, under a field owner of
-	// its own. A report of trouble is as complete as one of health.
+	// its own: of 100 nodes, four keys each. A report of trouble is as complete as one of health.
 	//
 	// +optional
 	// +listType=map

@@ -20,7 +20,7 @@ type PreflightStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=nodeName
-	// +kubebuilder:validation:MaxItems=200
+	// +kubebuilder:validation:MaxItems=100
 	Nodes []NodePreflight `json:"nodes,omitempty"`
 }
 

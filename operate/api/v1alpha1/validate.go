@@ -12,9 +12,9 @@ import (
 // Validate gives what is wrong with the name and with what is wanted, as an apiserver with
 // the CustomResourceDefinition would, each error at the same field in the same words. What is
 // written by people is not in them, but for a type that there is not. It takes an object
-// with or without defaults. That an optional text is there and empty it cannot tell from one
-// that is not there, and takes it for that. The status, which people do not write, is not
-// looked at.
+// with or without defaults. What is there and null, or an optional text that is empty, it
+// cannot tell from what is not there, and takes it for that. The status, which people do not
+// write, is not looked at.
 func (e *EncryptionAtRest) Validate() field.ErrorList {
 	var c checker
 	c.rule(nil, e.Name == SingletonName, "there is one EncryptionAtRest, and its name is cluster")
@@ -145,7 +145,7 @@ func checkSet[T ~string](c *checker, at *field.Path, all []T, most int) {
 func (n *Nodes) check(c *checker, at *field.Path) {
 	c.rule(at, (n.Names != nil) != (n.MatchLabels != nil), "exactly one of names and matchLabels must be set")
 	if n.Names != nil {
-		checkSet(c, at.Child("names"), n.Names, 200)
+		checkSet(c, at.Child("names"), n.Names, 100)
 	}
 	for i, name := range n.Names {
 		at := at.Child("names").Index(i)
