@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-atrest/atrest/deploy/crd"
+	"github.com/kube-atrest/atrest/operate/api/v1alpha1"
 )
 
 var update = flag.Bool("update", false, "write the reference in docs/managed.md again")
@@ -66,6 +69,21 @@ func TestTheReferenceIsThatOfTheDefinitions(t *testing.T) {
 		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
 	}
 	require.Equal(t, want, string(text), "go test ./deploy/crd -update writes it again")
+}
+
+var block = regexp.MustCompile("(?s)\n```yaml\n(.*?)\n```\n")
+
+func TestTheObjectsOfThePageAreValid(t *testing.T) {
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	blocks := block.FindAllStringSubmatch(string(text), -1)
+	require.Len(t, blocks, 2)
+	for _, b := range blocks {
+		object := v1alpha1.EncryptionAtRest{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.SingletonName}}
+		require.NoError(t, yaml.UnmarshalStrict([]byte(b[1]), &object))
+		object.Default()
+		require.Empty(t, object.Validate())
+	}
 }
 
 func schemaOf(t *testing.T, resource string) property {

@@ -6,10 +6,10 @@
 // [EncryptionAtRest], and what is refused there is refused here, in the same words. Four
 // things differ on purpose. More is known here: secretbox, other back ends than Vault, other
 // ways to log in. The image may be left out, as nodes may run processes. What would be
-// accepted there and could never work is refused: an address without a host, or with an
-// empty query, a namespace with control characters or a reserved one after a slash, and a name
-// of a Secret or a ConfigMap with which a data key would have more than 253 characters. And an
-// image may be on localhost, or behind a port of one digit.
+// accepted there and could never work is refused: an address without a host, or with an empty
+// query or fragment, a namespace with control characters or a reserved one after a slash, and
+// a name of a Secret or a ConfigMap with which a data key would have more than 253 characters.
+// And an image may be on localhost, or behind a port of one digit.
 //
 // The rules stand twice: as CEL in the CustomResourceDefinitions, which are generated from
 // the markers here, and in [EncryptionAtRest.Validate] for those who have no apiserver to
