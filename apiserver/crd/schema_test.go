@@ -31,7 +31,8 @@ type definition struct {
 	crd        *apiextensions.CustomResourceDefinition
 	version    *apiextensions.CustomResourceDefinitionVersion
 	structural *schema.Structural
-	validate   func(*unstructured.Unstructured) field.ErrorList
+	// validate tries to make an object or, where it has a status, to write that.
+	validate func(*unstructured.Unstructured) field.ErrorList
 }
 
 // read is all of deploy/crd, by kind.
@@ -66,12 +67,21 @@ func readOne(t *testing.T, text []byte) definition {
 	}
 	structural, err := schema.NewStructural(in.OpenAPIV3Schema)
 	require.NoError(t, err)
-	validator, _, err := validation.NewSchemaValidator(in.OpenAPIV3Schema)
+	spec, _, err := validation.NewSchemaValidator(in.OpenAPIV3Schema)
+	require.NoError(t, err)
+	below := in.OpenAPIV3Schema.Properties["status"]
+	status, _, err := validation.NewSchemaValidator(&below)
 	require.NoError(t, err)
 	kind := v1alpha1.GroupVersion.WithKind(internal.Spec.Names.Kind)
-	strategy := customresource.NewStrategy(nil, false, kind, validator, nil, structural, nil, nil, nil)
+	strategy := customresource.NewStrategy(nil, false, kind, spec, status, structural, nil, nil, nil)
 	return definition{internal, version, structural, func(o *unstructured.Unstructured) field.ErrorList {
-		return strategy.Validate(t.Context(), o)
+		if _, ok := o.Object["status"]; !ok {
+			return strategy.Validate(t.Context(), o)
+		}
+		o.SetResourceVersion("1")
+		before := o.DeepCopy()
+		delete(before.Object, "status")
+		return customresource.NewStatusStrategy(strategy).ValidateUpdate(t.Context(), o, before)
 	}}
 }
 

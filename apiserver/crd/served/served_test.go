@@ -1,6 +1,7 @@
 package served
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -95,7 +96,7 @@ func identity(t *testing.T, server *harness.Server) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"secrets", "configmaps"}, resources)
 	t.Cleanup(func() {
-		require.NoError(t, server.Dynamic.Resource(encryptions).Delete(t.Context(), v1alpha1.SingletonName, metav1.DeleteOptions{}))
+		require.NoError(t, server.Dynamic.Resource(encryptions).Delete(context.WithoutCancel(t.Context()), v1alpha1.SingletonName, metav1.DeleteOptions{}))
 	})
 }
 
