@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // odd are texts at which two ways to say one rule part, if any do. None is empty, as a Go
@@ -53,14 +55,15 @@ func Odd(t *testing.T) iter.Seq[OddObject] {
 			if len(c.Errors) > 0 || c.Served {
 				continue
 			}
-			for _, at := range texts(c.Object(t)["spec"].(map[string]any), "spec") {
+			accepted := c.Object(t)
+			for _, at := range texts(accepted["spec"].(map[string]any), "spec") {
 				place := strings.Join(at, ".")
 				if seen[c.Base+" "+place] {
 					continue
 				}
 				seen[c.Base+" "+place] = true
 				for _, text := range odd {
-					object := c.Object(t)
+					object := runtime.DeepCopyJSON(accepted)
 					set(object, at, text)
 					if !yield(OddObject{c.Name, place, text, object}) {
 						return

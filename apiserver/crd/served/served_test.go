@@ -57,11 +57,13 @@ func create(t *testing.T, server *harness.Server, object map[string]any, validat
 
 // explains looks at what kubectl explain, kubectl get and short names are made of.
 func explains(t *testing.T, server *harness.Server) {
-	_, text := server.Get("/openapi/v3/apis/encryption.kube-atrest.io/v1alpha1")
 	for _, description := range []string{"type is by what values are encrypted", "vaultKeyPath is MOUNT/keys/NAME of the key", "remoteKeyID is the hash of the key_id"} {
-		require.Contains(t, text, description)
+		eventually(t, func(context.Context) bool { // it is published after the definitions are served
+			_, text := server.Get("/openapi/v3/apis/encryption.kube-atrest.io/v1alpha1")
+			return strings.Contains(text, description)
+		})
 	}
-	_, text = server.Get("/apis/encryption.kube-atrest.io/v1alpha1")
+	_, text := server.Get("/apis/encryption.kube-atrest.io/v1alpha1")
 	for _, name := range []string{`"ear"`, `"vkc"`, `"atrest"`, `"encryptionatrests/status"`} {
 		require.Contains(t, text, name)
 	}
