@@ -97,7 +97,9 @@ func (d dialer) dialTLS(ctx context.Context, network, address string, config *tl
 	defer cancel()
 	secured := tls.Client(conn, config)
 	if err := secured.HandshakeContext(ctx); err != nil {
-		d.avoid(conn.RemoteAddr())
+		if !errors.Is(ctx.Err(), context.Canceled) { // or nobody waits for it
+			d.avoid(conn.RemoteAddr())
+		}
 		_ = conn.Close()
 		return nil, fmt.Errorf("TLS with %s: %w", conn.RemoteAddr(), err)
 	}

@@ -86,3 +86,23 @@ func TestANodeWithoutTLSHidesNoneThatHasIt(t *testing.T) {
 		})
 	}
 }
+
+// Connections that are left are not waited for either, and nothing is known of their nodes.
+func TestANodeThatNobodyWaitsForIsNotAvoided(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	d := (&hosts{nodes: make([]string, 1)}).dialer()
+	d.agree = time.Hour
+	d.connect = func(context.Context, string, string) (net.Conn, error) {
+		here, there := net.Pipe()
+		go func() {
+			defer there.Close()
+			_, _ = there.Read(make([]byte, 1<<12))
+			cancel()
+			_, _ = io.Copy(io.Discard, there)
+		}()
+		return to{here, node("0:8200")}, nil
+	}
+	_, err := d.dialTLS(ctx, "tcp", "vault.test:8200", &tls.Config{})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Nil(t, d.avoided.Load())
+}
