@@ -19,7 +19,7 @@ var exported = map[string]int{
 	"kmsplugin/tpm": 40, "kmsplugin/tpm/swtpmtest": 5,
 	"operate/audit": 76, "operate/audit/etcd": 12, "operate/audit/snapshot": 11, "operate/bundle": 93, "operate/fleet": 43, "operate/lost": 46, "operate/migrate": 41, "operate/node": 67, "operate/node/localapi": 4, "operate/overview": 19,
 	"operate/preflight": 24, "operate/proof": 23, "operate/reencrypt": 22, "operate/retire": 20, "operate/rollout": 57,
-	"kmsplugin/vault": 23, "kmsplugin/vault/vaulttest": 50,
+	"kmsplugin/vault": 21, "kmsplugin/vault/vaulttest": 50,
 	"operate/rotation": 81, "operate/rotation/drive": 5, "operate/rotation/edit": 13, "operate/rotation/observe": 4,
 	"deploy/crd": 1, "operate/api/v1alpha1": 111,
 }

@@ -70,10 +70,11 @@ func newClient(c Config, nodes dialer) (*client, error) {
 	}
 	asks := &client{base: c.Address, nodes: nodes}
 	asks.kept.Store(&http.Transport{
-		TLSClientConfig:     config,
-		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
-		DialContext:         nodes.dial,
-		TLSHandshakeTimeout: 2 * time.Second,
+		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
+		DialContext:  nodes.dial,
+		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return nodes.dialTLS(ctx, network, address, config)
+		},
 		MaxIdleConnsPerHost: 64,
 		IdleConnTimeout:     90 * time.Second,
 		DisableCompression:  true,

@@ -2,6 +2,7 @@ package vault
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -22,13 +23,14 @@ type dialer struct {
 	find  time.Duration
 	most  time.Duration // for all addresses
 	ahead time.Duration // how long one is tried alone
-	// avoided is the address of a node that could not answer, did not, or said nothing; those after it
-	// come first.
+	agree time.Duration // how long TLS may take
+	// avoided is the address of a node that could not answer, did not, or had no TLS that is right; those
+	// after it come first.
 	avoided *atomic.Pointer[string]
 }
 
 func newDialer() dialer {
-	return dialer{net.DefaultResolver.LookupHost, new(net.Dialer).DialContext, 12 * time.Second, time.Second, 200 * time.Millisecond, new(atomic.Pointer[string])}
+	return dialer{net.DefaultResolver.LookupHost, new(net.Dialer).DialContext, 12 * time.Second, time.Second, 200 * time.Millisecond, 2 * time.Second, new(atomic.Pointer[string])}
 }
 
 // avoid has a node tried after all others of its host.
@@ -40,28 +42,6 @@ func (d dialer) avoid(node net.Addr) {
 type dialed struct {
 	net.Conn
 	err error
-}
-
-// A mute is a connection on which the node has said nothing yet. One that ends so has its node avoided:
-// it hangs before TLS is agreed on, or is about to go.
-type mute struct {
-	net.Conn
-	spoke atomic.Bool
-	avoid func(net.Addr)
-}
-
-func (m *mute) Read(into []byte) (n int, err error) {
-	if n, err = m.Conn.Read(into); n > 0 {
-		m.spoke.Store(true)
-	}
-	return n, err
-}
-
-func (m *mute) Close() error {
-	if !m.spoke.Load() {
-		m.avoid(m.RemoteAddr())
-	}
-	return m.Conn.Close()
 }
 
 func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -90,7 +70,7 @@ func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, er
 			switch {
 			case a.err == nil:
 				go hangUp(answers, running)
-				return &mute{Conn: a.Conn, avoid: d.avoid}, nil
+				return a.Conn, nil
 			case running+len(left) == 0:
 				return nil, a.err
 			}
@@ -100,6 +80,30 @@ func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, er
 			return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("%s: %w", address, os.ErrDeadlineExceeded)}
 		}
 	}
+}
+
+// dialTLS connects, and agrees on TLS. A node with which that cannot be is avoided: it hangs, or its
+// certificate has run out, which each node has of its own.
+func (d dialer) dialTLS(ctx context.Context, network, address string, config *tls.Config) (net.Conn, error) {
+	conn, err := d.dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if config.ServerName == "" {
+		config = config.Clone()
+		config.ServerName, _, _ = net.SplitHostPort(address) // as dial has
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.agree)
+	defer cancel()
+	secured := tls.Client(conn, config)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		if !errors.Is(ctx.Err(), context.Canceled) { // or nobody waits for it
+			d.avoid(conn.RemoteAddr())
+		}
+		_ = conn.Close()
+		return nil, fmt.Errorf("TLS with %s: %w", conn.RemoteAddr(), err)
+	}
+	return secured, nil
 }
 
 // addresses are those of a host, each with the port.
