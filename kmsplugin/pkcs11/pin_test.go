@@ -154,6 +154,30 @@ func TestAPINThatATokenWasAwayForIsTriedAgain(t *testing.T) {
 	opened(t, token)
 }
 
+// What says nothing is no answer to a PIN if the token is not in its slot after it.
+func TestAPINIsTriedAgainIfTheTokenIsNotInItsSlotAfterwards(t *testing.T) {
+	for what, answer := range map[string]error{"it cannot be asked": cryptoki.Error(cryptoki.CKR_GENERAL_ERROR), "its slot is empty": nil} {
+		t.Run(what, func(t *testing.T) {
+			before, _ := tokenWithKey(t)
+			token := newToken(t, before.config) // as after a start
+			a, tries, away := alter(t, token), 0, false
+			a.login = func(string) error { tries++; away = true; return cryptoki.Error(cryptoki.CKR_GENERAL_ERROR) }
+			a.info = func(info cryptoki.TokenInfo, err error) (cryptoki.TokenInfo, error) {
+				if away {
+					return cryptoki.TokenInfo{}, answer
+				}
+				return info, err
+			}
+			_, err := token.Open(t.Context())
+			require.Error(t, err)
+			require.NotErrorIs(t, err, kmsplugin.ErrDenied)
+			require.Equal(t, 1, tries)
+			a.login, away = nil, false
+			opened(t, token)
+		})
+	}
+}
+
 func TestAPINThatIsGivenForItsFileIsNotShown(t *testing.T) {
 	c := newConfig(t)
 	t.Chdir(t.TempDir())
