@@ -22,8 +22,10 @@ bundle try", and opens what the plugin wrapped whose place it takes. Until then,
 a plugin does not come or takes another key, the former one stays in effect. What was
 refused is not run again until it is another by its hash. With --tried, which has what
 "atrest bundle try -o json" told, no bundle but that is taken, and no other key_ids.
-The file is put in place after the plugins that it names answer. The last good bundle is
-kept in --state, and enough to come up with: without --bundles, apiserver or cluster.
+The file is put in place after the plugins that it names answer, and belongs to this
+command from then on: what somebody else writes into it is replaced, keys too. The last
+good bundle is kept in --state, and enough to come up with: without --bundles, apiserver
+or cluster.
 
 A plugin ends only once no bundle in effect has its keyID and each --apiserver of this
 node told, since the file changed and for --grace, that it has the new one in effect.
