@@ -22,8 +22,10 @@ bundle try", and opens what the plugin wrapped whose place it takes. Until then,
 a plugin does not come or takes another key, the former one stays in effect. What was
 refused is not run again until it is another by its hash. With --tried, which has what
 "atrest bundle try -o json" told, no bundle but that is taken, and no other key_ids.
-The file is put in place after the plugins that it names answer. The last good bundle is
-kept in --state, and enough to come up with: without --bundles, apiserver or cluster.
+The file is put in place after the plugins that it names answer, and belongs to this
+command from then on: what somebody else writes into it is replaced, keys too. The last
+good bundle is kept in --state, and enough to come up with: without --bundles, apiserver
+or cluster.
 
 A plugin ends only once no bundle in effect has its keyID and each --apiserver of this
 node told, since the file changed and for --grace, that it has the new one in effect.
@@ -88,8 +90,11 @@ func newNodeStatus(s streams) *cobra.Command {
 		Use:   "status",
 		Short: "Tell how a node and its plugins are",
 		Long: `Tell how the node that runs with the same --run is: which bundle is wanted, accepted
-and in effect, what it waits for, and how each plugin is. With --metrics it is told in
-the text format of Prometheus. Nothing is changed. What is not known is "-".
+and in effect, what it waits for, and how each plugin is. In effect is the one whose
+configuration file is in place; an apiserver that tells of another is waited for, and one
+that does not tell is named, and is no reason for 1: it may be down, and wait for the
+plugins. With --metrics it is told in the text format of Prometheus. Nothing is changed.
+What is not known is "-".
 
 Exit codes:
   0  all is as it is wanted
@@ -184,6 +189,11 @@ func printNode(to io.Writer, r *node.Report) error {
 	fmt.Fprintln(to)
 	if err := printTable(to, rows); err != nil {
 		return err
+	}
+	for _, a := range r.Apiservers {
+		if a.Problem != "" {
+			fmt.Fprintf(to, "\napiserver %s has not told which file it has in effect: %s\n", a.Name, printable(a.Problem))
+		}
 	}
 	for _, p := range r.Plugins {
 		if !p.Well && p.Message != "" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -18,4 +19,12 @@ func TestAReportThatIsOldTellsNothing(t *testing.T) {
 		require.ErrorContains(t, err, "has not looked since")
 		require.Equal(t, 2, exitCode(err))
 	}
+}
+
+func TestAnApiserverThatDoesNotTellIsNamed(t *testing.T) {
+	var to strings.Builder
+	r := &node.Report{InMemory: true, Apiservers: []node.ApiserverReport{{Name: "one", Problem: "it is away"}, {Name: "two"}}}
+	require.NoError(t, printNode(&to, r))
+	require.Contains(t, to.String(), "\napiserver one has not told which file it has in effect: it is away\n")
+	require.NotContains(t, to.String(), "two")
 }

@@ -247,6 +247,7 @@ func (d *decider) place() {
 		d.wait("the configuration file cannot be read, so it is not known what it names")
 		return
 	case d.o.File.Hash == d.current.Config:
+		d.follow()
 		return
 	}
 	var missing []string
@@ -260,6 +261,16 @@ func (d *decider) place() {
 		return
 	}
 	d.do(Action{Verb: PlaceFile, Bundle: d.current.Hash})
+}
+
+// follow tells of apiservers that have another file in effect than the one in place. One that is away is no
+// reason: it may wait for the plugins.
+func (d *decider) follow() {
+	for _, a := range d.o.Apiservers {
+		if d.silent(a) == "" && a.Config != "" && a.Config != d.current.Config {
+			d.wait("apiserver %s has not taken the configuration file in place: it has %s in effect, and takes another at its next start or, where it follows its file, within a minute or two: see its log", a.Name, a.Config)
+		}
+	}
 }
 
 // forget lets go of keyIDs that only former bundles have and nobody needs.
@@ -318,6 +329,19 @@ func hasKey(w *Wanted, keyID string) bool {
 
 // mayNeed is why an apiserver may have more in effect than the current bundle.
 func (d *decider) mayNeed(a Apiserver) string {
+	switch why := d.silent(a); {
+	case why != "":
+		return why
+	case a.Config != d.current.Config:
+		return fmt.Sprintf("it has %s in effect, and not %s", orNone(a.Config), d.current.Config)
+	case d.o.Now.Sub(a.Since) < d.o.Grace:
+		return fmt.Sprintf("it has the new file in effect, and for %s may go on with the former one", d.o.Grace)
+	}
+	return ""
+}
+
+// silent is why it is not known what an apiserver has in effect, empty if it is.
+func (d *decider) silent(a Apiserver) string {
 	age := d.o.Now.Sub(a.At)
 	switch {
 	case a.Problem != "":
@@ -326,10 +350,6 @@ func (d *decider) mayNeed(a Apiserver) string {
 		return "it has not told yet what it has in effect"
 	case age < 0 || age > d.o.Fresh:
 		return "it has not told lately what it has in effect"
-	case a.Config != d.current.Config:
-		return fmt.Sprintf("it has %s in effect, and not %s", orNone(a.Config), d.current.Config)
-	case d.o.Now.Sub(a.Since) < d.o.Grace:
-		return fmt.Sprintf("it has the new file in effect, and for %s may go on with the former one", d.o.Grace)
 	}
 	return ""
 }

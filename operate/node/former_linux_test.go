@@ -121,6 +121,21 @@ func TestAFirstBundleThatDoesNotReadWhatTheFileInPlaceReadsIsRefused(t *testing.
 	r.until("the one that has it is accepted", settled(2, 1))
 }
 
+// What such a file reads with is not known, and an apiserver may have it in effect.
+func TestAFirstBundleIsRefusedWhereTheFileInPlaceCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	former := "metadata: {name: mine}\n" + r.configOf() // in which apiservers before v1.30 see no mistake
+	require.NoError(t, os.WriteFile(r.o.ConfigFile, []byte(former), 0o600))
+	r.give(r.draft(1, 1))
+	r.follows()
+	r.start()
+	r.until("it is refused", tells(`unknown field "metadata"`))
+	require.Equal(t, former, r.read(r.o.ConfigFile))
+	require.NoError(t, os.WriteFile(r.o.ConfigFile, []byte("\n"), 0o600))
+	r.until("one in which there is nothing is no reason", settled(1, 1))
+}
+
 func TestABundleThatIsKeptNoLongerIsOverwritten(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

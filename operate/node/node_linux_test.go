@@ -34,8 +34,10 @@ func TestAKeyComesBesideAnotherAndTheOtherGoesOnceTheApiserverDoesWithout(t *tes
 
 	r.api.set(func(p *played) { p.follow = "" }) // it goes on with what it has
 	r.give(r.draft(3, 2))
-	report := r.until("the file is in place", func(r *Report) bool { return r.InEffect != nil && r.InEffect.Revision == 3 && len(r.Waits) == 1 })
-	require.Contains(t, report.Waits[0], "keyID 1 stays")
+	report := r.until("the file is in place, and the apiserver does without", func(r *Report) bool {
+		return r.InEffect != nil && r.InEffect.Revision == 3 && waits("has not taken the configuration file in place")(r)
+	})
+	require.Contains(t, strings.Join(report.Waits, "\n"), "keyID 1 stays")
 	r.api.set(func(p *played) { p.err = errAway })
 	r.until("it is silent", func(r *Report) bool { return strings.Contains(strings.Join(r.Waits, ""), "does not answer") })
 	require.True(t, lives(first), "silence is no proof that it is not needed")

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -129,12 +130,15 @@ func keyIDsIn(content []byte) []string {
 	return all
 }
 
-// removedBy is what a configuration file reads with and a bundle does not. Of one that nobody can use that is
-// not known.
+// removedBy is what a configuration file reads with and a bundle does not. Of one that is refused here that is
+// not known: an older apiserver may have it in effect, as those before v1.30 have one with an unknown field.
 func removedBy(b *bundle.Bundle, content []byte) (all []string) {
+	if len(bytes.TrimSpace(content)) == 0 {
+		return nil
+	}
 	is, err := config.Parse(content, config.Options{KMSv1: true})
 	if err != nil {
-		return nil
+		return []string{fmt.Sprintf("what is not known until it is corrected (%v)", err)}
 	}
 	for _, change := range config.Diff(is, b.Configuration()) {
 		if len(change.Removed) > 0 {

@@ -1,0 +1,34 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Who reads that all is as it is wanted takes what is written for encrypted with what the file names first.
+func TestAnApiserverThatHasAnotherFileInEffectIsWaitedForAndOneThatDoesNotTellIsNot(t *testing.T) {
+	bundle := wants(1, map[string]Key{})
+	o := Observation{Now: epoch, Accepted: []Wanted{bundle}, File: File{Known: true, Hash: bundle.Config}, Fresh: time.Minute, Grace: grace}
+	for name, row := range map[string]struct {
+		a    Apiserver
+		says string
+	}{
+		"has it":             {Apiserver{Config: bundle.Config, At: epoch, Since: epoch}, ""},
+		"has another":        {Apiserver{Config: "another", At: epoch, Since: epoch}, "apiserver a has not taken the configuration file in place: it has another in effect"},
+		"does not answer":    {Apiserver{Config: "another", At: epoch, Since: epoch, Problem: "it is away"}, ""},
+		"was not asked":      {Apiserver{}, ""},
+		"was asked long ago": {Apiserver{Config: "another", At: epoch.Add(-time.Hour), Since: epoch.Add(-time.Hour)}, ""},
+	} {
+		row.a.Name = "a"
+		o.Apiservers = []Apiserver{row.a}
+		waits := Decide(o).Waits
+		if row.says == "" {
+			require.Empty(t, waits, name)
+			continue
+		}
+		require.Len(t, waits, 1, name)
+		require.Contains(t, waits[0], row.says, name)
+	}
+}
