@@ -12,7 +12,7 @@ import (
 // exported is how many names each package offers to others outside this project: types,
 // functions, methods, constants and variables. A name is exported for somebody who uses
 // it. Who makes one more raises the number here, and can say for whom; who makes one
-// less lowers it.
+// less lowers it. What is generated is not counted.
 var exported = map[string]int{
 	".": 16, "config": 46, "envelope": 81, "envelope/kmsv1": 29, "healthz": 24, "providers": 31, "reload": 27, "transformer": 27,
 	"kmsplugin": 60, "kmsplugin/conformance": 41, "kmsplugin/conformance/conformancetest": 1, "kmsplugin/keyfile": 31, "kmsplugin/pkcs11": 18, "kmsplugin/plugintest": 7, "kmsplugin/telemetry": 12,
@@ -21,6 +21,7 @@ var exported = map[string]int{
 	"operate/preflight": 24, "operate/proof": 23, "operate/reencrypt": 22, "operate/retire": 20, "operate/rollout": 57,
 	"kmsplugin/vault": 23, "kmsplugin/vault/vaulttest": 50,
 	"operate/rotation": 81, "operate/rotation/drive": 5, "operate/rotation/edit": 13, "operate/rotation/observe": 4,
+	"deploy/crd": 1, "operate/api/v1alpha1": 111,
 }
 
 func TestWhatIsExportedIsCounted(t *testing.T) {
@@ -30,7 +31,9 @@ func TestWhatIsExportedIsCounted(t *testing.T) {
 			continue
 		}
 		for _, file := range s.files {
-			found[s.folder] += namesOf(file)
+			if !ast.IsGenerated(file) {
+				found[s.folder] += namesOf(file)
+			}
 		}
 	}
 	require.Equal(t, exported, found)

@@ -53,6 +53,7 @@ var rooms = map[string]room{
 	"operate/node":             {uses: []string{"config", "envelope", "internal/filelock", "internal/hashed", "internal/plugin", "internal/wholefile", "operate/bundle", "operate/preflight"}, never: []string{"k8s.io/apiserver/...", "k8s.io/client-go/..."}},
 	"operate/node/localapi":    {uses: []string{"internal/hashed", "operate/fleet", "operate/node", "operate/rotation"}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
 	"operate/preflight":        {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/plugin", "internal/stored", "kmsplugin/conformance", "operate/bundle"}, never: []string{"k8s.io/klog/..."}},
+	"operate/api/...":          {never: []string{"os", "net/http", "google.golang.org/grpc/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/bundle":           {uses: []string{"config", "internal/hashed", "internal/redact", "internal/wholefile"}, never: []string{"net/http", "google.golang.org/grpc/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/migrate":          {uses: []string{"internal/kubeapi", "internal/wholefile"}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
 	"operate/rotation":         {never: []string{"os", "net/...", "k8s.io/..."}},
@@ -73,7 +74,8 @@ var rooms = map[string]room{
 		never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/rollout": {uses: []string{"config", "envelope", "internal/filelock", "internal/hashed", "internal/wholefile", "operate/audit", "operate/fleet", "operate/migrate", "operate/preflight", "operate/proof", "operate/reencrypt", "operate/rotation/..."},
 		never: []string{"net/http", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
-	"cmd/...": {uses: []string{"config", "internal/hashed", "internal/wholefile", "kmsplugin/conformance", "operate/...", "cmd/..."}},
+	"deploy/crd": {},
+	"cmd/...":    {uses: []string{"config", "internal/hashed", "internal/wholefile", "kmsplugin/conformance", "operate/...", "cmd/..."}},
 
 	"internal/inuse":     {uses: []string{"config", "providers", "healthz", "reload", "envelope", "transformer", "internal/metrics"}, never: []string{"os", "net/http"}},
 	"internal/served":    {uses: []string{"config", "healthz", "internal/kubeapi"}, never: []string{"os", "google.golang.org/grpc/..."}},
@@ -94,6 +96,7 @@ var rooms = map[string]room{
 	"internal/filelock":  {},
 	"internal/wholefile": {},
 	// For tests alone.
+	"internal/apicase":     {},
 	"internal/bubble":      {},
 	"internal/etcdtest":    {},
 	"internal/faultplugin": {},
@@ -104,7 +107,7 @@ var rooms = map[string]room{
 
 	"kmsplugin/...": {uses: []string{"internal/filelock", "internal/hashed", "internal/redact", "kmsplugin/..."}, never: []string{"k8s.io/apiserver/..."}},
 	"bench/...":     {uses: []string{"..."}},
-	"apiserver/...": {uses: []string{".", "config/...", "providers", "operate/...", "envelope/...", "transformer/...", "reload/...", "healthz/...",
+	"apiserver/...": {uses: []string{".", "config/...", "deploy/...", "providers", "operate/...", "envelope/...", "transformer/...", "reload/...", "healthz/...",
 		"internal/...", "kmsplugin/...", "apiserver/..."}},
 }
 

@@ -15,8 +15,9 @@ import (
 const (
 	// maxSettings is the longest text of settings, in bytes.
 	maxSettings = 64 << 10
-	// maxValue is the longest value in them, but for arguments of a command.
-	maxValue = 1542
+	// maxValue is the longest value in them, but for arguments of a command, in bytes: a namespace
+	// of Vault has up to 4096 characters in the API of OpenShift.
+	maxValue = 4 * 4096
 )
 
 // ParseSettings reads settings in YAML or JSON, strictly: an unknown field is an error.
@@ -118,8 +119,9 @@ func (p Program) check(found *problems) {
 	}
 }
 
-// image is a registry's host, a path in it and a digest.
-var image = regexp.MustCompile(`^([a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?)(:[0-9]{1,5})?(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)+@sha256:[a-f0-9]{64}$`)
+// image is a registry's host, a path in it and a digest. It takes what the API of OpenShift
+// does; what a registry does not have is found where it is pulled.
+var image = regexp.MustCompile(`^([a-zA-Z0-9-]+([.][a-zA-Z0-9-]+)*)(:[0-9]{1,5})?(/[a-zA-Z0-9_.-]+)+@sha256:[a-f0-9]{64}$`)
 
 func checkImage(text string) error {
 	parts := image.FindStringSubmatch(text)

@@ -39,6 +39,8 @@ func TestSettingsThatAreAccepted(t *testing.T) {
 		"a program by digest":      keyFileSettings("/k") + "program: {path: /usr/bin/atrest-kms-plugin, sha256: \"" + digest + "\"}",
 		"the node's own by digest": keyFileSettings("/k") + "program: {sha256: \"" + digest + "\"}",
 		"an image":                 keyFileSettings("/k") + "program: {image: quay.io/a_b/c@" + digest + "}",
+		"an image in capitals":     keyFileSettings("/k") + "program: {image: quay.io/Org/x@" + digest + "}",
+		"a long namespace":         vaultSettings + "  namespace: " + strings.Repeat("ä", 4096),
 		"an image on this host":    keyFileSettings("/k") + "program: {image: localhost:5000/x@" + digest + "}",
 		"command":                  command("--socket=$(socket)", "--cost=$$5", "--token=$(secret/t/token)", "--ca", "$(configmap/ca/ca.crt)"),
 	} {
@@ -79,7 +81,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		{"keyFile.path is no absolute path", keyFileSettings("/a/../k")},
 		{"keyFile.path is no absolute path", keyFileSettings("/")},
 		{"cannot be printed", wrapper + `keyFile: {path: "/k\n--create"}`},
-		{"1542 are allowed", keyFileSettings("/" + strings.Repeat("k", 1542))},
+		{"16384 are allowed", keyFileSettings("/" + strings.Repeat("k", 16384))},
 		{"keyFile.poll is no time", wrapper + "keyFile: {path: /k, poll: often}"},
 		{"keyFile.poll is no time", wrapper + "keyFile: {path: /k, poll: 0s}"},
 		{"keyFile.holdDown is no time", wrapper + "keyFile: {path: /k, holdDown: -1s}"},

@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -288,18 +289,23 @@ func TestNewCredentialsComeWithoutARestartAndTheFormerAreOverwritten(t *testing.
 func TestNewCredentialsOfSomebodyElsesPluginAreTriedBesideIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	d := r.draft(1, 1)
-	d.Plugins[0] = r.command(r.read(r.keys(1)))
-	r.give(d)
+	version := r.versions(r.keys(1))[0]
+	give := func(revision uint64) {
+		d := r.draft(revision, 1)
+		d.Plugins[0] = r.command(r.read(r.keys(1)))
+		d.Plugins[0].Settings = []byte(strings.Replace(string(d.Plugins[0].Settings), "serve,", "serve, --pin="+version+",", 1))
+		r.give(d)
+	}
+	give(1)
 	r.follows()
 	r.start()
 	r.until("it is in effect", settled(1, 1))
 	pid := r.pid("1")
 	found, _, err := r.node.disk.all()
 	require.NoError(t, err)
-	d = r.draft(2, 1)
-	d.Plugins[0] = r.command(r.read(r.keys(1)) + "\n") // another file, with the same KEK
-	r.give(d)
+	said, err := exec.Command(realPlugin(t), "keyfile", "rotate", "--key-file", r.keys(1)).CombinedOutput()
+	require.NoError(t, err, string(said))
+	give(2) // with a KEK more, which is not wrapped with yet
 	r.until("it is in effect", settled(2, 1))
 	require.NotEqual(t, pid, r.pid("1"))
 	require.False(t, lives(pid))
