@@ -73,3 +73,9 @@ func TestThePINOfATokenIsNotTakenForAVersion(t *testing.T) {
 	require.ErrorContains(t, err, `pkcs11.pin has the content of secret "hsm", key "pin"`)
 	require.NotContains(t, err.Error(), "sesame")
 }
+
+func TestABlankPINIsNotTakenForAVersionThatIsNotGiven(t *testing.T) {
+	settings := wrapper + "pkcs11: {module: /m.so, token: t, key: kek, secret: hsm}"
+	_, err := New(Draft{Revision: 1, EncryptionConfig: configFor(7), Plugins: []DraftPlugin{{KeyID: 7, Settings: []byte(settings), Parts: map[Part][]byte{{Secret, "hsm", "pin"}: []byte("\n")}}}})
+	require.NoError(t, err) // that the token refuses it is seen where it is tried
+}

@@ -120,7 +120,7 @@ const minExposed = 16
 // checkUnexposed is an error if an argument holds a credential: everybody on the node sees those.
 func (p *Plugin) checkUnexposed(part Part, content []byte) error {
 	content = bytes.TrimSpace(content)
-	if k := p.settings.PKCS11; k != nil && k.Pin == string(content) {
+	if k := p.settings.PKCS11; k != nil && k.Pin != "" && k.Pin == string(content) {
 		return fmt.Errorf("pkcs11.pin has the content of %s, for everybody to see: it is the ID of a version of the key, and seldom needed: take it away", part)
 	}
 	if p.settings.Backend() != BackendCommand || part.Source != Secret || len(content) < minExposed {

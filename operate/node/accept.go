@@ -38,7 +38,7 @@ func (d *decider) covers(c *Wanted) bool {
 		}
 	}
 	if lacks = append(lacks, d.o.Removed...); len(lacks) > 0 {
-		d.wait("revision %d waits: no bundle is kept here, and the configuration file in place names %s, which it does not have: put the bundle into the folder that has it, or, if nothing is stored under it, move the file away", c.Revision, strings.Join(lacks, ", "))
+		d.wait("revision %d waits: no bundle is kept here, and the configuration file in place names %s, which it does not have, or on another socket: put the bundle into the folder that has it, or move the file away, if nothing is stored under that, or if \"atrest bundle try --stored\" shows that what is stored opens by the other socket", c.Revision, strings.Join(lacks, ", "))
 		return false
 	}
 	return true
