@@ -88,6 +88,9 @@ const (
 	BindsLabel Flaw = "the key_id is bound"
 	// LateDecrypt is none either: after trouble Decrypt is well some calls later than Status.
 	LateDecrypt Flaw = "Decrypt is well a while later"
+	// LateMachine is none either: after trouble one of the two machines of the KMS, which are asked by
+	// turns, is well some calls later than the other.
+	LateMachine Flaw = "one machine is well a while later"
 	// FarAway is none either: the KMS takes a while for each call, and Status does not ask it.
 	FarAway Flaw = "the KMS is far away, and Status is answered from memory"
 	// HidesKey is none that a check fails: nothing says which key made a ciphertext, as Decrypt

@@ -61,7 +61,7 @@ type KMS struct {
 	before  *kek // the current one, before the last rotation
 	back    int  // calls since a rotation has shown
 	stale   *kek // that Encrypt goes on with, or nil
-	late    int  // calls of Decrypt that are refused yet
+	late    int  // calls for which trouble may not be over yet
 	opens   bool // a Decrypt is left
 	doomed  bool // the next Status ends it
 }
@@ -185,7 +185,7 @@ func (p *KMS) Mend(context.Context) error {
 	if p.flaws[OldAfterTrouble] {
 		p.stale = p.before
 	}
-	if p.flaws[LateDecrypt] {
+	if p.flaws[LateDecrypt] || p.flaws[LateMachine] {
 		p.late = 20
 	}
 	if p.flaws[ForgetsInTrouble] {

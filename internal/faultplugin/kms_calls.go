@@ -55,6 +55,11 @@ func (p *KMS) Status(ctx context.Context, _ *kmsapi.StatusRequest) (*kmsapi.Stat
 	if err := p.troubleOf(ctx); err != nil && !p.flaws[SilentTrouble] {
 		return p.statusInTrouble(err)
 	}
+	if p.flaws[LateMachine] {
+		if err := p.isLate(); err != nil {
+			return nil, err
+		}
+	}
 	version := "v2"
 	if p.flaws[OldVersion] {
 		version = "v1"
@@ -290,7 +295,9 @@ func (p *KMS) isLate() error {
 	if p.late == 0 {
 		return nil
 	}
-	p.late--
+	if p.late--; p.flaws[LateMachine] && p.late%2 == 1 { // the one that is well
+		return nil
+	}
 	return p.broken
 }
 

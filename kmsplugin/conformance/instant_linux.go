@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // An instant is told by two clocks of the kernel. One is coarse; the other is exact, and begins anew
@@ -15,23 +16,21 @@ type instant struct {
 	newest int    // the ID that was given to a process or a thread last
 }
 
-// thisInstant is zero if the kernel does not tell.
+// thisInstant is zero if the kernel does not tell. What /proc/uptime tells in a container may be the
+// container's age, and the beginning of a process is always told by the kernel's.
 func thisInstant() instant {
 	load, err := os.ReadFile("/proc/loadavg")
-	up, failed := os.ReadFile("/proc/uptime")
-	if err != nil || failed != nil {
-		return instant{}
-	}
-	all, since := bytes.Fields(load), bytes.Fields(up)
-	if len(all) != 5 || len(since) != 2 {
+	var up unix.Timespec
+	failed := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up)
+	all := bytes.Fields(load)
+	if err != nil || failed != nil || len(all) != 5 {
 		return instant{}
 	}
 	newest, err := strconv.Atoi(string(all[4]))
-	ticks, failed := strconv.ParseUint(strings.Replace(string(since[0]), ".", "", 1), 10, 64) // it has two decimals
-	if err != nil || failed != nil {
+	if err != nil {
 		return instant{}
 	}
-	return instant{ticks, newest}
+	return instant{uint64(up.Nano()) / 1e7, newest}
 }
 
 // isBefore reports whether a process began after the instant.

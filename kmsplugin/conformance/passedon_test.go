@@ -2,10 +2,12 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -89,4 +91,19 @@ func TestAPluginOnASocketThatWasPassedOnDrains(t *testing.T) {
 			require.Equal(t, conformance.Passed, report.Results[0].Outcome, report.Results[0])
 		})
 	}
+}
+
+// A file that somebody listens at is not left: who bound it would not do so again.
+func TestTheFileOfASocketThatIsPassedOnIsNotRemoved(t *testing.T) {
+	p := newPassedOn(t)
+	end, ended := p.start()
+	defer end()
+	report, err := conformance.Run(t.Context(), conformance.Target{
+		Endpoint: "unix://" + p.path,
+		Kill:     func(context.Context) error { end(); <-ended; return nil },
+		Restart:  func(context.Context) error { return errors.New("start request repeated too quickly") },
+	}, conformance.Options{Only: []string{"stale-socket-replaced"}, Interval: time.Second, Timeout: time.Second})
+	require.NoError(t, err)
+	require.Equal(t, conformance.Unknown, report.Results[0].Outcome, report.Results[0])
+	require.FileExists(t, p.path)
 }

@@ -54,11 +54,14 @@ func staleSocketReplaced(ctx context.Context, s *session) error {
 // is removed. What else has kept it away is not known to be its own doing: a command that fails, or a
 // supervisor that has it wait after so many ends.
 func (s *session) isInTheWay(ctx context.Context, file os.FileInfo, kept error) error {
+	if ctx.Err() != nil { // nothing more is begun
+		return kept
+	}
 	if s.restarted(ctx) == nil {
 		return fmt.Errorf("it came back when it was restarted twice: %w", kept)
 	}
 	path, err := filepath.EvalSymlinks(s.address)
-	if err != nil || !s.hasFile(file) { // it is not there any more
+	if err != nil || !s.hasFile(file) || s.dial(ctx) == nil { // it is not there any more, or is that of who listens
 		return errors.Join(kept, err)
 	}
 	if err := os.Remove(path); err != nil {
