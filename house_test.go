@@ -56,6 +56,7 @@ var rooms = map[string]room{
 	"operate/api/...":          {never: []string{"os", "net/http", "google.golang.org/grpc/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/bundle":           {uses: []string{"config", "internal/hashed", "internal/redact", "internal/wholefile"}, never: []string{"net/http", "google.golang.org/grpc/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/migrate":          {uses: []string{"internal/kubeapi", "internal/wholefile"}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
+	"operate/keys":             {uses: []string{"config", "internal/hashed", "internal/redact", "operate/bundle", "operate/rotation"}, never: []string{"os", "net/...", "google.golang.org/grpc/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/rotation":         {never: []string{"os", "net/...", "k8s.io/..."}},
 	"operate/rotation/drive":   {uses: []string{"operate/rotation"}, never: []string{"os", "net/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/rotation/edit":    {uses: []string{"config", "internal/hashed", "operate/rotation"}, never: []string{"os", "net/...", "k8s.io/..."}},
