@@ -54,6 +54,7 @@ var rooms = map[string]room{
 	"operate/node/localapi":    {uses: []string{"internal/hashed", "operate/fleet", "operate/node", "operate/rotation"}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
 	"operate/preflight":        {uses: []string{"config", "envelope", "envelope/kmsv1", "internal/plugin", "internal/stored", "kmsplugin/conformance", "operate/bundle"}, never: []string{"k8s.io/klog/..."}},
 	"operate/api/...":          {never: []string{"os", "net/http", "google.golang.org/grpc/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
+	"operate/controller":       {uses: []string{"operate/api/v1alpha1", "operate/bundle", "operate/keys"}, never: []string{"os", "net/http", "k8s.io/apiserver/...", "k8s.io/klog/..."}},
 	"operate/bundle":           {uses: []string{"config", "internal/hashed", "internal/redact", "internal/wholefile"}, never: []string{"net/http", "google.golang.org/grpc/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
 	"operate/migrate":          {uses: []string{"internal/kubeapi", "internal/wholefile"}, never: []string{"k8s.io/apiserver/...", "k8s.io/klog/..."}},
 	"operate/keys":             {uses: []string{"config", "internal/hashed", "internal/redact", "operate/bundle", "operate/rotation"}, never: []string{"os", "net/...", "google.golang.org/grpc/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/klog/..."}},
