@@ -91,10 +91,10 @@ func newNodeStatus(s streams) *cobra.Command {
 		Short: "Tell how a node and its plugins are",
 		Long: `Tell how the node that runs with the same --run is: which bundle is wanted, accepted
 and in effect, what it waits for, and how each plugin is. In effect is the one whose
-configuration file is in place; an apiserver that tells of another is waited for, and one
-that does not tell is named, and is no reason for 1: it may be down, and wait for the
-plugins. With --metrics it is told in the text format of Prometheus. Nothing is changed.
-What is not known is "-".
+configuration file is in place; an apiserver that tells of another, or was not asked
+since, is waited for, and one that does not tell is named, and is no reason for 1: it may
+be down, and wait for the plugins. With --metrics it is told in the text format of
+Prometheus. Nothing is changed. What is not known is "-".
 
 Exit codes:
   0  all is as it is wanted

@@ -58,13 +58,13 @@ type toldApiserver struct {
 	gen int64
 }
 
-// of is the answer as it counts now that the file changed so many times.
+// of is the answer as it counts now that the file changed so many times. One from before tells nothing.
 func (t toldApiserver) of(name string, placed int64) Apiserver {
+	if t.Problem == "" && t.gen != placed {
+		return Apiserver{Name: name}
+	}
 	a := t.Apiserver
 	a.Name = name
-	if !a.At.IsZero() && t.gen != placed && a.Problem == "" {
-		a.Problem = "it was asked before the configuration file changed"
-	}
 	return a
 }
 

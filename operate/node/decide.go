@@ -263,11 +263,15 @@ func (d *decider) place() {
 	d.do(Action{Verb: PlaceFile, Bundle: d.current.Hash})
 }
 
-// follow tells of apiservers that have another file in effect than the one in place. One that is away is no
-// reason: it may wait for the plugins.
+// follow tells of apiservers that have another file in effect than the one in place, or were not asked since it
+// is. One that does not answer is no reason: it may wait for the plugins.
 func (d *decider) follow() {
 	for _, a := range d.o.Apiservers {
-		if d.silent(a) == "" && a.Config != "" && a.Config != d.current.Config {
+		switch why := d.silent(a); {
+		case a.Problem != "":
+		case why != "":
+			d.wait("apiserver %s may have another configuration file in effect than the one in place: %s", a.Name, why)
+		case a.Config != "" && a.Config != d.current.Config:
 			d.wait("apiserver %s has not taken the configuration file in place: it has %s in effect, and takes another at its next start or, where it follows its file, within a minute or two: see its log", a.Name, a.Config)
 		}
 	}
@@ -347,7 +351,7 @@ func (d *decider) silent(a Apiserver) string {
 	case a.Problem != "":
 		return a.Problem
 	case a.At.IsZero() || a.Since.IsZero():
-		return "it has not told yet what it has in effect"
+		return "it was not asked yet since the file changed"
 	case age < 0 || age > d.o.Fresh:
 		return "it has not told lately what it has in effect"
 	}

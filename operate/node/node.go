@@ -222,6 +222,9 @@ func (n *Node) round(ctx context.Context) (changed bool) {
 		n.trouble(string(action.Verb)+" "+action.KeyID, err)
 		changed = changed || err == nil
 	}
+	if changed { // what else that asks for is not known yet
+		decision.Waits = append(decision.Waits, "what was just done is looked at next")
+	}
 	n.settle(decision)
 	n.forgetWords(o)
 	n.listen()

@@ -141,11 +141,12 @@ func (o Observation) wanted(candidate *Wanted) []*Wanted {
 // Apiserver is what one of this node's own told, last.
 type Apiserver struct {
 	Name string
-	// Problem is why it is not known what it has in effect: it was not reached, it is another
-	// one than it should be, or it was asked before the file was put in place.
+	// Problem is why it is not known what it has in effect: it was not reached, or it is another
+	// one than it should be.
 	Problem string
 	// Config is the hash of the configuration in effect there, At when it told that, and Since
-	// from when on every answer told the same of the same process.
+	// from when on every answer told the same of the same process. They are zero if it was not asked since
+	// the file was put in place.
 	Config    string
 	At, Since time.Time
 }
