@@ -50,15 +50,18 @@ func TestEveryAcceptedObjectCanBecomeABundle(t *testing.T) {
 }
 
 func TestEveryOddObjectThatIsAcceptedCanBecomeABundle(t *testing.T) {
-	tried := 0
+	seen, tried := 0, 0
 	for odd := range apicase.Odd(t) {
+		if seen++; seen%every != 0 {
+			continue
+		}
 		if o := objectOf(t, odd.Object); len(o.Validate()) == 0 {
 			require.NotPanics(t, func() { becomes(t, o) }, odd)
 			require.False(t, t.Failed(), odd)
 			tried++
 		}
 	}
-	require.Greater(t, tried, 1000)
+	require.Greater(t, tried, 1000/every)
 }
 
 // objectOf is an object in Go, with its defaults; the other kind is one of the first with the
