@@ -10,6 +10,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// maxManifest bounds a manifest that is read, in bytes: anybody's may be in the folder.
+const maxManifest = 1 << 20
+
 // removeFormer removes the manifests that a node with the same folders made in a former boot of the machine,
 // and whose instances went with its memory. No pod of such a one can run: what ran has ended
 // with the machine, and the folder that it needs to be started again is not there.
@@ -46,7 +49,7 @@ func readFormer(path string) (podOf, error) {
 		return podOf{}, err
 	}
 	var pod corev1.Pod
-	if len(text) > maxRecord || yaml.Unmarshal(text, &pod) != nil || pod.Labels[managedByLabel] != managedBy {
+	if len(text) > maxManifest || yaml.Unmarshal(text, &pod) != nil || pod.Labels[managedByLabel] != managedBy {
 		return podOf{}, nil
 	}
 	a := pod.Annotations

@@ -34,8 +34,6 @@ const (
 	filesLink  = "files"
 	filesOf    = "files."
 	logName    = "log"
-	// maxRecord bounds a record, in bytes.
-	maxRecord = 64 << 10
 )
 
 // newInstance is a name that was never used: it has some 60 bits of chance.
@@ -97,9 +95,6 @@ func readRecord(folder string) (instance, error) {
 		return instance{}, err
 	}
 	var in instance
-	if len(text) > maxRecord {
-		return instance{}, fmt.Errorf("it has %d bytes", len(text))
-	}
 	if err := json.Unmarshal(text, &in); err != nil {
 		return instance{}, err
 	}
