@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -61,7 +62,7 @@ func (s *session) isInTheWay(ctx context.Context, file os.FileInfo, kept error) 
 		return fmt.Errorf("it came back when it was restarted twice: %w", kept)
 	}
 	path, err := filepath.EvalSymlinks(s.address)
-	if err != nil || !s.hasFile(file) || s.dial(ctx) == nil { // it is not there any more, or is that of who listens
+	if err != nil || !s.hasFile(file) || !errors.Is(s.dial(ctx), syscall.ECONNREFUSED) { // it is not there any more, or somebody may listen at it
 		return errors.Join(kept, err)
 	}
 	if err := os.Remove(path); err != nil {

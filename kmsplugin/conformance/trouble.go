@@ -283,7 +283,7 @@ func (t *trouble) ends(ctx context.Context, s *session) error {
 	var wrong failure
 	_, err := s.within(ctx, func() bool {
 		last = t.isOver(ctx, s)
-		return last == nil || errors.As(last, &wrong)
+		return last == nil || errors.As(last, &wrong) || errors.Is(last, errMayBeRotated)
 	})
 	return cmp.Or(err, last)
 }
@@ -369,7 +369,10 @@ func deadlineKept(ctx context.Context, s *session) error {
 
 func troubleEnds(ctx context.Context, s *session) error {
 	t := s.trouble(ctx)
-	if t.mended != nil {
+	switch {
+	case errors.Is(t.mended, errMayBeRotated):
+		return t.mended
+	case t.mended != nil:
 		return failed("%v", t.mended)
 	}
 	return cmp.Or(t.err, t.unseen())
