@@ -3,6 +3,7 @@ package audit
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -144,6 +145,12 @@ const (
 
 func isSerialized(value []byte) bool {
 	return slices.ContainsFunc([]string{asJSON, asProtobuf, asCBOR}, func(magic string) bool { return bytes.HasPrefix(value, []byte(magic)) })
+}
+
+// isObject is for what another key may have made up: one value of 65,536 that it opens begins as JSON, which has
+// but one character to begin with.
+func isObject(value []byte) bool {
+	return isSerialized(value) && (!bytes.HasPrefix(value, []byte(asJSON)) || json.Valid(value))
 }
 
 func inspectEncrypted(f stored.Format, rest []byte, names Names) Inspection {

@@ -149,7 +149,7 @@ func (o *Opener) Plaintext(ctx context.Context, r schema.GroupResource, object O
 		}
 	}
 	plaintext, _, err := chain.TransformFromStorage(ctx, object.Value, value.DefaultContext(object.Key))
-	if err == nil && bytes.HasPrefix(object.Value, []byte(stored.AESCBC.Prefix)) && !isSerialized(plaintext) {
+	if err == nil && bytes.HasPrefix(object.Value, []byte(stored.AESCBC.Prefix)) && !isObject(plaintext) {
 		return nil, fmt.Errorf("%s: %w: what comes out is no object of Kubernetes", r, envelope.ErrCorrupt)
 	}
 	return plaintext, err

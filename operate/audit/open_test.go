@@ -289,6 +289,15 @@ func TestEachOfTwoKeysOfANameOpensWhatIsUnderIt(t *testing.T) {
 	require.Positive(t, garbage)
 }
 
+// A key that a value is not under opens some values to whatever, of which some begin as JSON does.
+func TestWhatOnlyBeginsAsJSONIsNoObject(t *testing.T) {
+	key := "/registry/secrets/shop/db"
+	rules := parse(t, "secrets", `aescbc: {keys: [{name: key1, secret: `+base64Of(strings.Repeat("2", 32))+`}]}`)
+	object := audit.Object{Key: key, Value: write(t, rules).seal("secrets", key, "{\x97\x8a\x0e")}
+	_, err := opener(t, rules).Plaintext(t.Context(), secrets, object)
+	require.ErrorIs(t, err, envelope.ErrCorrupt)
+}
+
 // Anyhow tries every rule, and asks a plugin that is away as seldom as Open does.
 func TestAnyhowTriesEveryRule(t *testing.T) {
 	plugin := faultplugin.Start(t)
