@@ -103,13 +103,17 @@ func TestNoRuleIsBrokenOnAnyWayThroughManyBundles(t *testing.T) {
 	})
 }
 
-// letGo is what an operator does who is told that it is not known what was in effect: the file is moved away, and
-// what hangs, so that it cannot tell which key it has, is ended.
+// letGo is what an operator does who looks at what it waits for. If it is not known what was in effect, the file is
+// moved away. What hangs and is of no bundle that is kept, so that nobody knows which key it has, is ended.
 func (w *world) letGo() {
-	w.file = -1
+	if len(w.accepted) == 0 {
+		w.file = -1
+	}
 	for i := range w.plugins {
-		if w.plugins[i].State == Silent {
-			w.plugins[i].State = Ended
+		p := &w.plugins[i]
+		kept := slices.ContainsFunc(w.accepted, func(at int) bool { return hasKey(&w.bundles[at], p.KeyID) })
+		if p.State == Silent && !kept {
+			p.State = Ended
 		}
 	}
 }
@@ -155,9 +159,7 @@ func TestWhateverHappenedTheNewestBundleComesIntoEffectOnceAllIsWell(t *testing.
 			rapid.SampledFrom(w.eventsAndCalm(t)).Draw(t, "event").do(w)
 		}
 		w.folder = len(bundles) - 1
-		if len(w.accepted) == 0 {
-			w.letGo() // somebody looked at what it waits for
-		}
+		w.letGo()
 		w.calm(60)
 		require.Empty(t, w.broken)
 		require.Empty(t, Decide(w.observation()))
