@@ -101,6 +101,13 @@ const (
 	lockName = "lock"
 )
 
+// What a node that was killed had just begun to start holds its lock until it begins its program, for
+// milliseconds. So the lock is tried for a second, by the real clock.
+const (
+	lockTries = 20
+	lockPause = 50 * time.Millisecond
+)
+
 // New is a node on its folders, which it makes if they are not there. Another one that runs on
 // the same ones is an error. [Node.Run] has to be called.
 func New(o Options) (*Node, error) {
@@ -110,6 +117,13 @@ func New(o Options) (*Node, error) {
 		}
 	}
 	lock, err := filelock.TryAcquire(filepath.Join(o.Run, lockName))
+	for range lockTries {
+		if !errors.Is(err, filelock.ErrHeld) {
+			break
+		}
+		time.Sleep(lockPause)
+		lock, err = filelock.TryAcquire(filepath.Join(o.Run, lockName))
+	}
 	if errors.Is(err, filelock.ErrHeld) {
 		return nil, fmt.Errorf("another node runs in %s: %w: end that one, or name another folder", o.Run, err)
 	}
