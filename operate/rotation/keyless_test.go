@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/internal/explore"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -58,10 +59,10 @@ func keylessly(o rotation.Observation, key string) rotation.Observation {
 }
 
 func TestAMoveToWhatHasNoKeyIDIsSearchedCompletely(t *testing.T) {
-	searched(t)
+	explore.Long(t)
 	for _, key := range []string{"secretbox:key-1", rotation.Plain} {
-		found := explore(twoStart(), func(w two) []move[two] { return w.moves(untold(key)) })
-		requireSound(t, found, func(w two) bool {
+		found := explore.All(twoStart(), func(w two) []explore.Move[two] { return w.moves(untold(key)) })
+		found.RequireSound(t, func(w two) bool {
 			return twoSteps[w.rotation.step] == "done" || w.rotation.finished && w.meddled // who did that has to undo it
 		})
 	}
@@ -69,9 +70,9 @@ func TestAMoveToWhatHasNoKeyIDIsSearchedCompletely(t *testing.T) {
 
 // What is shown is what holds it up, as no apiserver tells what it writes under.
 func TestTheModelOfAMoveWithoutKeyIDsCatchesABrokenMachine(t *testing.T) {
-	searched(t)
+	explore.Long(t)
 	believed := untold("aescbc:key-1")
-	found := explore(twoStart(), func(w two) []move[two] {
+	found := explore.All(twoStart(), func(w two) []explore.Move[two] {
 		return w.moves(func(s rotation.State, o rotation.Observation, now time.Time) (rotation.State, rotation.Decision) {
 			plan := s.Plan
 			s.Plan.Hold = 0
@@ -80,7 +81,7 @@ func TestTheModelOfAMoveWithoutKeyIDsCatchesABrokenMachine(t *testing.T) {
 			return s, d
 		})
 	})
-	require.Contains(t, found.wrong, "I3")
+	require.Contains(t, found.Wrong, "I3")
 }
 
 // moving is a move of one apiserver from old to new, at its beginning.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/internal/explore"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -346,11 +347,11 @@ func (w liar) needs(k lie, done rotation.Done) string {
 }
 
 // moves is everything that can happen.
-func (p player) moves(w liar) []move[liar] {
-	var all []move[liar]
+func (p player) moves(w liar) []explore.Move[liar] {
+	var all []explore.Move[liar]
 	add := func(name string, to liar, wrong string) {
 		if to != w || wrong != "" {
-			all = append(all, move[liar]{name, to, wrong})
+			all = append(all, explore.Move[liar]{Name: name, To: to, Wrong: wrong})
 		}
 	}
 	if !p.asleep || !w.servers[0].unseen {
@@ -535,12 +536,12 @@ func finished() rotation.State {
 	return s
 }
 
-func (k lie) play(guard string) *search[liar] {
+func (k lie) play(guard string) *explore.Search[liar] {
 	next, resume := rotation.Without(guard)
 	p := player{lie: k, memory: &memory{ids: map[string]int32{}}, next: next, resume: resume}
 	w := liar{objects: [2]form{underOld, k.second}, lies: k.lies, state: p.keep(modelTwo(), 0)}
 	w.servers[1].broken = k.brokenPlugin
-	return explore(w, p.moves)
+	return explore.All(w, p.moves)
 }
 
 // lies are the ways in which the world is not as it is told.
@@ -587,7 +588,7 @@ var worse = map[string]lie{
 var long = flag.Bool("long", false, "also search what takes minutes")
 
 func TestNothingMayGoThatIsNeededWhateverTheLie(t *testing.T) {
-	searched(t)
+	explore.Long(t)
 	all := maps.Clone(lies)
 	if *long {
 		maps.Copy(all, worse)
@@ -596,11 +597,11 @@ func TestNothingMayGoThatIsNeededWhateverTheLie(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			found := k.play("")
-			require.Empty(t, found.wrong)
+			require.Empty(t, found.Wrong)
 			if k.ends {
-				requireSound(t, found, func(w liar) bool { return w.done })
+				found.RequireSound(t, func(w liar) bool { return w.done })
 			}
-			t.Logf("%d states", len(found.edges))
+			t.Logf("%d states", found.States())
 		})
 	}
 }
@@ -629,14 +630,14 @@ var without = map[string]string{
 }
 
 func TestSomethingGoesWrongWithoutAnyGuard(t *testing.T) {
-	searched(t)
+	explore.Long(t)
 	require.ElementsMatch(t, rotation.Guards(), slices.Collect(maps.Keys(without)))
 	for guard, name := range without {
 		t.Run(guard, func(t *testing.T) {
 			t.Parallel()
 			k, known := lies[name]
 			require.True(t, known, name)
-			require.NotEmpty(t, k.play(guard).wrong, "nothing goes wrong without it in a world with %s", name)
+			require.NotEmpty(t, k.play(guard).Wrong, "nothing goes wrong without it in a world with %s", name)
 		})
 	}
 }

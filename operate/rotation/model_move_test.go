@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/internal/explore"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -209,11 +210,11 @@ func (w two) unkept() string {
 }
 
 // moves is everything that can happen.
-func (w two) moves(m machine) []move[two] {
-	var all []move[two]
+func (w two) moves(m machine) []explore.Move[two] {
+	var all []explore.Move[two]
 	add := func(name string, to two, wrong string) {
 		if to != w || wrong != "" {
-			all = append(all, move[two]{name, to, wrong + to.unreadable()})
+			all = append(all, explore.Move[two]{Name: name, To: to, Wrong: wrong + to.unreadable()})
 		}
 	}
 	to, wrong := w.think(m)
@@ -347,9 +348,9 @@ func (w two) tick() two {
 func twoStart() two { return two{servers: [2]twoServer{{up: true}, {up: true}}} }
 
 func TestTwoApiserversAndTwoPluginsAreSearchedCompletely(t *testing.T) {
-	searched(t)
-	found := explore(twoStart(), func(w two) []move[two] { return w.moves(rotation.Next) })
-	requireSound(t, found, func(w two) bool {
+	explore.Long(t)
+	found := explore.All(twoStart(), func(w two) []explore.Move[two] { return w.moves(rotation.Next) })
+	found.RequireSound(t, func(w two) bool {
 		return twoSteps[w.rotation.step] == "done" || w.rotation.finished && w.meddled // who did that has to undo it
 	})
 }
@@ -357,33 +358,33 @@ func TestTwoApiserversAndTwoPluginsAreSearchedCompletely(t *testing.T) {
 // An abort at any point leads back, or is refused. That somebody puts files back besides is
 // for the long search.
 func TestGoingBackFromAnyPointIsSearchedCompletely(t *testing.T) {
-	searched(t)
+	explore.Long(t)
 	began := twoStart()
 	began.mayAbort, began.calm = true, !*long
-	found := explore(began, func(w two) []move[two] { return w.moves(rotation.Next) })
-	requireSound(t, found, func(w two) bool {
+	found := explore.All(began, func(w two) []explore.Move[two] { return w.moves(rotation.Next) })
+	found.RequireSound(t, func(w two) bool {
 		return twoSteps[w.rotation.step] == "done" && w.rotation.back || w.rotation.finished || w.rotation.removing
 	})
 }
 
 // While everything is rewritten on the way back somebody may put back a file as it was.
 func TestAFilePutBackOnTheWayBackIsSearchedCompletely(t *testing.T) {
-	searched(t)
+	explore.Long(t)
 	server := twoServer{up: true, wrote: true, disk: 1, effect: 1}
 	began := two{servers: [2]twoServer{server, server}, object: true, rotation: twoState{step: 2, agreed: true, asked: true, back: true}}
-	found := explore(began, func(w two) []move[two] { return w.moves(rotation.Next) })
-	requireSound(t, found, func(w two) bool { return twoSteps[w.rotation.step] == "done" || w.rotation.finished })
+	found := explore.All(began, func(w two) []explore.Move[two] { return w.moves(rotation.Next) })
+	found.RequireSound(t, func(w two) bool { return twoSteps[w.rotation.step] == "done" || w.rotation.finished })
 }
 
 // Somebody has brought the file of the end to one of them before its time, which removes
 // nothing yet: an abort at any point leads back all the same, or is refused.
 func TestGoingBackAfterTheEndOfAnotherIsSearchedCompletely(t *testing.T) {
-	searched(t)
+	explore.Long(t)
 	began := two{servers: [2]twoServer{{up: true, disk: 2, effect: 2}, {up: true, disk: 3, effect: 3}}, mayAbort: true, meddled: true, rotation: twoState{step: 1, asked: true}}
 	next, _ := began.think(rotation.Next)
 	require.True(t, next.abort().rotation.back, "there is a way back")
-	found := explore(began, func(w two) []move[two] { return w.moves(rotation.Next) })
-	requireSound(t, found, func(w two) bool {
+	found := explore.All(began, func(w two) []explore.Move[two] { return w.moves(rotation.Next) })
+	found.RequireSound(t, func(w two) bool {
 		return twoSteps[w.rotation.step] == "done" && w.rotation.back || w.rotation.finished || w.rotation.removing
 	})
 }
@@ -416,8 +417,8 @@ func TestTheModelOfTwoPluginsCatchesABrokenMachine(t *testing.T) {
 		"that does not look at what is left": {noAudit, "I3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := explore(twoStart(), func(w two) []move[two] { return w.moves(tc.machine) })
-			require.Contains(t, found.wrong, tc.want)
+			found := explore.All(twoStart(), func(w two) []explore.Move[two] { return w.moves(tc.machine) })
+			require.Contains(t, found.Wrong, tc.want)
 		})
 	}
 }

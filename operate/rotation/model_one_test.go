@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/internal/explore"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -169,14 +170,14 @@ func (w one) needs(done rotation.Done) string {
 }
 
 // moves is everything that can happen.
-func (w one) moves(m machine) []move[one] {
-	var all []move[one]
+func (w one) moves(m machine) []explore.Move[one] {
+	var all []explore.Move[one]
 	add := func(name string, to one, wrong string) {
 		if to.servers[1].before(to.servers[0]) { // the two are alike, so which is which does not matter
 			to.servers[0], to.servers[1] = to.servers[1], to.servers[0]
 		}
 		if to != w || wrong != "" {
-			all = append(all, move[one]{name, to, wrong})
+			all = append(all, explore.Move[one]{Name: name, To: to, Wrong: wrong})
 		}
 	}
 	to, wrong := w.think(m)
@@ -301,14 +302,14 @@ func oneStart(t *testing.T) one {
 }
 
 func TestTwoApiserversAndTwoKeysAreSearchedCompletely(t *testing.T) {
-	searched(t)
+	explore.Long(t)
 	t.Parallel()
-	found := explore(oneStart(t), func(w one) []move[one] { return w.moves(rotation.Next) })
-	requireSound(t, found, func(w one) bool { return w.rotation.atEnd })
+	found := explore.All(oneStart(t), func(w one) []explore.Move[one] { return w.moves(rotation.Next) })
+	found.RequireSound(t, func(w one) bool { return w.rotation.atEnd })
 }
 
 func TestTheModelCatchesABrokenMachine(t *testing.T) {
-	searched(t)
+	explore.Long(t)
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		machine machine
@@ -328,8 +329,8 @@ func TestTheModelCatchesABrokenMachine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			found := explore(oneStart(t), func(w one) []move[one] { return w.moves(tc.machine) })
-			require.Contains(t, found.wrong, tc.want)
+			found := explore.All(oneStart(t), func(w one) []explore.Move[one] { return w.moves(tc.machine) })
+			require.Contains(t, found.Wrong, tc.want)
 		})
 	}
 }

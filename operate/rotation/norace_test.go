@@ -1,5 +1,0 @@
-//go:build !race
-
-package rotation_test
-
-const raced = false
