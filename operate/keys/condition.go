@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kube-atrest/atrest/operate/api/v1alpha1"
 	"github.com/kube-atrest/atrest/operate/rotation"
 )
 
@@ -30,36 +31,11 @@ const (
 	Unknown Status = "Unknown"
 )
 
-// The types of conditions, by the names that OpenShift has for them.
-const (
-	Encrypted            = "Encrypted"
-	KeyDegraded          = "EncryptionKeyControllerDegraded"
-	StateDegraded        = "EncryptionStateControllerDegraded"
-	MigrationProgressing = "EncryptionMigrationControllerProgressing"
-	MigrationDegraded    = "EncryptionMigrationControllerDegraded"
-	PreflightProgressing = "EncryptionKMSPreflightControllerProgressing"
-	PreflightDegraded    = "EncryptionKMSPreflightControllerDegraded"
-	PluginsDegraded      = "KMSPluginsDegraded"
-	// ReportsProgressing is that the apiservers have different key_ids, which is so for
-	// minutes after each rotation; after [DivergedFor] it is trouble of the plugins.
-	ReportsProgressing = "KmsHealthReportsProgressing"
-)
-
-// DivergedFor is for how long apiservers may have different key_ids.
+// DivergedFor is for how long apiservers may have different key_ids before that is trouble of the plugins.
 const DivergedFor = time.Hour
 
-// The reasons of [Encrypted].
+// The reasons that the API does not name.
 const (
-	EncryptionCompleted  = "EncryptionCompleted"
-	EncryptionInProgress = "EncryptionInProgress"
-	EncryptionDisabled   = "EncryptionDisabled"
-	DecryptionInProgress = "DecryptionInProgress"
-	DecryptionCompleted  = "DecryptionCompleted"
-)
-
-// The reasons of the others; [AsExpected] is that of all that is well.
-const (
-	AsExpected      = "AsExpected"
 	recordRefused   = "KeyRecordRefused"
 	recordMissing   = "KeyRecordMissing"
 	desiredInvalid  = "ConfigurationInvalid"
@@ -68,7 +44,6 @@ const (
 	foreignConfig   = "ForeignConfiguration"
 	notInEffect     = "ConfigurationNotInEffect"
 	stepBlocked     = "StepBlocked"
-	migrating       = "Migrating"
 	migrationFailed = "MigrationFailed"
 	trying          = "PreflightRunning"
 	tryRefused      = "PreflightRefused"
@@ -88,27 +63,27 @@ func (f *findings) add(what, reason, text string) {
 	(*f)[what] = append((*f)[what], finding{reason, text})
 }
 
-func (f *findings) key(reason, text string)   { f.add(KeyDegraded, reason, text) }
-func (f *findings) state(reason, text string) { f.add(StateDegraded, reason, text) }
-func (f *findings) tries(text string)         { f.add(PreflightProgressing, trying, text) }
-func (f *findings) refused(text string)       { f.add(PreflightDegraded, tryRefused, text) }
+func (f *findings) key(reason, text string)   { f.add(v1alpha1.ConditionKeyDegraded, reason, text) }
+func (f *findings) state(reason, text string) { f.add(v1alpha1.ConditionStateDegraded, reason, text) }
+func (f *findings) tries(text string)         { f.add(v1alpha1.ConditionPreflightProgressing, trying, text) }
+func (f *findings) refused(text string)       { f.add(v1alpha1.ConditionPreflightDegraded, tryRefused, text) }
 
 // queue tells of what is wanted and has to wait. That is no trouble, and is told with what
 // there is.
-func (f *findings) queue(text string) { f.add(Encrypted, changeQueued, text) }
+func (f *findings) queue(text string) { f.add(v1alpha1.ConditionEncrypted, changeQueued, text) }
 
 // waits are what a rotation waits for, each told where it belongs.
 func (f *findings) waits(all []rotation.Waiting) {
 	for _, w := range all {
 		switch {
 		case w.Reason == "divergent":
-			f.add(ReportsProgressing, notConverged, w.String())
+			f.add(v1alpha1.ConditionReportsProgressing, notConverged, w.String())
 		case w.Reason == "unhealthy":
-			f.add(PluginsDegraded, pluginsNotWell, w.String())
+			f.add(v1alpha1.ConditionPluginsDegraded, pluginsNotWell, w.String())
 		case w.Reason == "migrating":
-			f.add(MigrationProgressing, migrating, w.String())
+			f.add(v1alpha1.ConditionMigrationProgressing, v1alpha1.ReasonMigrating, w.String())
 		case w.Reason == "retrying":
-			f.add(MigrationDegraded, migrationFailed, w.String())
+			f.add(v1alpha1.ConditionMigrationDegraded, migrationFailed, w.String())
 		case w.ForPeople():
 			f.state(stepBlocked, w.String())
 		}
@@ -119,14 +94,19 @@ func (f *findings) waits(all []rotation.Waiting) {
 func (m *machine) conditions() []Condition {
 	m.found.waits(m.out.Waiting)
 	all := []Condition{m.since(m.encrypted())}
-	for _, what := range []string{KeyDegraded, StateDegraded, MigrationProgressing, MigrationDegraded, PreflightProgressing, PreflightDegraded, ReportsProgressing, PluginsDegraded} {
-		c := Condition{Type: what, Status: False, Reason: AsExpected}
+	for _, what := range []string{
+		v1alpha1.ConditionKeyDegraded, v1alpha1.ConditionStateDegraded,
+		v1alpha1.ConditionMigrationProgressing, v1alpha1.ConditionMigrationDegraded,
+		v1alpha1.ConditionPreflightProgressing, v1alpha1.ConditionPreflightDegraded,
+		v1alpha1.ConditionReportsProgressing, v1alpha1.ConditionPluginsDegraded,
+	} {
+		c := Condition{Type: what, Status: False, Reason: v1alpha1.ReasonAsExpected}
 		if found := m.found[what]; len(found) > 0 {
 			c.Status, c.Reason, c.Message = True, found[0].reason, texts(found)
 		}
 		c = m.since(c)
-		if what == ReportsProgressing && c.Status == True && m.now.Sub(c.Since) >= DivergedFor {
-			m.found.add(PluginsDegraded, notConverged, c.Message)
+		if what == v1alpha1.ConditionReportsProgressing && c.Status == True && m.now.Sub(c.Since) >= DivergedFor {
+			m.found.add(v1alpha1.ConditionPluginsDegraded, notConverged, c.Message)
 		}
 		all = append(all, c)
 	}
@@ -167,37 +147,37 @@ func short(text string) string {
 // encrypted is what is known of what is stored. Where the records cannot be gone by it is
 // what was known before.
 func (m *machine) encrypted() Condition {
-	c := Condition{Type: Encrypted, Status: False}
+	c := Condition{Type: v1alpha1.ConditionEncrypted, Status: False}
 	w, n := m.ring.writer(), m.ring.moving()
-	for _, f := range slices.Concat(m.found[KeyDegraded], m.found[StateDegraded]) {
+	for _, f := range slices.Concat(m.found[v1alpha1.ConditionKeyDegraded], m.found[v1alpha1.ConditionStateDegraded]) {
 		if f.reason == recordRefused || f.reason == recordMissing || f.reason == nobodyExpected {
-			at := slices.IndexFunc(m.in.Conditions, func(was Condition) bool { return was.Type == Encrypted })
+			at := slices.IndexFunc(m.in.Conditions, func(was Condition) bool { return was.Type == v1alpha1.ConditionEncrypted })
 			if at < 0 {
-				return Condition{Type: Encrypted, Status: Unknown, Reason: f.reason, Message: f.text}
+				return Condition{Type: v1alpha1.ConditionEncrypted, Status: Unknown, Reason: f.reason, Message: f.text}
 			}
 			return m.in.Conditions[at]
 		}
 	}
 	switch {
 	case n != nil && n.State.Move.Back != nil:
-		c.Reason, c.Message = EncryptionInProgress, fmt.Sprintf("key %s is being taken back: %s", n.ID, m.underWay())
+		c.Reason, c.Message = v1alpha1.ReasonEncryptionInProgress, fmt.Sprintf("key %s is being taken back: %s", n.ID, m.underWay())
 	case n != nil && n.encrypts():
-		c.Reason, c.Message = EncryptionInProgress, fmt.Sprintf("on the way to key %s, %s: %s", n.ID, n.kek(), m.underWay())
+		c.Reason, c.Message = v1alpha1.ReasonEncryptionInProgress, fmt.Sprintf("on the way to key %s, %s: %s", n.ID, n.kek(), m.underWay())
 	case n != nil:
-		c.Reason, c.Message = DecryptionInProgress, "on the way to plain text: "+m.underWay()
+		c.Reason, c.Message = v1alpha1.ReasonDecryptionInProgress, "on the way to plain text: "+m.underWay()
 	case w.encrypts() && w.Change != nil:
-		c.Reason, c.Message = EncryptionInProgress, fmt.Sprintf("with key %s, which is to be for %s: %s", w.ID, strings.Join(w.Change.Resources, ", "), m.underWay())
+		c.Reason, c.Message = v1alpha1.ReasonEncryptionInProgress, fmt.Sprintf("with key %s, which is to be for %s: %s", w.ID, strings.Join(w.Change.Resources, ", "), m.underWay())
 	case w.encrypts():
-		c.Status, c.Reason = True, EncryptionCompleted
+		c.Status, c.Reason = True, v1alpha1.ReasonEncryptionCompleted
 		c.Message = fmt.Sprintf("%s with key %s, %s", strings.Join(w.Resources, ", "), w.ID, w.kek())
 	case m.in.Desired.Mode != Identity:
-		c.Reason, c.Message = EncryptionInProgress, "there is no key yet"
+		c.Reason, c.Message = v1alpha1.ReasonEncryptionInProgress, "there is no key yet"
 	case w != nil:
-		c.Reason, c.Message = DecryptionCompleted, "all is stored as plain text, as is wanted"
+		c.Reason, c.Message = v1alpha1.ReasonDecryptionCompleted, "all is stored as plain text, as is wanted"
 	default:
-		c.Reason, c.Message = EncryptionDisabled, "nothing is encrypted, as is wanted"
+		c.Reason, c.Message = v1alpha1.ReasonEncryptionDisabled, "nothing is encrypted, as is wanted"
 	}
-	if queued := m.found[Encrypted]; len(queued) > 0 {
+	if queued := m.found[v1alpha1.ConditionEncrypted]; len(queued) > 0 {
 		c.Message += "; " + texts(queued)
 	}
 	c.Message = short(c.Message)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/operate/api/v1alpha1"
 	"github.com/kube-atrest/atrest/operate/bundle"
 	"github.com/kube-atrest/atrest/operate/keys"
 	"github.com/kube-atrest/atrest/operate/rotation"
@@ -32,7 +33,7 @@ func TestEveryMoveBetweenModes(t *testing.T) {
 			c.settle(was)
 			c.log, c.wanted = nil, to
 			c.settle(is)
-			require.Equal(t, keys.AsExpected, c.condition(keys.KeyDegraded).Reason, "%s to %s: %v", from, to, c.out.Conditions)
+			require.Equal(t, v1alpha1.ReasonAsExpected, c.condition(v1alpha1.ConditionKeyDegraded).Reason, "%s to %s: %v", from, to, c.out.Conditions)
 			last := c.in.Records[len(c.in.Records)-1]
 			require.Equal(t, is.Mode, last.Mode)
 			require.False(t, last.SettledAt.IsZero(), "%s to %s", from, to)
@@ -74,12 +75,12 @@ func TestTheProvidersOnTheWay(t *testing.T) {
 	c.log = nil
 	c.settle(wants(keys.Identity, nil))
 	require.Equal(t, []string{"3_secrets identity:", "identity: 3_secrets", "identity:"}, files(c.log, "b"))
-	require.Equal(t, keys.DecryptionCompleted, c.condition(keys.Encrypted).Reason)
+	require.Equal(t, v1alpha1.ReasonDecryptionCompleted, c.condition(v1alpha1.ConditionEncrypted).Reason)
 	c.log = nil
 	c.settle(wants(keys.KMS, keyFile("A")))
 	require.Equal(t, "create 5 encryption-mode-changed", c.log[0], "I5: a key of its own, as no keyID is used twice")
 	require.Equal(t, []string{"identity: 5_secrets", "5_secrets identity:", "5_secrets identity:"}, files(c.log, "b"))
-	require.Equal(t, keys.EncryptionCompleted, c.condition(keys.Encrypted).Reason)
+	require.Equal(t, v1alpha1.ReasonEncryptionCompleted, c.condition(v1alpha1.ConditionEncrypted).Reason)
 }
 
 func TestAtRestNothingIsWrittenAndTheSameWishMakesNoKey(t *testing.T) {
@@ -247,7 +248,7 @@ func TestAMindThatChangesAfterTheFirstWriteIsQueued(t *testing.T) {
 	}
 	c.in.Desired = wants(keys.Identity, nil)
 	c.step()
-	require.Contains(t, c.condition(keys.Encrypted).Message, "waits for what is under way with key 1", "O20: it is told, and not silent")
+	require.Contains(t, c.condition(v1alpha1.ConditionEncrypted).Message, "waits for what is under way with key 1", "O20: it is told, and not silent")
 	c.settle(wants(keys.Identity, nil))
 	require.Equal(t, rotation.Plain, c.stored["secrets"][0])
 	require.Contains(t, c.log, "update 1 settled", "I4: the whole way first")
@@ -271,18 +272,18 @@ func TestAPreflight(t *testing.T) {
 	out := look(c.in.Verdicts["b"])
 	require.Empty(t, out.Records, "I19: it has to pass everywhere")
 	require.Equal(t, hash, out.Preflight.Hash, "O8: it is tried again as it is")
-	require.Contains(t, at(out, keys.PreflightProgressing).Message, "b: status: unreachable")
+	require.Contains(t, at(out, v1alpha1.ConditionPreflightProgressing).Message, "b: status: unreachable")
 	out = look(keys.Verdict{Hash: hash, Outcome: keys.Refused, Problem: "status: no key_id"})
 	require.Empty(t, out.Records)
-	require.Equal(t, keys.True, at(out, keys.PreflightDegraded).Status)
-	require.Contains(t, at(out, keys.PreflightDegraded).Message, "b: status: no key_id; change the settings")
+	require.Equal(t, keys.True, at(out, v1alpha1.ConditionPreflightDegraded).Status)
+	require.Contains(t, at(out, v1alpha1.ConditionPreflightDegraded).Message, "b: status: no key_id; change the settings")
 	out = look(keys.Verdict{Hash: "another", Outcome: keys.Passed, KeyIDHash: hashed.ID("kek")})
 	require.Empty(t, out.Records, "I19: it is of something else")
 	out = look(keys.Verdict{Hash: hash, Outcome: keys.Passed})
 	require.Empty(t, out.Records, "I20: without a key_id nothing is known of it")
 	out = look(keys.Verdict{Hash: hash, Outcome: keys.Passed, KeyIDHash: hashed.ID("another")})
 	require.Empty(t, out.Records)
-	require.Contains(t, at(out, keys.PreflightProgressing).Message, "different key_ids")
+	require.Contains(t, at(out, v1alpha1.ConditionPreflightProgressing).Message, "different key_ids")
 	out = look(keys.Verdict{Hash: hash, Outcome: keys.Passed, KeyIDHash: hashed.ID("kek")})
 	require.Len(t, out.Records, 1)
 	require.Equal(t, hashed.ID("kek"), out.Records[0].Record.KeyIDHash)
@@ -325,12 +326,12 @@ func TestWhatIsMissingIsNamedAndWhatRunsStays(t *testing.T) {
 	delete(p.Parts, bundle.Part{Source: bundle.Secret, Name: "role", Key: "secret-id"})
 	c.in.Desired = wants(keys.KMS, p)
 	c.step()
-	require.Equal(t, "ConfigurationInvalid", c.condition(keys.KeyDegraded).Reason)
-	require.Contains(t, c.condition(keys.KeyDegraded).Message, `secret "role", key "secret-id" is missing`, "I21")
+	require.Equal(t, "ConfigurationInvalid", c.condition(v1alpha1.ConditionKeyDegraded).Reason)
+	require.Contains(t, c.condition(v1alpha1.ConditionKeyDegraded).Message, `secret "role", key "secret-id" is missing`, "I21")
 	require.Empty(t, c.log)
 	require.Len(t, c.out.Configs, 2)
 	c.settle(wants(keys.KMS, vault("transit/keys/a", "role")))
-	require.Equal(t, keys.AsExpected, c.condition(keys.KeyDegraded).Reason, "and it heals by itself")
+	require.Equal(t, v1alpha1.ReasonAsExpected, c.condition(v1alpha1.ConditionKeyDegraded).Reason, "and it heals by itself")
 	require.Empty(t, c.log)
 }
 
@@ -519,7 +520,7 @@ func TestNothingIsDecidedForNobody(t *testing.T) {
 		out := keys.Next(in, c.now)
 		require.Empty(t, out.Records)
 		require.Empty(t, out.Configs)
-		require.Equal(t, keys.EncryptionCompleted, out.Conditions[0].Reason, "what was known stays")
+		require.Equal(t, v1alpha1.ReasonEncryptionCompleted, out.Conditions[0].Reason, "what was known stays")
 		in.Conditions = nil
 		require.Equal(t, keys.Unknown, keys.Next(in, c.now).Conditions[0].Status)
 	}
@@ -550,15 +551,15 @@ func TestRecordsThatContradictEachOtherAreRefused(t *testing.T) {
 func TestConditionsSaySinceWhen(t *testing.T) {
 	c := newCluster("a", "b")
 	c.settle(wants(keys.KMS, keyFile("A")))
-	since := c.condition(keys.Encrypted).Since
+	since := c.condition(v1alpha1.ConditionEncrypted).Since
 	c.step()
-	require.Equal(t, since, c.condition(keys.Encrypted).Since)
+	require.Equal(t, since, c.condition(v1alpha1.ConditionEncrypted).Since)
 	c.servers["b"].down = true
 	c.step()
-	require.Equal(t, "StepBlocked", c.condition(keys.StateDegraded).Reason)
-	require.Contains(t, c.condition(keys.StateDegraded).Message, "b")
-	require.Equal(t, c.now, c.condition(keys.StateDegraded).Since)
-	require.Equal(t, since, c.condition(keys.Encrypted).Since)
+	require.Equal(t, "StepBlocked", c.condition(v1alpha1.ConditionStateDegraded).Reason)
+	require.Contains(t, c.condition(v1alpha1.ConditionStateDegraded).Message, "b")
+	require.Equal(t, c.now, c.condition(v1alpha1.ConditionStateDegraded).Since)
+	require.Equal(t, since, c.condition(v1alpha1.ConditionEncrypted).Since)
 	var types []string
 	for _, condition := range c.out.Conditions {
 		types = append(types, condition.Type)
@@ -572,13 +573,13 @@ func TestApiserversThatDisagreeForLongAreTrouble(t *testing.T) {
 	c.settle(wants(keys.KMS, keyFile("A")))
 	c.versions = map[string]string{"b": "kek-2"} // which sees another version
 	c.step()
-	require.Equal(t, keys.True, c.condition(keys.ReportsProgressing).Status, "O1")
-	require.Contains(t, c.condition(keys.ReportsProgressing).Message, "b has "+hashed.ID("kek-2"), "and who has which")
-	require.Equal(t, keys.False, c.condition(keys.PluginsDegraded).Status)
+	require.Equal(t, keys.True, c.condition(v1alpha1.ConditionReportsProgressing).Status, "O1")
+	require.Contains(t, c.condition(v1alpha1.ConditionReportsProgressing).Message, "b has "+hashed.ID("kek-2"), "and who has which")
+	require.Equal(t, keys.False, c.condition(v1alpha1.ConditionPluginsDegraded).Status)
 	for range 130 {
 		c.step()
 	}
-	require.Equal(t, keys.True, c.condition(keys.PluginsDegraded).Status)
+	require.Equal(t, keys.True, c.condition(v1alpha1.ConditionPluginsDegraded).Status)
 	require.NotContains(t, c.log[len(c.log)-1], "migrate", "I10")
 }
 

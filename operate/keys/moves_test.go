@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kube-atrest/atrest/internal/explore"
 	"github.com/kube-atrest/atrest/operate/bundle"
 	"github.com/kube-atrest/atrest/operate/keys"
 	"github.com/kube-atrest/atrest/operate/rotation"
@@ -190,14 +191,14 @@ func (p *player) unreadable(w town) string {
 }
 
 // moves is everything that can happen.
-func (p *player) moves(w town) []move[town] {
-	var all []move[town]
+func (p *player) moves(w town) []explore.Move[town] {
+	var all []explore.Move[town]
 	add := func(what string, to town, wrong string) {
 		if to != w || wrong != "" {
 			if to.mayMeddle == p.meddles { // or else somebody did it who is not to be helped
 				wrong += p.unreadable(to)
 			}
-			all = append(all, move[town]{what, to, wrong})
+			all = append(all, explore.Move[town]{Name: what, To: to, Wrong: wrong})
 		}
 	}
 	to, wrong, many := p.think(w, 9)

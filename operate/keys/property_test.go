@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/operate/api/v1alpha1"
 	"github.com/kube-atrest/atrest/operate/bundle"
 	"github.com/kube-atrest/atrest/operate/keys"
 	"github.com/kube-atrest/atrest/operate/rotation"
@@ -454,9 +455,9 @@ func (c *country) round() {
 // ends reports whether all is as it is wanted, and nothing is under way.
 func (c *country) ends() bool {
 	d := c.in.Desired
-	want := []string{keys.EncryptionCompleted}
+	want := []string{v1alpha1.ReasonEncryptionCompleted}
 	if d.Mode == keys.Identity {
-		want = []string{keys.EncryptionDisabled, keys.DecryptionCompleted}
+		want = []string{v1alpha1.ReasonEncryptionDisabled, v1alpha1.ReasonDecryptionCompleted}
 	}
 	if !slices.Contains(want, c.out.Conditions[0].Reason) || len(c.out.Records) > 0 {
 		return false

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kube-atrest/atrest/internal/explore"
 	"github.com/kube-atrest/atrest/operate/keys"
 )
 
@@ -37,9 +38,9 @@ func strictly(w wish) wish {
 	return w
 }
 
-func (s scene) play(guard string) (*player, *search[town]) {
+func (s scene) play(guard string) (*player, *explore.Search[town]) {
 	p := newPlayer(s, guard)
-	return p, explore(p.start(), p.moves)
+	return p, explore.All(p.start(), p.moves)
 }
 
 // scenes are small worlds in which something happens, all of it in every order.
@@ -70,7 +71,7 @@ var scenes = map[string]scene{
 }
 
 func TestWhateverHappensInATownEndsWell(t *testing.T) {
-	searched(t)
+	explore.Long(t)
 	for name, s := range scenes {
 		if s.crowded && !*long {
 			continue
@@ -78,9 +79,9 @@ func TestWhateverHappensInATownEndsWell(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, found := s.play("")
-			require.Empty(t, found.wrong)
+			require.Empty(t, found.Wrong)
 			if !s.foreign && s.meddles == 0 { // or else people have to see to it
-				requireSound(t, found, p.rests)
+				found.RequireSound(t, p.rests)
 			}
 		})
 	}
@@ -104,7 +105,7 @@ var without = map[string]string{
 }
 
 func TestSomethingGoesWrongWithoutAnyGuard(t *testing.T) {
-	searched(t)
+	explore.Long(t)
 	require.ElementsMatch(t, keys.Guards(), slices.Collect(maps.Keys(without)))
 	for guard, name := range without {
 		if name == "" {
@@ -115,9 +116,9 @@ func TestSomethingGoesWrongWithoutAnyGuard(t *testing.T) {
 			s, known := scenes[name]
 			require.True(t, known, name)
 			p, found := s.play(guard)
-			wrong := found.wrong
+			wrong := found.Wrong
 			if wrong == "" {
-				wrong, _ = found.stuck(p.rests)
+				wrong, _ = found.Stuck(p.rests)
 			}
 			require.NotEmpty(t, wrong, "nothing goes wrong without it in a world with %s", name)
 		})

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kube-atrest/atrest/internal/hashed"
+	"github.com/kube-atrest/atrest/operate/api/v1alpha1"
 	"github.com/kube-atrest/atrest/operate/bundle"
 	"github.com/kube-atrest/atrest/operate/keys"
 	"github.com/kube-atrest/atrest/operate/rotation"
@@ -216,7 +217,7 @@ func TestARecordIsPutBackFromABundle(t *testing.T) {
 				at := slices.IndexFunc(gone, func(was keys.Record) bool { return was.ID == r.ID })
 				require.Equal(t, gone[at].Key, r.Key)
 			}
-			require.Equal(t, keys.EncryptionCompleted, c.condition(keys.Encrypted).Reason)
+			require.Equal(t, v1alpha1.ReasonEncryptionCompleted, c.condition(v1alpha1.ConditionEncrypted).Reason)
 		}
 	}
 }

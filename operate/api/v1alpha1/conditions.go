@@ -12,6 +12,9 @@ const (
 	ConditionPreflightDegraded    = "EncryptionKMSPreflightControllerDegraded"
 	ConditionPreflightProgressing = "EncryptionKMSPreflightControllerProgressing"
 	ConditionPluginsDegraded      = "KMSPluginsDegraded"
+	// ConditionReportsProgressing is that the apiservers have different key_ids, which is so for
+	// minutes after each rotation.
+	ConditionReportsProgressing = "KmsHealthReportsProgressing"
 )
 
 // The reasons of [ConditionEncrypted]. It is True with the first alone.
