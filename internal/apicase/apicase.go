@@ -103,7 +103,6 @@ func (c Case) Object(t *testing.T) map[string]any {
 }
 
 // copied has whole numbers as int64, as an apiserver does.
-
 func copied(object map[string]any) (into map[string]any, err error) {
 	text, err := json.Marshal(object)
 	if err != nil {
@@ -169,7 +168,7 @@ func Told(errs field.ErrorList) []string {
 	all := []string{}
 	for _, e := range errs {
 		if !strings.HasPrefix(e.Detail, unchecked) {
-			all = append(all, line(e.Field, string(e.Type.String()), e.Detail))
+			all = append(all, line(e.Field, e.Type.String(), e.Detail))
 		}
 	}
 	slices.Sort(all)

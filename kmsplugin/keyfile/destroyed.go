@@ -32,10 +32,8 @@ func (f *File) MayDestroy(id string) error {
 	if err != nil && !errors.Is(err, ErrNotDurable) {
 		return f.disk.Explain(err)
 	}
-	if _, err := ring.ToDestroy(id); err != nil {
-		return f.disk.Explain(err)
-	}
-	return nil
+	_, err = ring.ToDestroy(id)
+	return f.disk.Explain(err)
 }
 
 // Destroy removes a version from the file.

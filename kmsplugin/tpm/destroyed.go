@@ -37,10 +37,8 @@ func (s *Store) MayDestroy(id string) error {
 	if err != nil && !errors.Is(err, keptfile.ErrNotDurable) {
 		return s.disk.Explain(err)
 	}
-	if _, err := now.ToDestroy(id); err != nil {
-		return s.disk.Explain(err)
-	}
-	return nil
+	_, err = now.ToDestroy(id)
+	return s.disk.Explain(err)
 }
 
 // Destroy removes a version from the file.

@@ -101,12 +101,23 @@ const (
 	lockName = "lock"
 )
 
-// What a node that was killed had just begun to start holds its lock until it begins its program, for
-// milliseconds. So the lock is tried for a second, by the real clock.
+// A lock is tried so often, with a pause after each, by the real clock: for a second.
 const (
 	lockTries = 20
 	lockPause = 50 * time.Millisecond
 )
+
+// acquire takes the lock at path. What a node that was killed had just begun to start holds it until it begins
+// its program, for milliseconds.
+func acquire(path string) (lock *filelock.Lock, err error) {
+	for range lockTries {
+		if lock, err = filelock.TryAcquire(path); !errors.Is(err, filelock.ErrHeld) {
+			return lock, err
+		}
+		time.Sleep(lockPause)
+	}
+	return nil, err
+}
 
 // New is a node on its folders, which it makes if they are not there. Another one that runs on
 // the same ones is an error. [Node.Run] has to be called.
@@ -116,14 +127,7 @@ func New(o Options) (*Node, error) {
 			return nil, err
 		}
 	}
-	lock, err := filelock.TryAcquire(filepath.Join(o.Run, lockName))
-	for range lockTries {
-		if !errors.Is(err, filelock.ErrHeld) {
-			break
-		}
-		time.Sleep(lockPause)
-		lock, err = filelock.TryAcquire(filepath.Join(o.Run, lockName))
-	}
+	lock, err := acquire(filepath.Join(o.Run, lockName))
 	if errors.Is(err, filelock.ErrHeld) {
 		return nil, fmt.Errorf("another node runs in %s: %w: end that one, or name another folder", o.Run, err)
 	}
