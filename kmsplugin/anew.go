@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"k8s.io/klog/v2"
+
+	"github.com/kube-atrest/atrest/kmsplugin/internal/filestamp"
 )
 
 // coming is a session that is opened beside the one in use, which is looked at meanwhile.
@@ -21,7 +23,7 @@ type coming struct {
 // place while that does; it is kept and asked again, since what it logged in with may be used up.
 // One that is over is used until it fails.
 func (r *runner) versions(ctx context.Context) (found Versions, replaced *opened, err error) {
-	seen := fingerprint(r.config.Credentials)
+	seen := filestamp.All(r.config.Credentials)
 	why := r.reason(seen)
 	next, trouble := r.anew(ctx, why, seen)
 	var offered Versions

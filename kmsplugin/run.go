@@ -6,13 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
-
-	"github.com/kube-atrest/atrest/kmsplugin/internal/filestamp"
 )
 
 // Run opens the back end and keeps up with it until ctx ends; then it closes it. It has to
@@ -245,18 +242,4 @@ func (r *runner) drop(ctx context.Context, o *opened) {
 			klog.FromContext(ctx).Error(bounded(err), "a session could not be closed")
 		}
 	})
-}
-
-// fingerprint is what changes when one of the files does.
-func fingerprint(files []string) string {
-	text := ""
-	for _, name := range files {
-		info, err := os.Stat(name)
-		if err != nil {
-			text += "|" + err.Error()
-			continue
-		}
-		text += fmt.Sprintf("|%+v", filestamp.Of(info))
-	}
-	return text
 }

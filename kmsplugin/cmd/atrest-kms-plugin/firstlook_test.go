@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -64,4 +66,19 @@ func TestWhatTheFirstLookHasOpenedIsClosedIfNobodyTookIt(t *testing.T) {
 		require.NoError(t, looked.close(t.Context()))
 		require.Equal(t, !taken, backend.closed == 1)
 	}
+}
+
+// The kit would take the session for one of the files that there are by now, and go on with a CA that Vault
+// no longer has.
+func TestWhatTheFirstLookHasOpenedWithOtherFilesIsNotServedWith(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	require.NoError(t, os.WriteFile(file, []byte("one CA"), 0o600))
+	backend := &slow{opens: true}
+	looked := &lookedAt{Backend: backend, credentials: []string{file}, within: time.Millisecond}
+	require.NoError(t, looked.first(t.Context(), errors.New("a mistake")))
+	require.NoError(t, os.WriteFile(file, []byte("another CA"), 0o600))
+	_, err := looked.Open(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, backend.opened)
+	require.Equal(t, 1, backend.closed)
 }

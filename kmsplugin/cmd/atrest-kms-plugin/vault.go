@@ -195,7 +195,7 @@ answers.`,
 			if o.config.Concurrency < 1 {
 				return usagef("flag --concurrency is %d: it has to be at least 1", o.config.Concurrency)
 			}
-			looked := &lookedAt{Backend: transit, within: firstLookFor}
+			looked := &lookedAt{Backend: transit, credentials: o.config.Credentials, within: firstLookFor}
 			err = o.serve(command, looked, func(ctx context.Context) ([]any, error) {
 				return []any{"vault", v.config.Address, "key", v.keyPath}, ofVault(looked.first(ctx, vault.ErrMistake))
 			})

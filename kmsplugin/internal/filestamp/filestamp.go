@@ -5,6 +5,7 @@
 package filestamp
 
 import (
+	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -26,4 +27,18 @@ func Of(info os.FileInfo) Stamp {
 		s.device, s.inode, s.owner, s.changed = uint64(stat.Dev), stat.Ino, stat.Uid, changed(stat)
 	}
 	return s
+}
+
+// All is what changes when anything is done to one of the files that have these names.
+func All(names []string) string {
+	text := ""
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err != nil {
+			text += "|" + err.Error()
+			continue
+		}
+		text += fmt.Sprintf("|%+v", Of(info))
+	}
+	return text
 }
